@@ -203,28 +203,28 @@ def has_states(dyntype: np.ndarray, count: np.ndarray, dynprm: np.ndarray, gainp
     widest = max((np.max(count[dyntype == kind]) if s is None else len(s) for kind, s in kinds.items()), default=0)
     has, parameters = np.zeros((len(dyntype), widest), bool), {"dynprm": dynprm, "gainprm": gainprm}
     for kind, states in kinds.items():
-        of = np.flatnonzero(dyntype == kind)
+        ids = np.flatnonzero(dyntype == kind)
         if states is None:
-            has[of] = np.arange(widest) >= widest - count[of, None]
+            has[ids] = np.arange(widest) >= widest - count[ids, None]
             continue
         for column, state in enumerate(states, widest - len(states)):
-            has[of, column] = state is None or parameters[state[0]][of, state[1]] > 0
+            has[ids, column] = state is None or parameters[state[0]][ids, state[1]] > 0
     return has
 
 
 def state_slots(
-    dyntype: np.ndarray, actnum: np.ndarray, dynprm: np.ndarray, gainprm: np.ndarray, of_plugin: np.ndarray
+    dyntype: np.ndarray, actnum: np.ndarray, dynprm: np.ndarray, gainprm: np.ndarray, plugin_states: np.ndarray
 ) -> np.ndarray:
     """(nu, k) which of an actuator's activations holds each state of its law; -1 for none.
 
     The states fill the last columns, so that the last state, which most laws take for their signal, is in the last.
-    Those of a plugin (nu, p) come before them.
+    Those of a plugin, `plugin_states` (nu, p) bool, come before them.
     """
-    has = has_states(dyntype, actnum - of_plugin.sum(axis=1), dynprm, gainprm)
-    more = of_plugin.shape[1]
-    has = np.concatenate([np.zeros_like(of_plugin), has], axis=1)
-    for kind in np.unique(dyntype[of_plugin.any(axis=1)]) if more else ():
-        of = np.flatnonzero(of_plugin.any(axis=1) & (dyntype == kind))
+    has = has_states(dyntype, actnum - plugin_states.sum(axis=1), dynprm, gainprm)
+    width, controlled = plugin_states.shape[1], plugin_states.any(axis=1)
+    has = np.concatenate([np.zeros_like(plugin_states), has], axis=1)
+    for kind in np.unique(dyntype[controlled]):
+        ids = np.flatnonzero(controlled & (dyntype == kind))
         stop = has.shape[1] - len(DYNAMICS[DynType(kind)].states or ())
-        has[of, stop - more : stop] = of_plugin[of]
+        has[ids, stop - width : stop] = plugin_states[ids]
     return np.where(has, np.cumsum(has, axis=1) - 1, -1).astype(np.int32)

@@ -18,7 +18,7 @@ import numpy as np
 from diffsim.math.vector import matmul, total
 from diffsim.xla.barriers import barrier, for_gpu
 from diffsim.xla.gather import pick_some
-from diffsim.xla.kernels.cholesky import factor, solve, solve_gram, solve_sum
+from diffsim.xla.kernels.cholesky import factor, solve
 
 Array = jax.Array
 # products with the Hessian that a solve by blocks is expected to take, and one by a dense factor does not
@@ -38,23 +38,6 @@ def cho_solve(lower: Array, b: Array) -> Array:
 def solve_spd(matrix: Array, b: Array) -> Array:
     """x with matrix x = b, for a symmetric positive definite matrix."""
     return cho_solve(cholesky(matrix), b)
-
-
-def solve_spd_sum(matrices: Sequence[Array], diagonal: Array, b: Array) -> Array:
-    """x (n,) with A x = b, where A, the sum of matrices and a diagonal (n,), is symmetric positive definite."""
-    return solve_sum(matrices, diagonal, b)
-
-
-def solve_spd_gram(matrix: Array, diagonal: Array, rows: tuple[Array, Sequence[Array]], b: Array) -> Array:
-    """x (n,) with (M + diagonal + J^T K J) x = b.
-
-    Args:
-      matrix: (n, n) M.
-      diagonal: (n,).
-      rows: J (k, n), and K (dim, count, dim) of each group of its rows.
-      b: (n,).
-    """
-    return solve_gram(matrix, diagonal, rows, b)
 
 
 # one array (count, size, size) per block size
@@ -259,12 +242,11 @@ class BlockColumns:
     def mul_vec_t(self, vector: Array) -> Array:
         """The transposed matrix times a vector (k,)."""
 
-        def of_size(part: Array, left: bool) -> Array:
+        def product(part: Array) -> Array:
             copies = jnp.broadcast_to(vector, (part.shape[0], *vector.shape))
-            return per_block(matmul, part, copies) if left else per_block(matmul, copies, part)
+            return per_block(matmul, copies, part) if self.transposed is None else per_block(matmul, part, copies)
 
-        left = self.transposed is not None
-        return assemble(self.blocks, tuple(of_size(part, left) for part in self.transposed or self.parts))
+        return assemble(self.blocks, tuple(map(product, self.transposed or self.parts)))
 
     def at(self, columns: np.ndarray) -> Array:
         """Some columns (k, m)."""

@@ -54,7 +54,7 @@ def grid_of(settings: Mapping[str, str]) -> Grid:
     if unknown:
         raise ValueError(f"has no setting '{unknown[0]}', only {', '.join(SETTINGS)}")
     numbers = {name: [float(word) for word in settings.get(name, "").split()] for name in SETTINGS}
-    size, fov = ([int(number) for number in numbers["size"]], numbers["fov"])
+    size, fov = [int(number) for number in numbers["size"]], numbers["fov"]
     channels, gamma = int((numbers["nchannel"] or [1])[0]) or 1, (numbers["gamma"] or [0.0])[0]
     wrong = [
         (len(size) != 2 or min(size) <= 0, "size takes two positive numbers, cells across and up"),
@@ -62,8 +62,8 @@ def grid_of(settings: Mapping[str, str]) -> Grid:
         (not 0 <= gamma <= 1, "gamma is in [0, 1]"),
         (not 1 <= channels <= CHANNELS, f"nchannel is 1 to {CHANNELS}"),
     ]
-    for holds, message in wrong:
-        if holds:
+    for applies, message in wrong:
+        if applies:
             raise ValueError(message)
     if size[0] * size[1] > MOST_CELLS:
         raise ValueError(f"size asks for more than {MOST_CELLS} cells")
@@ -113,8 +113,8 @@ def plugin_sensor(readings: Readings, group: Group) -> Array:
         if group.sensors[0] in use.ids:
             place = np.searchsorted(use.ids, group.sensors)
             values = jnp.asarray(plugin.sensor(use), readings.state.qpos.dtype)  # type: ignore[misc]
-            if values.shape != (len(use.ids), group.dim):
-                shape = len(use.ids), group.dim
+            shape = len(use.ids), group.dim
+            if values.shape != shape:
                 raise ValueError(f"sensor of a plugin returned shape {values.shape}, expected {shape}")
             return values[place]
     raise AssertionError("a sensor's plugin has no function; the compiler sees to that")

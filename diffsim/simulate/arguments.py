@@ -52,7 +52,7 @@ def check_record(name: str, model: Model, record: Record) -> None:
         expected = tuple(getattr(model.topology, size) if isinstance(size, str) else size for size in sizes)
         shape = np.shape(value)
         if shape != expected:
-            names = ", ".join(str(size) for size in field.metadata["shape"])
+            names = ", ".join(map(str, sizes))
             advice = f"one world of this model has ({names}) there; is this of another model?"
             if len(shape) > len(expected) and shape[len(shape) - len(expected) :] == expected:
                 advice = (

@@ -22,8 +22,6 @@ from diffsim.math.linalg import (
     block_solve,
     cho_solve,
     per_block,
-    solve_spd_gram,
-    solve_spd_sum,
     solved,
     split,
 )
@@ -41,7 +39,7 @@ from diffsim.solver.objective import (
 )
 from diffsim.xla.barriers import for_cpu, for_gpu
 from diffsim.xla.batched_loops import WhileLoop, run_short
-from diffsim.xla.kernels.cholesky import is_small
+from diffsim.xla.kernels.cholesky import is_small, solve_gram, solve_sum
 from diffsim.xla.select import where
 
 Array = jax.Array
@@ -102,9 +100,9 @@ def solve_hessian_once(objective: Objective, x: PerGroup, b: Array) -> Array:
         return solve_hessian(factor_hessian(objective, x), objective, x, b)
     if for_gpu() and is_small(inertia) and jacobian.height:
         rows = jacobian.parts[0][0], row_weights(constraints, x)
-        return solve_spd_gram(inertia, dof_curvature(constraints, x), rows, b)
+        return solve_gram(inertia, dof_curvature(constraints, x), rows, b)
     diagonal, matrices = hessian_terms(objective, x)
-    return solve_spd_sum([matrix.parts[0][0] for matrix in matrices], diagonal, b)
+    return solve_sum([matrix.parts[0][0] for matrix in matrices], diagonal, b)
 
 
 def solve_hessian_linear(objective: Objective, x: PerGroup, b: Array) -> Array:

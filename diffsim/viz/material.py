@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
-import jax.core
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
@@ -18,7 +17,7 @@ from diffsim.types import Model
 
 Array = jax.Array
 
-# what MuJoCo takes for no colour of their own, where there is a material
+# the colour of objects with a material that MuJoCo takes for none: theirs is then the material's
 UNSET = (0.5, 0.5, 0.5, 1.0)
 # of objects without a material
 SPECULAR, SHININESS = 0.5, 0.5
@@ -54,18 +53,18 @@ def looks(model: Model, kind: str, ids: np.ndarray) -> Looks:
     """Looks of some geoms or tendons."""
     material = getattr(model.topology, f"{kind}_matid")[ids]
 
-    def of(name: str, default: float) -> Array:
-        # at -1 of objects without a material stands the default
+    def column(name: str, default: float) -> Array:
+        # objects without a material have number -1, where the default stands
         return jnp.append(getattr(model, f"mat_{name}"), default)[material]
 
     textures = np.append(model.topology.mat_texid.reshape(-1, len(TextureRole))[:, TextureRole.RGB], -1)
     repeat = jnp.concatenate([model.mat_texrepeat, jnp.ones((1, 2), model.mat_texrepeat.dtype)])
     return Looks(
         colour=linear(colours(model, kind)[ids, :3]),
-        specular=of("specular", SPECULAR),
-        shininess=of("shininess", SHININESS),
-        emission=of("emission", 0),
-        reflectance=of("reflectance", 0),
+        specular=column("specular", SPECULAR),
+        shininess=column("shininess", SHININESS),
+        emission=column("emission", 0),
+        reflectance=column("reflectance", 0),
         texture=textures[material].astype(np.int32),
         repeat=repeat[material],
         uniform=np.append(model.topology.mat_texuniform != 0, False)[material],

@@ -125,9 +125,9 @@ def exact_scene_of(model: Model, plan: Plan, poses: Kinematics) -> Scene:
     soft = sum(len(part.vertex) for part in fragments(model.topology, plan.flexes))
     others = np.full(len(plan.pieces) + soft, -1)
     asset = np.append(model.topology.geom_dataid[list(plan.geoms)], others)[list(plan.order)]
-    both, on_image, on_cube, tile, fade = _appearance(model, plan)
+    drawn, on_image, on_cube, tile, fade = _appearance(model, plan)
     atlas, numbers = Atlas(*map(jnp.asarray, atlas_of(model.topology))), jnp.asarray(asset, jnp.int32)
-    return Scene(model, places_of(model, plan, poses), numbers, both, on_image, on_cube, atlas, tile, fade)
+    return Scene(model, places_of(model, plan, poses), numbers, drawn, on_image, on_cube, atlas, tile, fade)
 
 
 @functools.partial(jax.jit, static_argnums=1)
@@ -140,11 +140,10 @@ def _appearance(model: Model, plan: Plan) -> tuple[Looks, Array, Array, Array, A
     parts = [looks(model, "geom", geoms), looks(model, "tendon", tendon_ids(model)[pieces])]
     # images are laid on geoms only
     parts.append(looks(model, "flex", owner)._replace(texture=np.full(len(owner), -1, np.int32)))
-    both = Looks(*(jnp.concatenate(columns)[order] for columns in zip(*parts, strict=True)))
-    size = jnp.concatenate([model.geom_size[geoms], jnp.ones((len(pieces) + len(owner), 3), model.geom_size.dtype)])[
-        order
-    ]
-    return both, *factors(kinds, size, both), tile_size(model.stat.extent), 8 * model.stat.extent
+    drawn = Looks(*(jnp.concatenate(columns)[order] for columns in zip(*parts, strict=True)))
+    others = jnp.ones((len(pieces) + len(owner), 3), model.geom_size.dtype)
+    size = jnp.concatenate([model.geom_size[geoms], others])[order]
+    return drawn, *factors(kinds, size, drawn), tile_size(model.stat.extent), 8 * model.stat.extent
 
 
 @functools.partial(jax.jit, static_argnums=1)

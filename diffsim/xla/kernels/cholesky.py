@@ -206,14 +206,23 @@ def _plain(assemble: Assemble, arguments: Sequence[Array]) -> Array:
 
 
 def solve_sum(matrices: Sequence[Array], diagonal: Array, b: Array) -> Array:
-    """`plain_solve_sum`, by one kernel on CUDA."""
+    """x (n,) with A x = b, where A, the sum of matrices and a diagonal (n,), is symmetric positive definite.
+
+    It is `plain_solve_sum`, by one kernel on CUDA.
+    """
     in_kernel = is_small(matrices[0]) or is_tiny(matrices[0])
     solve_terms = solve_sum_p.bind if in_kernel else _solve_large_sum
     return solve_terms(*matrices, diagonal, b)
 
 
 def solve_gram(matrix: Array, diagonal: Array, rows: tuple[Array, Sequence[Array]], b: Array) -> Array:
-    """`plain_solve_gram`, by two kernels on CUDA, for small matrices; of the rows J and the weights of all of them."""
+    """x (n,) with (M + diagonal + J^T K J) x = b, for a small matrix M (n, n).
+
+    It is `plain_solve_gram`, by two kernels on CUDA.
+
+    Args:
+      rows: J (k, n), and K (dim, count, dim) of each group of its rows.
+    """
     jacobian, weights = rows
     return solve_gram_p.bind(matrix, diagonal, jacobian, *weights, b)
 
