@@ -1,6 +1,6 @@
 """`make sweep`: long seeded sweeps outside the test suite; each prints one line of counts and fails on any finding.
 
-python tests/sweep.py --states 2000 --seed 0
+python -m tests.measure.sweep --states 2000 --seed 0
 """
 
 import argparse
