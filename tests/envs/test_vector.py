@@ -11,7 +11,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from diffsim import envs
 from diffsim.envs.vector import VectorEnv
-from tests.envs.made import Line
+from tests.envs.line import Line
 
 LENGTH = 6
 

@@ -12,7 +12,7 @@ import diffsim
 from diffsim import envs
 from diffsim.base.enums import Status
 from diffsim.envs import brax
-from tests.envs.made import Line
+from tests.envs.line import Line
 from tests.uncompiled import uncompiled
 
 KEYS = jax.random.split(jax.random.key(0), 3)
