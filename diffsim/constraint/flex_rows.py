@@ -154,10 +154,10 @@ def strains(source: Sources) -> list[RawRows]:
         direction = jnp.swapaxes(mul_vec(turn[:, None], modes), 2, 3).reshape(len(equality), most, -1)
         row = (jnp.arange(3)[None, :, None] * count + node[:, None]).reshape(len(equality), -1)
 
-        def held(part: Array, row: Array = row, direction: Array = direction) -> Array:
+        def along_modes(part: Array, row: Array = row, direction: Array = direction) -> Array:
             return jax.vmap(matmul)(direction, part[row]).reshape(-1, part.shape[1])
 
-        parts = tuple(jax.vmap(held)(part) for part in jacobian.parts)
+        parts = tuple(jax.vmap(along_modes)(part) for part in jacobian.parts)
         segment = Segment(BlockColumns(jacobian.blocks, parts))
         weight = jnp.mean(pick(model.body_invweight0[:, 0], topology.flex_nodebodyid)[node], axis=1)
         raw = equality_rows(source, np.repeat(equality, most), pos, jnp.repeat(weight, most), segment)

@@ -86,10 +86,8 @@ class IslandList(NamedTuple):
 def island_list(model: Model, contacts: Contacts, constraints: Constraints, solution: Solution) -> IslandList:
     """The islands of one state; none where the flag `island` is off."""
     topology = model.topology
-    rows, tree = (
-        efc_rows(model, contacts, constraints, solution),
-        _tree_island(model, tree_partition(model, contacts, constraints)),
-    )
+    rows = efc_rows(model, contacts, constraints, solution)
+    tree = _tree_island(model, tree_partition(model, contacts, constraints))
     dof, efc = tree[topology.dof_treeid], rows.efc_island
     nisland = jnp.max(tree, initial=-1) + 1
 
@@ -157,9 +155,9 @@ def _count(island: Array, most: int) -> Array:
 
 def efc_rows(model: Model, contacts: Contacts, constraints: Constraints, solution: Solution) -> EfcRows:
     """The rows of one state, with their forces at the solution."""
-    parted = tree_partition(model, contacts, constraints)
-    tree_island = _tree_island(model, parted)
-    forces = zip(constraints.groups, constraints.split(solution.row_force), parted.trees, strict=True)
+    parts_of_trees = tree_partition(model, contacts, constraints)
+    tree_island = _tree_island(model, parts_of_trees)
+    forces = zip(constraints.groups, constraints.split(solution.row_force), parts_of_trees.trees, strict=True)
     parts = []
     for rows, force, trees in forces:
         island = tree_island[jnp.argmax(trees, axis=1)]

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from diffsim.math import safe
 from diffsim.math.safe import MINVAL
 from diffsim.math.vector import cross, dot, mul_vec, mul_vec_t, scale
+from diffsim.xla.select import where_tree
 
 Array = jax.Array
 
@@ -22,16 +23,10 @@ ITERATIONS, START, TOLERANCE = 20, 1 - 1e-7, 1e-6
 
 
 class Wrap(NamedTuple):
-    """A wrapped path: whether it touches (), its first and last point on the surface (3,), the length between ()."""
+    """A wrapped path: whether it touches (), its first and last point on the surface, and the length between ().
 
-    active: Array
-    first: Array
-    last: Array
-    length: Array
-
-
-class Planar(NamedTuple):
-    """The wrap in the plane: points (2,)."""
+    The points are (3,) in the world, or (2,) in the plane of the circle.
+    """
 
     active: Array
     first: Array
@@ -59,12 +54,12 @@ def wrap(ends: Array, pos: Array, mat: Array, radius: Array, is_sphere: Array, s
     if side is None:
         planar = _around(in_plane, radius, None)
     else:
-        place, there = side
+        place, exists = side
         lateral = mul_vec_t(mat, place - pos)
         direction = safe.normalize(jnp.stack([dot(lateral, x), dot(lateral, y)]))
-        inside = there & (dot(lateral, lateral) < radius * radius)
-        around, within = _around(in_plane, radius, (direction, there)), _within(in_plane, radius, inside)
-        planar = Planar(*(jnp.where(inside, a, b) for a, b in zip(within, around, strict=True)))
+        inside = exists & (dot(lateral, lateral) < radius * radius)
+        around, within = _around(in_plane, radius, (direction, exists)), _within(in_plane, radius, inside)
+        planar = where_tree(inside, within, around)
 
     # on a cylinder the height grows evenly along the path
     before, after = safe.norm(in_plane[0] - planar.first), safe.norm(in_plane[1] - planar.last)
@@ -120,7 +115,7 @@ def _nearest(ends: Array) -> tuple[Array, Array, Array]:
     return share, ends[0] + safe.clip(share, 0, 1) * along, square
 
 
-def _around(ends: Array, radius: Array, side: Side | None) -> Planar:
+def _around(ends: Array, radius: Array, side: Side | None) -> Wrap:
     """Around the outside of a circle, from end 0 to end 1, past `side` if there is one, else the shorter way."""
     square = radius * radius
     lengths = dot(ends, ends)
@@ -142,7 +137,7 @@ def _around(ends: Array, radius: Array, side: Side | None) -> Planar:
     # the angle from first to last in the sense of the chosen way, from 0 to 2 pi
     sense = jnp.where(choice == 0, -1, 1).astype(ends.dtype)
     angle = safe.arctan2(sense * _cross(first, last), dot(first, last))
-    return Planar(active, first, last, radius * jnp.where(angle < 0, angle + 2 * jnp.pi, angle))
+    return Wrap(active, first, last, radius * jnp.where(angle < 0, angle + 2 * jnp.pi, angle))
 
 
 def _better(ends: Array, points: Array, side: Side | None) -> tuple[Array, Array]:
@@ -150,16 +145,16 @@ def _better(ends: Array, points: Array, side: Side | None) -> tuple[Array, Array
     whether it does.
     """
     apart = points[:, 0] - points[:, 1]
-    good = -dot(apart, apart)
+    score = -dot(apart, apart)
     if side is not None:
-        good = jnp.where(side[1], dot(safe.normalize(points[:, 0] + points[:, 1]), side[0][None]), good)
+        score = jnp.where(side[1], dot(safe.normalize(points[:, 0] + points[:, 1]), side[0][None]), score)
     crossed = jax.vmap(lambda pair: _crosses(ends[0], pair[0], ends[1], pair[1]))(points)
-    good = jnp.where(crossed, -10000, good)
-    choice = jnp.where(good[0] > good[1], 0, 1)
+    score = jnp.where(crossed, -10000, score)
+    choice = jnp.where(score[0] > score[1], 0, 1)
     return choice, jnp.where(choice == 0, crossed[0], crossed[1])
 
 
-def _within(ends: Array, radius: Array, wanted: Array) -> Planar:
+def _within(ends: Array, radius: Array, wanted: Array) -> Wrap:
     """The path from end 0 to end 1 that touches the circle from within at one point; searched only if `wanted`."""
     lengths = safe.norm(ends)
     share, nearest, gap = _nearest(jax.lax.stop_gradient(ends))
@@ -180,7 +175,7 @@ def _within(ends: Array, radius: Array, wanted: Array) -> Planar:
     unit, c, s = safe.normalize(start), jnp.cos(angle), jnp.sin(angle)
     rotated = jnp.stack([c * unit[0] - s * unit[1], s * unit[0] + c * unit[1]])
     point = radius * jnp.where(touches, rotated, safe.normalize(0.5 * (ends[0] + ends[1])))
-    return Planar(active, point, point, jnp.zeros_like(radius))
+    return Wrap(active, point, point, jnp.zeros_like(radius))
 
 
 def _touching_sine(ratio: Array, opening: Array, wanted: Array) -> tuple[Array, Array]:
@@ -198,27 +193,27 @@ def _touching_sine(ratio: Array, opening: Array, wanted: Array) -> tuple[Array, 
         terms = [r / safe.maximum(MINVAL, jnp.sqrt(1 - z * z * r * r)) for r in (ratio[0], ratio[1])]
         return terms[0] + terms[1] - 2 / safe.maximum(MINVAL, jnp.sqrt(1 - z * z))
 
-    a, g, on = jax.lax.stop_gradient((ratio, opening, wanted))
-    start = jnp.asarray(START, a.dtype)
+    ratio0, opening0, searched = jax.lax.stop_gradient((ratio, opening, wanted))
+    start = jnp.asarray(START, ratio.dtype)
 
     def searching(carry: tuple[Array, Array, Array, Array]) -> Array:
-        _, left, count, good = carry
-        return good & (count < ITERATIONS) & (jnp.abs(left) > TOLERANCE)
+        _, error, count, good = carry
+        return good & (count < ITERATIONS) & (jnp.abs(error) > TOLERANCE)
 
     def improve(carry: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
-        z, left, count, _ = carry
-        steep = slope(z, a)
-        moved = z - left / jnp.where(steep < 0, steep, -1)
-        after = excess(moved, a, g)
-        good = (steep <= -MINVAL) & (moved <= z) & (after <= TOLERANCE)
-        return moved, after, count + 1, good
+        z, error, count, _ = carry
+        steepness = slope(z, ratio0)
+        moved = z - error / jnp.where(steepness < 0, steepness, -1)
+        error = excess(moved, ratio0, opening0)
+        good = (steepness <= -MINVAL) & (moved <= z) & (error <= TOLERANCE)
+        return moved, error, count + 1, good
 
-    first = excess(start, a, g)
+    first = excess(start, ratio0, opening0)
     z, _, count, good = jax.lax.while_loop(
-        searching, improve, (start, first, jnp.zeros((), jnp.int32), on & (first <= 0))
+        searching, improve, (start, first, jnp.zeros((), jnp.int32), searched & (first <= 0))
     )
     good &= (count < ITERATIONS) & (jnp.abs(z) < 1)
     z = jnp.where(good, z, 0.5)
-    steep = slope(z, a)
-    correction = (excess(z, ratio, opening) - excess(z, a, g)) / jnp.where(good, steep, 1)
+    change = excess(z, ratio, opening) - excess(z, ratio0, opening0)
+    correction = change / jnp.where(good, slope(z, ratio0), 1)
     return jnp.where(good, z - correction, 0.5), good

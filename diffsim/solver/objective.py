@@ -48,10 +48,11 @@ def residuals_at(constraints: Constraints, qacc: Array) -> PerGroup:
 
 def generalized_force(constraints: Constraints, x: PerGroup) -> Array:
     """J^T f(x), the force of the constraints on the dofs (nv,), from x (dim, n) of each group."""
-    return on_dofs(constraints, tuple(laws.force(rows, part) for rows, part in zip(constraints.groups, x, strict=True)))
+    parts = zip(constraints.groups, x, strict=True)
+    return basis_forces_on_dofs(constraints, tuple(laws.force(rows, part) for rows, part in parts))
 
 
-def on_dofs(constraints: Constraints, forces: PerGroup) -> Array:
+def basis_forces_on_dofs(constraints: Constraints, forces: PerGroup) -> Array:
     """J^T f (nv,), from the force of each basis row, (dim, n) of each group."""
     jacobian = constraints.jacobian
     in_jacobian = [jnp.zeros((0,), jacobian.dtype)]
@@ -73,7 +74,7 @@ def row_forces(constraints: Constraints, qacc: Array) -> PerGroup:
 def row_forces_on_dofs(constraints: Constraints, forces: PerGroup) -> Array:
     """J^T f (nv,), from forces as `row_forces` gives them."""
     parts = zip(constraints.groups, forces, strict=True)
-    return on_dofs(constraints, tuple(laws.basis(rows, part) for rows, part in parts))
+    return basis_forces_on_dofs(constraints, tuple(laws.basis(rows, part) for rows, part in parts))
 
 
 def constraint_force(constraints: Constraints, qacc: Array) -> Array:
@@ -180,4 +181,4 @@ def hessian_product(objective: Objective, x: PerGroup, vector: Array) -> Array:
     projected = project(constraints, vector, constraints.jacobian.mul_vec(vector))
     groups = zip(constraints.groups, x, projected, strict=True)
     forces = tuple(laws.hessian_product(rows, part, y) for rows, part, y in groups)
-    return qM.mul_vec(vector) + on_dofs(constraints, forces)
+    return qM.mul_vec(vector) + basis_forces_on_dofs(constraints, forces)

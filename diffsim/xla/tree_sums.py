@@ -193,14 +193,14 @@ def _sums_by_shape(shapes: Sequence[Shape], values: Array, below: bool) -> Array
     parts = []
     for shape in shapes:
         members = pick(values, shape.nodes)
-        along = _along_small if shape.nodes.shape[1] <= SMALL else _along
-        parts.append(along(shape.parent, members, below).reshape(-1, values.shape[1]))
+        sums = _node_by_node if shape.nodes.shape[1] <= SMALL else _by_mask
+        parts.append(sums(shape.parent, members, below).reshape(-1, values.shape[1]))
     nodes = np.concatenate([shape.nodes.reshape(-1) for shape in shapes])
     return pick(jnp.concatenate(parts), np.argsort(nodes))
 
 
-def _along_small(parent: np.ndarray, values: Array, below: bool) -> Array:
-    """Sums (count, size, k) along trees, node after node."""
+def _node_by_node(parent: np.ndarray, values: Array, below: bool) -> Array:
+    """(count, size, k) sums of values along trees of one shape, node after node."""
     sums = [values[:, node] for node in range(len(parent))]
     for node in reversed(range(len(parent))) if below else range(len(parent)):
         above = parent[node]
@@ -210,8 +210,8 @@ def _along_small(parent: np.ndarray, values: Array, below: bool) -> Array:
     return jnp.stack(sums, axis=1)
 
 
-def _along(parent: np.ndarray, values: Array, below: bool) -> Array:
-    """Sums (count, size, k) along trees, by the mask of their shape."""
+def _by_mask(parent: np.ndarray, values: Array, below: bool) -> Array:
+    """(count, size, k) sums of values along trees of one shape, by its mask."""
     mask = ancestor_mask(parent)
     mask = mask.T if below else mask
     if for_gpu():

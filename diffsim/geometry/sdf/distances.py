@@ -125,7 +125,7 @@ def _search(field: Field, parameters: Any, point: Array, begin: Array) -> Array:
         distance, slope = _value(field, parameters, place)
         return place - slope * safe.divide(distance, dot(slope, slope))
 
-    def far(place: Array) -> Array:
+    def cost(place: Array) -> Array:
         return safe.norm(point - place) + 2 * jnp.abs(_value(field, parameters, place)[0])
 
     def step(carry: tuple[Array, Array], _: None) -> tuple[tuple[Array, Array], None]:
@@ -133,7 +133,7 @@ def _search(field: Field, parameters: Any, point: Array, begin: Array) -> Array:
         way, slope = point - place, _value(field, parameters, place)[1]
         along = way - slope * safe.divide(dot(way, slope), dot(slope, slope))
         further = onto(place + length * along)
-        nearer = far(further) < far(place)
+        nearer = cost(further) < cost(place)
         return (jnp.where(nearer, further, place), length * jnp.where(nearer, 1.5, 0.5)), None
 
     start = onto(onto(begin)), jnp.full((), 0.7, point.dtype)

@@ -160,10 +160,10 @@ def masked(optimizers: Mapping[Paths, Any]) -> Transformation:
 
     def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
         result, states = jax.tree.map(jnp.zeros_like, updates), []
-        for (paths, optimizer), own in zip(optimizers.items(), state, strict=True):
+        for (paths, optimizer), before in zip(optimizers.items(), state, strict=True):
             at = None if params is None else _read(params, paths)
-            steps, own = optimizer.update(_read(updates, paths), own, at)
-            states.append(own)
+            steps, after = optimizer.update(_read(updates, paths), before, at)
+            states.append(after)
             for path, leaf in steps.items() if isinstance(paths, tuple) else [(paths, steps)]:
                 result = _write(result, path.split("."), leaf)
         return result, tuple(states)
@@ -218,14 +218,14 @@ def _on_quaternions(model: Model, function: OnQuaternions, value: T, other: T) -
         raise TypeError(f"expected a State, an Inputs or a Model, got a {kind.__name__}")
     changed = {}
     for field in dataclasses.fields(value):  # type: ignore[arg-type]
-        here, there = getattr(value, field.name), getattr(other, field.name)
+        point, moved = getattr(value, field.name), getattr(other, field.name)
         if field.name in POSITIONS[kind]:
             # the quaternions of ball and free joints: the last four of seven numbers, or all
             of_joints = [group.qpos[:, -4:] for group in groups(model.topology) if group.kind.nq > group.kind.nv]
             places = np.concatenate([np.zeros((0, 4), int), *of_joints])
             if places.size:
-                there = there.at[..., places].set(function(here[..., places], there[..., places]))
-            changed[field.name] = there
+                moved = moved.at[..., places].set(function(point[..., places], moved[..., places]))
+            changed[field.name] = moved
         elif field.metadata.get("shape", ())[-1:] == (4,) and field.name.endswith("quat"):
-            changed[field.name] = function(here, there)
+            changed[field.name] = function(point, moved)
     return dataclasses.replace(other, **changed)  # type: ignore[type-var]

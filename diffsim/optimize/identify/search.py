@@ -110,6 +110,7 @@ class Search:
     Attributes:
       unknowns: theta.
       noise: (ny,) the user's, or None; start_noise: of first states.
+      heard: (ny,) the noise that the readings of the last problem show by themselves.
       settings: of `fit`.
       jacobians: how many were taken so far.
       again: whether two starts led to the same minimum.
@@ -120,6 +121,7 @@ class Search:
         self.unknowns, self.start_noise, self.settings = unknowns, start_noise, settings
         self.jacobians, self.again, self.minima = 0, False, list[tuple[float, np.ndarray]]()
         self.noise: np.ndarray | None = None
+        self.heard = np.zeros(0)
         if noise is not None:
             count, scale = unknowns.model.nsensordata, np.asarray(noise, float)
             if scale.shape not in ((), (1,), (count,)):
@@ -180,14 +182,15 @@ class Search:
             """Mean square of the residuals, by one measure for all: the noise that the first search began with."""
             return float(np.nanmean((end.problem.rms(end.outcome.point) / problem.noise) ** 2))
 
-        begun, counts = problem.point(theta), problem.motions(problem.point(theta)).contacts
+        start = problem.point(theta)
+        counts = problem.motions(start).contacts
         chosen = self.settings.window > 0
         search = self.grown if np.any(counts != counts[:, :1]) and not chosen else self.weighed
-        ends = [self.weighed(problem, begun)]
+        ends = [self.weighed(problem, start)]
         rests = ends[0].problem.rest is not None and ends[0].noises < CLOSE
         far = search == self.grown or ends[0].noises > NEAR
         if far and not chosen and not ends[0].good and theta.size and not rests:
-            ends.append(self.grown(problem, begun))
+            ends.append(self.grown(problem, start))
         sizes = [size(end) for end in ends]
         # beside a jump there are many ends; where one is as good as this, others are not far from it
         elsewhere = search == self.weighed or min(end.noises for end in ends) > CLOSE

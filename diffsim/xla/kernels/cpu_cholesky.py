@@ -1,19 +1,18 @@
-"""Cholesky factors of small matrices side by side, on a CPU: one operation on the same entry of all matrices.
+"""Cholesky factors and solves on a CPU: of small matrices side by side, and of sums of matrices by LAPACK.
 
-A call of LAPACK for a matrix of six rows takes ten times as long as its arithmetic. Here matrices are the last axes,
-along which XLA makes vectors of them, and rows follow one another in a loop, so that the program is as short as a call:
+Small matrices are factored by operations on the same entry of all of them. A call of LAPACK for a matrix of six rows
+takes ten times as long as its arithmetic. Here matrices are the last axes, along which XLA makes vectors of them, and
+rows follow one another in a loop, so that the program is as short as a call:
 
     U_j = (A_j - sum_i U_ij U_i) / sqrt(pivot),      A = U^T U
 
-of 512 matrices, 2, 6 and 8 rows: 4, 30 and 75 ns a matrix with one right side, where LAPACK takes 136, 265 and 332.
-From twelve rows on LAPACK takes less. Source: Golub and Van Loan 2013, sec. 4.2.
+A matrix of 2, 6 and 8 rows, one of 512, takes 4, 30 and 75 ns with one right side; LAPACK takes 136, 265 and 332, and
+less than this from twelve rows on. Source: Golub and Van Loan 2013, sec. 4.2.
 
-
-Solves with sums of matrices on a CPU: LAPACK, called without what JAX puts around it.
-
-JAX passes matrices on by columns and writes each factor once more, with zeros above the diagonal and nan where there is
-none. For a matrix of 27 rows that takes as long as half of the factor. Here matrices stay by rows, which for symmetric
-ones is the same, and only x can become nan. The right side is one more column of the matrix:
+Solves with sums of matrices call LAPACK without what JAX puts around it. JAX passes matrices on by columns and writes
+each factor once more, with zeros above the diagonal and nan where there is none. For a matrix of 27 rows that takes as
+long as half of the factor. Here matrices stay by rows, which for symmetric ones is the same, and only x can become nan.
+The right side is one more column of the matrix:
 
     [A   b]   [U^T 0] [U y]
     [b^T c] = [y^T d] [0 d],   y = U^-T b,

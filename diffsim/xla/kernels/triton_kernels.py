@@ -1,9 +1,9 @@
-"""Cholesky factors and solves of many small matrices: Pallas kernels for CUDA (Triton).
+"""Cholesky factors and solves of many small matrices, and their sums with J^T K J: Pallas kernels for CUDA (Triton).
 
-A program takes some worlds, which lie side by side on the last axis of all that it computes with; rows are the other
-axis. Factors are stored in that order too, (column, row, world), so that neighbouring threads read neighbouring
-numbers; matrices and vectors are read once, in the order in which JAX has them. All loops stay loops: n = 128 is the
-same code as n = 2.
+A program of a factor or a solve takes some worlds, which lie side by side on the last axis of all that it computes
+with; rows are the other axis. Factors are stored in that order too, (column, row, world), so that neighbouring threads
+read neighbouring numbers; matrices and vectors are read once, in the order in which JAX has them. All loops stay loops:
+n = 128 is the same code as n = 2.
 
 factor: left-looking, column j of L is (A - sum_{k<j} L_k L_kj) / sqrt(d), d its entry on the diagonal.
 solve: y = L^-1 b column by column, then x = L^-T y.
@@ -12,12 +12,9 @@ nobody reads again, are packed: columns from the diagonal on, one after another.
 rounding may take from a sum.
 Source: Golub and Van Loan 2013, sec. 4.2 (gaxpy Cholesky) and 3.1 (column-oriented substitution).
 
-
-M + diagonal + J^T K J of many small matrices: a Pallas kernel for CUDA (Triton).
-
-A program takes one world. It reads M once, then rows of J, some at a time, and adds their product with K J, which is
-made of the same rows and stays in registers. Of the sum, which is symmetric, it writes what lies on and above the
-diagonal, row after row; that is where `solve_packed` reads it.
+gram: M + diagonal + J^T K J. A program takes one world. It reads M once, then rows of J, some at a time, and adds their
+product with K J, which is made of the same rows and stays in registers. Of the sum, which is symmetric, it writes what
+lies on and above the diagonal, row after row; that is where `solve_packed` reads it.
 """
 
 import functools
