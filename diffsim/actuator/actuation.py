@@ -22,7 +22,6 @@ from diffsim.actuator.actuators import (
     Actuators,
     Command,
     Conditions,
-    at_places,
     clamp,
     limit_on_joints,
     limit_on_tendons,
@@ -37,7 +36,7 @@ from diffsim.types.data import Actuation, Data, Passive, Transmission, Velocitie
 from diffsim.types.model import Model
 from diffsim.types.state import Inputs, State
 from diffsim.types.topology import Topology, per_topology
-from diffsim.xla.gather import pick, place
+from diffsim.xla.gather import pick, pick_some, place
 
 Array = jax.Array
 
@@ -90,7 +89,7 @@ def members(model: Model, group: Group, conditions: Conditions) -> Actuators:
     ctrl, length, velocity = (
         pick(values, group.ids) for values in (conditions.command.ctrl, conditions.length, conditions.velocity)
     )
-    act = at_places(conditions.act, group.places)
+    act = pick_some(conditions.act, group.places)
     command = conditions.command
     return Actuators(model, group.ids, group.places, act, ctrl, length, velocity, command.user, command.time)
 
@@ -140,7 +139,7 @@ def advance_activation(model: Model, act: Array, act_dot: Array, velocity: Array
     idle = switched_off(model)
     later = []
     for group in groups(model.topology):
-        rate = jnp.where(idle[group.ids][:, None], 0, at_places(act_dot, group.places))
+        rate = jnp.where(idle[group.ids][:, None], 0, pick_some(act_dot, group.places))
         later.append(group.dynamics.advance(members(model, group, conditions), rate))
     return by_activation(model, groups(model.topology), later, act)
 
@@ -225,7 +224,7 @@ def velocity_slopes(model: Model, state: State, inputs: Inputs, data: Data) -> t
 
 def _slope(group: Group, actuators: Actuators, act_dot: Array) -> Array:
     """(n,) gain' signal + gain signal' + bias'; act_dot is of the whole model, (na,) per second."""
-    rate, terms = at_places(act_dot, group.places), []
+    rate, terms = pick_some(act_dot, group.places), []
     if group.gain.slope:
         terms.append(group.gain.slope(actuators, actuators.gainprm) * signal(group, actuators, rate))
     if group.dynamics.signal_slope:

@@ -23,7 +23,7 @@ from diffsim.types.hooks import plugin_uses
 from diffsim.types.model import Model
 from diffsim.types.state import Inputs, State
 from diffsim.types.topology import Topology
-from diffsim.xla.gather import pick, place
+from diffsim.xla.gather import pick, pick_some, place
 from diffsim.xla.select import where
 
 Array = jax.Array
@@ -138,14 +138,6 @@ def clamp(values: Array, ranges: Array, limited: np.ndarray) -> Array:
     return where(limited != 0, safe.clip(values, ranges[..., 0], ranges[..., 1]), values)
 
 
-def at_places(values: Array, places: np.ndarray) -> Array:
-    """values[places]; 0 where a place is negative."""
-    if (places >= 0).all():
-        return pick(values, places) if places.size else jnp.zeros(places.shape, values.dtype)
-    with_zero = jnp.concatenate([values, jnp.zeros((1,), values.dtype)])
-    return pick(with_zero, np.where(places >= 0, places, len(values)))
-
-
 def clamped_controls(model: Model, ctrl: Array) -> Array:
     """Controls (nu,) within the ranges of those that have one."""
     if model.opt.disabled(DisableBit.CLAMPCTRL):
@@ -195,7 +187,7 @@ def user_rate(actuators: Actuators) -> Array:
     """(n, k) d act / dt by the hook `act_dyn`, per second."""
     if actuators.user is None:
         return jnp.zeros_like(actuators.act)
-    return at_places(actuators.user.rate, actuators.places)
+    return pick_some(actuators.user.rate, actuators.places)
 
 
 def user_gain(actuators: Actuators, parameters: Array) -> Array:

@@ -28,7 +28,7 @@ from diffsim.base.joints import dofs_angular
 from diffsim.flex.cells import FLAT, NBENDING, cell_nodes, face_normals, face_slopes, polynomials, shell_edges
 from diffsim.flex.material import STRAIN
 from diffsim.flex.nodes import interpolated, node_positions, node_rows, node_velocities, nodes_of
-from diffsim.kinematics.jacobian import forces_on_dofs
+from diffsim.flex.points import point_forces
 from diffsim.kinematics.tree import body_dof_mask
 from diffsim.math import safe
 from diffsim.math.linalg import BlockColumns, BlockDiagonal, gram, solve_blocks
@@ -104,7 +104,12 @@ def cell_forces(model: Model, com: ComFrame, velocities: Velocities, nodes: Arra
     for flex in interpolated(topology):
         if topology.flex_interp[flex] < 0 and topology.flex_bendingadr[flex] >= 0:
             spring = spring + shell_bending_force(model, flex, nodes)
-    return _on_dofs(model, com, nodes, spring), _on_dofs(model, com, nodes, damper)
+    body = topology.flex_nodebodyid
+    dofs = np.where(own_slides(topology)[:, None], topology.body_dofadr[body][:, None] + np.arange(3), -1)
+    force_of_springs, force_of_dampers = (
+        point_forces(model, com, nodes, push, body, dofs) for push in (spring, damper)
+    )
+    return force_of_springs, force_of_dampers
 
 
 def shell_bending_force(model: Model, flex: int, nodes: Array) -> Array:
@@ -146,20 +151,6 @@ def own_slides(topology: Topology) -> np.ndarray:
     turns = dofs_angular(topology.jnt_type)
     alone = alone[[not np.any(turns[start : start + 3]) for start in first]]
     return np.isin(topology.flex_nodebodyid, alone)
-
-
-def _on_dofs(model: Model, com: ComFrame, nodes: Array, force: Array) -> Array:
-    """(nv,) from forces (nflexnode, 3): component by component on bodies that slide, as in MuJoCo."""
-    topology = model.topology
-    body = topology.flex_nodebodyid
-    slides = own_slides(topology)
-    dofs = np.where(slides[:, None], topology.body_dofadr[body][:, None] + np.arange(3), -1)
-    result = sum_gathered(force.reshape(-1), tuple(dofs.ravel().tolist()), model.nv, 0)
-    others = np.flatnonzero(~slides & (topology.body_weldid[body] != 0))
-    if len(others):
-        push = pick(force, others)
-        result = result + forces_on_dofs(model, com, pick(nodes, others), body[others], push, jnp.zeros_like(push))
-    return result
 
 
 def with_cells(model: Model, qvel: Array, data: Data, matrix: BlockDiagonal, force: Array, qacc: Array) -> Array:

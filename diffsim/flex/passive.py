@@ -17,10 +17,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.flex.points import edge_flex, edge_vertices
+from diffsim.flex.points import edge_flex, edge_vertices, point_forces, sum_on_dofs
 from diffsim.flex.strain import edge_rows, elastic_edges
-from diffsim.kinematics.jacobian import forces_on_dofs
-from diffsim.kinematics.tree import last_dof
 from diffsim.math import safe
 from diffsim.math.vector import cross, scale, total
 from diffsim.types.data import ComFrame, Flexes
@@ -43,7 +41,7 @@ def flex_springs(model: Model, com: ComFrame, flexes: Flexes) -> Array:
         first, second, third = x[1] - x[0], x[2] - x[0], x[3] - x[0]
         normals = [cross(second, third), cross(third, first), cross(first, second)]
         volume = jnp.stack([-total(normals), *normals]) * weights[16][None, :, None]
-        force = force - _on_dofs(model, _thin_plate(weights, x) + volume, flaps.dofs)
+        force = force - sum_on_dofs(model, _thin_plate(weights, x) + volume, flaps.dofs)
     if len(live):
         stretch = pick(model.flexedge_length0 - flexes.flexedge_length, live)
         pull = pick(model.flex_edgestiffness, edge_flex(topology)[live]) * stretch
@@ -66,9 +64,9 @@ def flex_dampers(model: Model, qvel: Array, com: ComFrame, flexes: Flexes) -> Ar
     force, live = jnp.zeros_like(qvel), elastic_edges(topology)
     for flaps in flaps_of(topology):
         weights = pick(model.flex_bending, flaps.slot)
-        speed = pick_some(qvel, flaps.dofs.reshape(-1)).reshape(flaps.dofs.shape)
+        speed = pick_some(qvel, flaps.dofs)
         drag = _thin_plate(weights, speed) * model.flex_damping[flaps.flex]
-        force = force - _on_dofs(model, drag, flaps.dofs)
+        force = force - sum_on_dofs(model, drag, flaps.dofs)
     if len(live):
         drag = -pick(model.flex_edgedamping, edge_flex(topology)[live]) * pick(flexes.flexedge_velocity, live)
         force = force + edge_rows(model, com, flexes.flexvert_xpos, live).mul_vec_t(drag)
@@ -115,27 +113,12 @@ def flex_stretching(model: Model, com: ComFrame, flexes: Flexes) -> Array:
         ends = edge_vertices(topology)
         toward = scale(pick(vertices, ends[1]) - pick(vertices, ends[0]), pull)
         ids = tuple(ends.ravel().tolist())
-        force = force + on_bodies(
-            model, com, vertices, sum_gathered(jnp.concatenate([toward, -toward]), ids, len(vertices), 0)
-        )
+        pulls = sum_gathered(jnp.concatenate([toward, -toward]), ids, len(vertices), 0)
+        body = topology.flex_vertbodyid
+        # bodies that only slide
+        dofs = np.where((topology.body_simple[body] == 2)[:, None], _slides(topology), -1)
+        force = force + point_forces(model, com, vertices, pulls, body, dofs)
     return force
-
-
-def on_bodies(model: Model, com: ComFrame, vertices: Array, force: Array) -> Array:
-    """(nv,) from forces (nflexvert, 3) on vertices: component by component on bodies that only slide."""
-    topology = model.topology
-    body, dofs = topology.flex_vertbodyid, _slides(topology)
-    others = np.flatnonzero((topology.body_simple[body] != 2) & (last_dof(topology)[body] >= 0))
-    result = _on_dofs(model, force, np.where((topology.body_simple[body] == 2)[:, None], dofs, -1))
-    if len(others):
-        push, at = pick(force, others), pick(vertices, others)
-        result = result + forces_on_dofs(model, com, at, body[others], push, jnp.zeros_like(push))
-    return result
-
-
-def _on_dofs(model: Model, force: Array, dofs: np.ndarray) -> Array:
-    """(nv,) sums of forces on dofs, both (..., 3); on none where a dof is -1."""
-    return sum_gathered(force.reshape(-1), tuple(dofs.ravel().tolist()), model.nv, 0)
 
 
 @per_topology

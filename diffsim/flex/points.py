@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.kinematics.jacobian import motion_axes, wrench_about, wrench_along, wrench_columns
+from diffsim.kinematics.jacobian import forces_on_dofs, motion_axes, wrench_about, wrench_along, wrench_columns
 from diffsim.kinematics.tree import articulated_blocks, chain_mask, free_points, last_dof
 from diffsim.math.linalg import BlockColumns
 from diffsim.math.stencil_rows import Fixed, Segment, StencilRows
@@ -18,7 +18,7 @@ from diffsim.math.vector import dot, mul_vec, total
 from diffsim.types.data import ComFrame, Kinematics
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology, per_topology
-from diffsim.xla.gather import pick, pick_some
+from diffsim.xla.gather import pick, pick_some, sum_gathered
 
 Array = jax.Array
 
@@ -26,9 +26,8 @@ Array = jax.Array
 @per_topology
 def flex_elements(topology: Topology, flex: int) -> np.ndarray:
     """(m, dim + 1) the vertices of the elements of a flex, counted over all flexes."""
-    dim, start, count = (
-        int(topology[flex]) for topology in (topology.flex_dim, topology.flex_elemdataadr, topology.flex_elemnum)
-    )
+    columns = topology.flex_dim, topology.flex_elemdataadr, topology.flex_elemnum
+    dim, start, count = (int(column[flex]) for column in columns)
     data = topology.flex_elem.ravel()[start : start + count * (dim + 1)]
     return data.reshape(count, dim + 1) + topology.flex_vertadr[flex]
 
@@ -55,6 +54,24 @@ def vertex_positions(model: Model, kinematics: Kinematics) -> Array:
         return at
     offset = mul_vec(pick(kinematics.xmat, body), model.flex_vert)
     return at + jnp.where(centred[:, None], 0, offset)
+
+
+def sum_on_dofs(model: Model, force: Array, dofs: np.ndarray) -> Array:
+    """(nv,) sums of forces on dofs, both (..., 3); on none where a dof is -1."""
+    return sum_gathered(force.reshape(-1), tuple(dofs.ravel().tolist()), model.nv, 0)
+
+
+def point_forces(model: Model, com: ComFrame, point: Array, force: Array, body: np.ndarray, dofs: np.ndarray) -> Array:
+    """(nv,) from world forces at points, (n, 3), of bodies (n,): component by component on `dofs` (n, 3), as in MuJoCo.
+
+    A body without such dofs, -1, that moves all the same is pushed at the point.
+    """
+    result = sum_on_dofs(model, force, dofs)
+    others = np.flatnonzero((dofs < 0).all(axis=1) & (body >= 0) & (last_dof(model.topology)[body] >= 0))
+    if len(others):
+        push, at = pick(force, others), pick(point, others)
+        result = result + forces_on_dofs(model, com, at, body[others], push, jnp.zeros_like(push))
+    return result
 
 
 def point_rows(model: Model, com: ComFrame, body: np.ndarray, pos: Array, direction: Array) -> Segment:

@@ -158,7 +158,7 @@ def places_of(model: Model, plan: Plan, poses: Kinematics) -> Places:
         parts = [Places(*(pick(x, geoms) for x in (poses.geom_xpos, poses.geom_xmat, model.geom_size, reach)))]
         if len(pieces):
             start, end, radius = (pick(x, pieces) for x in tendon_lines(model, poses))
-            middle, matrix, half = along(start, end)
+            middle, matrix, half = capsules_between(start, end)
             size = pack([radius, half, jnp.zeros_like(half)])
             radius = jnp.where(model.tendon_rgba[tendon_ids(model)[pieces], 3] > 0, radius, -1)
             parts.append(Places(middle, matrix, size, jnp.where(radius >= 0, radius + half, -jnp.inf)))
@@ -196,7 +196,7 @@ def fragment_places(model: Model, part: Fragments, vertices: Array) -> Places:
     """Where the lines or triangles are, given vertices (nflexvert, 3) in the world."""
     corner = pick(vertices, part.vertex)
     if part.kind == GeomType.CAPSULE:
-        middle, matrix, half = along(corner[:, 0], corner[:, 1])
+        middle, matrix, half = capsules_between(corner[:, 0], corner[:, 1])
         radius = jnp.broadcast_to(model.flex_radius[part.flex], half.shape)
         return Places(middle, matrix, jnp.stack([radius, half, jnp.zeros_like(half)], axis=1), half + radius)
     first, second = corner[:, 1] - corner[:, 0], corner[:, 2] - corner[:, 0]
@@ -250,7 +250,7 @@ def tendon_lines(model: Model, kinematics: Kinematics) -> Lines:
     return Lines(*(jnp.concatenate(columns) for columns in zip(*pieces, strict=True)))
 
 
-def along(start: Array, end: Array) -> tuple[Array, Array, Array]:
+def capsules_between(start: Array, end: Array) -> tuple[Array, Array, Array]:
     """Middles (n, 3), rotations (n, 3, 3) and half lengths (n,) of capsules between points, with z along them."""
     offset = end - start
     z = safe.normalize(offset)

@@ -56,9 +56,11 @@ def _rows(values: Array, flat: np.ndarray) -> Array:
 
 
 def pick_some(values: Array, ids: np.ndarray, default: np.ndarray | float = 0) -> Array:
-    """values[ids] for ids (n,), and `default`, a constant row, where an id is -1."""
+    """values[ids], as `pick`, and `default`, a constant row, where an id is -1."""
     if np.all(ids >= 0):
         return pick(values, ids)
+    if ids.ndim > 1:
+        return pick_some(values, ids.reshape(-1), default).reshape(*ids.shape, *values.shape[1:])
     missing = (ids < 0).reshape(-1, *[1] * (values.ndim - 1))
     constant = np.where(missing, default, 0)
     if not values.shape[0]:
