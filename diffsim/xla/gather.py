@@ -70,7 +70,7 @@ def pick_some(values: Array, ids: np.ndarray, default: np.ndarray | float = 0) -
 
 
 def pick_existing(values: Array, ids: np.ndarray | Array) -> Array:
-    """The same; ids that are known only at run time are those of rows that exist, which nothing checks."""
+    """`pick`; ids that are known only at run time must be those of rows that exist, which nothing checks."""
     if isinstance(ids, jax.Array):
         return values.at[ids].get(mode="promise_in_bounds", wrap_negative_indices=False)
     return pick(values, ids)

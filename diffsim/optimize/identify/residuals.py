@@ -121,13 +121,10 @@ class Meetings(NamedTuple):
 
 def motions(places: Places, model: Model, windows: Windows, guess: Guess, rows: int | None = None) -> Motions:
     """All windows, simulated; as many of their rows as are asked for, None for all."""
-    length, fitted = windows.ctrl.shape[1], with_leaves(model, numbers(places, model, guess.theta)[0])
-    state, ctrl, parts, wanted = (
-        begins(model, windows.first, guess.changes)[0],
-        np.asarray(windows.ctrl),
-        [],
-        rows or length,
-    )
+    length, ctrl = windows.ctrl.shape[1], np.asarray(windows.ctrl)
+    fitted = with_leaves(model, numbers(places, model, guess.theta)[0])
+    state, _ = begins(model, windows.first, guess.changes)
+    parts, wanted = [], rows or length
     for first in range(0, wanted, CHUNK):
         chunk = ctrl[:, np.minimum(np.arange(first, first + CHUNK), length - 1)]
         state, part = _simulated(fitted, state, chunk)
@@ -163,8 +160,8 @@ def derivatives(places: Places, mode: str, model: Model, windows: Windows, guess
     rows = rows and model.opt.integrator != Integrator.RK4
     (count, length), wanted = windows.ctrl.shape[:2], states.qpos.shape[1] - 1
     ctrl = np.asarray(windows.ctrl)[:, :wanted]
-    before, there = (jax.tree.map(lambda leaf, k=k: np.asarray(leaf)[:, k : wanted + k], states) for k in (0, 1))
-    every = jax.tree.map(lambda leaf: leaf.reshape(count * wanted, *leaf.shape[2:]), _Row(before, there, ctrl))
+    before, after = (jax.tree.map(lambda leaf, k=k: np.asarray(leaf)[:, k : wanted + k], states) for k in (0, 1))
+    every = jax.tree.map(lambda leaf: leaf.reshape(count * wanted, *leaf.shape[2:]), _Row(before, after, ctrl))
     parts = []
     for first in range(0, count * wanted, CHUNK):
         # the last row fills the last chunk
@@ -173,7 +170,7 @@ def derivatives(places: Places, mode: str, model: Model, windows: Windows, guess
         parts.append(_linearized(rows, model, leaves, slopes, chunk))
     joined = jax.tree.map(lambda *leaves: np.concatenate(leaves)[: count * wanted], *parts)
     steps = jax.tree.map(lambda leaf: leaf.reshape(count, wanted, *leaf.shape[1:]), joined)
-    return along(steps, np.asarray(begins(model, windows.first, guess.changes)[1]), length)
+    return chained(steps, np.asarray(begins(model, windows.first, guess.changes)[1]), length)
 
 
 @jit
@@ -201,8 +198,8 @@ def begins(model: Model, first: First, changes: Array) -> tuple[State, Array]:
 
     def one(qpos: Array, qvel: Array, act: Array, change: Array) -> tuple[State, Array]:
         guessed = make_state(model).replace(qpos=qpos, qvel=qvel, act=act)
-        there = _changed(model, guessed, change)
-        return there, jax.jacfwd(lambda change: difference(model, _changed(model, guessed, change), there))(change)
+        begin = _changed(model, guessed, change)
+        return begin, jax.jacfwd(lambda change: difference(model, _changed(model, guessed, change), begin))(change)
 
     return jax.vmap(one)(*first, changes)
 
@@ -242,8 +239,8 @@ def _whole(
             fitted = with_numbers(model, places, theta)
             guessed = make_state(model).replace(**window.first._asdict())
             start = _changed(model, guessed, change)
-            done = rollout(fitted, start, window.ctrl, lambda state, data: data.sensordata)
-            return done.readouts, difference(model, done.final, end)
+            run = rollout(fitted, start, window.ctrl, lambda state, data: data.sensordata)
+            return run.readouts, difference(model, run.final, end)
 
         (by_theta, by_change), (ends, ends_by) = derivative(outcome, argnums=(0, 1))(guess.theta, change)
         return by_theta, by_change, ends, ends_by
@@ -261,10 +258,10 @@ class Steps(NamedTuple):
 
 
 class _Row(NamedTuple):
-    """A step: the state before, where it led, and the controls (nu,); or many, stacked."""
+    """A step: the states before and after it, and the controls (nu,); or many, stacked."""
 
-    state: State
-    there: State
+    before: State
+    after: State
     ctrl: Any
 
 
@@ -286,9 +283,9 @@ def _linearized(by_rows: bool, model: Model, leaves: dict[str, Array], slopes: d
     def linear_at(row: _Row) -> Any:
         def outcome(leaves: dict[str, Array], change: Array) -> tuple[Array, Array]:
             inputs = make_inputs(model).replace(ctrl=row.ctrl)
-            changed = integrate(model, row.state, change)
+            changed = integrate(model, row.before, change)
             later, data = step_data(with_leaves(model, leaves), changed, inputs)
-            return difference(model, later, row.there), data.sensordata
+            return difference(model, later, row.after), data.sensordata
 
         return jax.linearize(outcome, leaves, nothing)[1]
 
@@ -298,14 +295,14 @@ def _linearized(by_rows: bool, model: Model, leaves: dict[str, Array], slopes: d
 
     def by_row(row: _Row) -> tuple[Array, Array, Array, Array, Array]:
         def place(change: Array, qvel: Array) -> Array:
-            qpos = integrate(model, row.state, change).qpos
-            led = row.there.replace(qpos=integrate_position(model, qpos, qvel, model.opt.timestep))
-            return difference(model, led, row.there)[:nv]
+            qpos = integrate(model, row.before, change).qpos
+            moved = row.after.replace(qpos=integrate_position(model, qpos, qvel, model.opt.timestep))
+            return difference(model, moved, row.after)[:nv]
 
         linear = linear_at(row)
         transposed = jax.linear_transpose(lambda leaves, change: linear(leaves, change)[0][nv:], leaves, nothing)
         by_leaves, rest = jax.vmap(transposed)(jnp.eye(nx - nv, dtype=nothing.dtype))
-        by_change, by_qvel = jax.jacfwd(place, argnums=(0, 1))(nothing, row.there.qvel)
+        by_change, by_qvel = jax.jacfwd(place, argnums=(0, 1))(nothing, row.after.qvel)
         flat = jnp.concatenate([by_leaves[name].reshape(nx - nv, -1) for name in leaves], axis=1)
         return rest, flat, by_change, by_qvel, jax.vmap(linear)(of_leaves, of_state)[1].T
 
@@ -319,7 +316,7 @@ def _linearized(by_rows: bool, model: Model, leaves: dict[str, Array], slopes: d
     return Steps(A, B, read[..., n:], read[..., :n])
 
 
-def along(steps: Steps, start: np.ndarray, length: int) -> Derivatives:
+def chained(steps: Steps, start: np.ndarray, length: int) -> Derivatives:
     """Products of steps (windows, rows, ...), whose first states change by `start` (windows, nx, width).
 
     Readings have so many rows; after the last step they are zero.
