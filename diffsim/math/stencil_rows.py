@@ -91,7 +91,7 @@ class StencilRows:
     by_points: Array | None = None
 
     def readable_by_points(self) -> "StencilRows":
-        """The same with its coefficients stored a second time, in the order in which points read them."""
+        """These rows with their coefficients stored a second time, in the order in which points read them."""
         places = None if self.touched is None else _places(self.touched, self.points.number)
         if places is None:
             return self
@@ -254,7 +254,7 @@ class SparseRows:
         return jax.tree.leaves(self.segments)[0].dtype
 
     def readable_by_columns(self) -> "SparseRows":
-        """The same, with stencils that points can read; blocks of many trees are not transposed."""
+        """These rows, with stencils that points can read; blocks of many trees are not transposed."""
         readable = (
             s if s.stencil is None else dataclasses.replace(s, stencil=s.stencil.readable_by_points())
             for s in self.segments

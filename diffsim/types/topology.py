@@ -459,7 +459,7 @@ class Topology:
         return index
 
     def sleeping(self) -> "Topology":
-        """The same with room in states for what sleeps."""
+        """This topology with room in states for what sleeps."""
         nfrozen = self.nq + 7 * self.nmocap + self.nsensordata if self.ntree else 0
         return dataclasses.replace(self, nsleep=self.ntree, nfrozen=nfrozen)
 

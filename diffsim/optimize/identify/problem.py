@@ -119,7 +119,7 @@ class Problem:
         self.measured[:, (rows < ends[0]) | (rows >= rows.size - ends[1])] = np.nan
 
     def part(self, chosen: slice) -> "Problem":
-        """The same of some windows."""
+        """The problem of some of these windows."""
         other = object.__new__(Problem)
         rest = None if self.rest is None else self.rest[chosen]
         vars(other).update(vars(self), follows=self.follows[chosen], rest=rest)
@@ -168,7 +168,7 @@ class Problem:
         return self._last[1]
 
     def resting(self, theta: np.ndarray) -> "Problem | None":
-        """The same with windows that begin at rest, on a floor or in a hand, beginning so; None where none does.
+        """This problem with windows that begin at rest, on a floor or in a hand, beginning so; None where none does.
 
         What lies on a floor is pressed into it by less than sensors see, and jumps if it begins elsewhere. Such a
         window begins where its guess, halted, ends up under its first controls, and its first state changes only as far

@@ -154,7 +154,7 @@ class Search:
         return *self.surrounded(best), problem
 
     def surrounded(self, end: Ended) -> tuple[Ended, np.ndarray | None]:
-        """The same, or a better end beside it, and what jumps leave open of theta, (n, n); None where nothing jumps."""
+        """The end, or a better one beside it, and what jumps leave open of theta, (n, n); None where nothing jumps."""
         spread = None
         for _ in range(SHAKEN):
             if not end.good or not end.outcome.left.any():
@@ -223,7 +223,7 @@ class Search:
         return [drawn[i] for i in np.argsort(costs)]
 
     def chained(self, end: Ended) -> Ended:
-        """The same with windows that go on where others end: what holds for the whole says more than for parts."""
+        """The end with windows that go on where others end: what holds for the whole says more than for parts."""
         if not np.any(end.problem.follows):
             return end
         now, model = end, self.unknowns.model
@@ -269,7 +269,7 @@ class Search:
         return min(end, self.searched(problem, start), key=lambda end: (not end.good, end.cost))
 
     def shaken(self, end: Ended) -> Ended:
-        """The same from the best of points nearby, where motions jump."""
+        """The end, or that of a search from the best of points nearby, where motions jump."""
         for _ in range(SHAKEN):
             if end.good or end.noises > NEAR or not end.outcome.point.theta.size:
                 break

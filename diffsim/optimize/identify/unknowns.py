@@ -199,13 +199,13 @@ class Unknowns:
         return with_leaves(self.model, numbers(self.places, self.model, theta[self.in_model])[0])
 
     def held(self, theta: np.ndarray) -> "Unknowns":
-        """The same about another start, known beforehand to its size."""
+        """These unknowns about another start, known beforehand to its size."""
         other = copy.copy(self)
         other.start, other.prior = theta, np.minimum(self.prior, self.sizes(theta))
         return other
 
     def bounded(self, i: int, value: float) -> "Unknowns":
-        """The same with one number that is held at a value."""
+        """These unknowns with one number held at a value."""
         other = copy.copy(self)
         chosen = np.arange(self.lower.size) == i
         other.lower, other.upper = (np.where(chosen, value, ends) for ends in (self.lower, self.upper))
