@@ -166,12 +166,12 @@ def prism_at(terrain: Terrain, margin: Array, place: Array) -> Array:
     """Vertices (6, 3) of the prism with column, row and triangle `place` (3,)."""
     corner = where(place[2] > 0, CORNERS[1], CORNERS[0])
     row, column = stored((place[1] + corner[:, 0], place[0] + corner[:, 1]))
-    top = stored([*_across(terrain, column, row), _height(terrain, column, row) + margin])
+    top = stored([*_plane_coordinates(terrain, column, row), _height(terrain, column, row) + margin])
     bottom = [*top[:2], jnp.broadcast_to(-terrain.size[3], row.shape)]
     return pack([jnp.concatenate(column) for column in zip(bottom, top, strict=True)])
 
 
-def _across(terrain: Terrain, column: Array, row: Array) -> list[Array]:
+def _plane_coordinates(terrain: Terrain, column: Array, row: Array) -> list[Array]:
     """x and y, m, of grid points."""
     axes = zip(_widths(terrain), unpack(terrain.size), (column, row), strict=False)
     return [width * index - half for width, half, index in axes]
@@ -227,7 +227,7 @@ def _beyond_diagonals(terrain: Terrain, body: tuple[GeomType, Shape], column: Ar
     """(2,) how far a body is, m, from the lower right triangle of the cell below a corner of the grid and to its right,
     and from the upper left triangle of the cell above it and to its left: across the diagonals of these cells.
     """
-    (x,), (y,), (right, up) = *_across(terrain, column, row), _widths(terrain)
+    (x,), (y,), (right, up) = *_plane_coordinates(terrain, column, row), _widths(terrain)
     length = jnp.sqrt(right * right + up * up)
     normal = pack([up / length, -right / length, jnp.zeros_like(up)])
     distance = right * up / length + dot(normal, pack([x, y, jnp.zeros_like(x)])) * jnp.asarray([1, -1], up.dtype)
@@ -244,7 +244,7 @@ def window_triangles(terrain: Terrain, columns: Array, rows: Array, margin: Arra
     """The triangles (h, w, 2) of a window: unit normal and a point (.., 3) of each plane, greatest height, m."""
     grid_columns, grid_rows = (jnp.append(index, index[-1] + 1) for index in (columns, rows))
     z = _height(terrain, grid_columns[None], grid_rows[:, None]) + margin
-    x, y = _across(terrain, grid_columns[None], grid_rows[:, None])
+    x, y = _plane_coordinates(terrain, grid_columns[None], grid_rows[:, None])
     widths, parts = _widths(terrain), []
     for corners, slopes in zip(CORNERS.tolist(), SLOPES.tolist(), strict=True):
         here = [(slice(r, r + len(rows)), slice(c, c + len(columns))) for r, c in corners]
@@ -305,7 +305,7 @@ def _nearest_of_top(top: list[Vector], height: Array, p: Vector) -> tuple[Vector
     zero = jnp.zeros_like(height)
     ground = _Facet([zero, zero, zero - 1], -height)
     facet = _greatest([roof, ground, _wall(flat, p)])
-    in_plan, over_roof = stored((_over([zero, zero, zero + 1], top, p), _over(roof.normal, top, p)))
+    in_plan, over_roof = stored((_is_over([zero, zero, zero + 1], top, p), _is_over(roof.normal, top, p)))
     flat_away, under = [where(in_plan, 0, component) for component in flat.away], jnp.minimum(height, 0)
     # lower than the top where the prism is nearest in plan
     below = decided(roof.gap < dot_components(roof.normal[:2], flat_away))
@@ -376,7 +376,7 @@ def _squared(begin: Vector, end: Vector, p: Vector) -> Array:
     return dot_components(across, across)
 
 
-def _over(normal: Vector, top: list[Vector], p: Vector) -> Array:
+def _is_over(normal: Vector, top: list[Vector], p: Vector) -> Array:
     """Whether a point is between the planes through the sides and along a normal."""
     inside = jnp.asarray(True)
     for begin, end in _sides(top):

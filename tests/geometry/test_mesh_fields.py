@@ -15,7 +15,7 @@ from uncompiled import uncompiled
 
 import diffsim
 from diffsim.collision import collide
-from diffsim.geometry.sdf.data import repeated, spread
+from diffsim.geometry.sdf.data import farthest_points, repeated
 from diffsim.geometry.sdf.pairs import ROWS, TRIANGLES
 from diffsim.types.data import Kinematics
 
@@ -100,10 +100,10 @@ def test_of_many_triangles_those_far_apart_are_looked_at() -> None:
 
 def test_points_are_spread() -> None:
     line = np.stack([np.arange(10.0), np.zeros(10), np.zeros(10)], axis=1)
-    index, there = uncompiled(lambda p, v, w: spread(p, v, w, 5))(line, (line[:, 0] - 4) ** 2, line[:, 0] > 2)
+    index, there = uncompiled(lambda p, v, w: farthest_points(p, v, w, 5))(line, (line[:, 0] - 4) ** 2, line[:, 0] > 2)
     np.testing.assert_array_equal(index[:3], [4, 9, 6])
     assert there.all()
-    index, there = uncompiled(lambda p, v, w: spread(p, v, w, 5))(line, line[:, 0], line[:, 0] > 7)
+    index, there = uncompiled(lambda p, v, w: farthest_points(p, v, w, 5))(line, line[:, 0], line[:, 0] > 7)
     assert set(index[there]) == {8, 9} and there.sum() == 2
     twice = np.concatenate([line[:2], line[:2]])
     np.testing.assert_array_equal(uncompiled(repeated)(twice, np.array([True, False, True, True])), [0, 0, 1, 0])

@@ -203,7 +203,7 @@ def repeated(point: Array, wanted: Array) -> Array:
     return jnp.any(same & earlier & wanted[None], axis=1)
 
 
-def spread(point: Array, value: Array, wanted: Array, count: int) -> tuple[Array, Array]:
+def farthest_points(point: Array, value: Array, wanted: Array, count: int) -> tuple[Array, Array]:
     """Indices (count,) of points (n, 3), and which of them there are. No derivatives.
 
     The first is that of least value (n,) among the wanted (n,), each next one the farthest from those before it.

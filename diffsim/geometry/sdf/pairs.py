@@ -25,7 +25,7 @@ import numpy as np
 
 from diffsim.base.enums import GeomType
 from diffsim.geometry.hull.tables import Sizes, padded
-from diffsim.geometry.sdf.data import FieldData, halton, repeated, spread
+from diffsim.geometry.sdf.data import FieldData, farthest_points, halton, repeated
 from diffsim.geometry.sdf.functions import PRIMITIVES, Field
 from diffsim.geometry.shapes import Candidates, Shape, bounding_boxes, relative_pose
 from diffsim.math import safe
@@ -144,7 +144,7 @@ def _field_rows(kind: GeomType, first: Shape, second: Shape, margin: Array) -> C
     apart = high < low
     starts = second.data.starts
     begin = low[None] + (high - low)[None] * starts - shift[None]
-    point = descend(pair, mul_vec_t(_many(turn, starts), begin), len(second.data.steps))
+    point = descend(pair, mul_vec_t(_for_each(turn, starts), begin), len(second.data.steps))
     dist = safe.maximum(*pair.values(point))
     inside = dist <= 0
     valid = ~(apart[0] | apart[1] | apart[2]) & inside & ~repeated(point, inside)
@@ -169,13 +169,13 @@ def _box(kind: GeomType, shape: Shape) -> Array:
 def _contacts(pair: FieldPair, second: Shape, point: Array, dist: Array, valid: Array) -> Candidates:
     """Rows at points (n, 3); the normal is across the surface on which both distances are equal."""
     away, towards = (safe.normalize(slope) for slope in pair.gradients(point))
-    mat = _many(second.mat, point)
+    mat = _for_each(second.mat, point)
     normal = mul_vec(mat, -safe.normalize(away - towards))
     pos = second.pos[None] + mul_vec(mat, point) - scale(normal, 0.5 * dist)
     return Candidates(dist, pos, normal, jnp.zeros_like(normal), valid)
 
 
-def _many(matrix: Array, point: Array) -> Array:
+def _for_each(matrix: Array, point: Array) -> Array:
     """One matrix for each point."""
     return jnp.broadcast_to(matrix, (*point.shape, 3))
 
@@ -216,17 +216,17 @@ def mesh_field(mesh: Shape, other: Shape, margin: Array) -> Candidates:
     depth = data.field.distance(data.parameters, middle)
     near = mesh.data.real & (depth < _circumradius(still))
     if len(corner) > TRIANGLES:
-        chosen, near = spread(middle, depth, near, TRIANGLES)
+        chosen, near = farthest_points(middle, depth, near, TRIANGLES)
         corner, still = corner[chosen], still[chosen]
     share, reached = _deepest(data, still)
     point = _mixed(corner, share).reshape(-1, 3)
     dist = data.field.distance(other.data.parameters, point)
     wanted = (near[:, None] & reached).reshape(-1) & (jax.lax.stop_gradient(dist) < 0)
-    rows, valid = spread(point, dist, wanted & ~repeated(point, wanted), ROWS)
+    rows, valid = farthest_points(point, dist, wanted & ~repeated(point, wanted), ROWS)
     return _contacts_with(other, point[rows], dist[rows], valid, -1)
 
 
-class OfTriangles(NamedTuple):
+class TriangleRows(NamedTuple):
     """Rows (m,) of triangles and a field, the triangle of each (m,), and how many near ones were not looked at."""
 
     rows: Candidates
@@ -234,7 +234,7 @@ class OfTriangles(NamedTuple):
     left_out: Array
 
 
-def field_triangles(other: Shape, corner: Array, most: int) -> OfTriangles:
+def field_triangles(other: Shape, corner: Array, most: int) -> TriangleRows:
     """The deepest points of triangles (f, 3, 3) in the world in a distance field: of the first `most` that are in it.
 
     As in MuJoCo normals point out of the field, and of points at which several triangles are deepest one stays.
@@ -258,7 +258,7 @@ def field_triangles(other: Shape, corner: Array, most: int) -> OfTriangles:
     exists, chosen = chosen < len(near), jnp.minimum(chosen, len(near) - 1)
     point = _mixed(local[chosen], jnp.take_along_axis(share, best[:, None, None], 1)[chosen])[:, 0]
     rows = _contacts_with(other, point, data.field.distance(other.data.parameters, point), exists, 1)
-    return OfTriangles(rows._replace(valid=rows.valid & ~repeated(point, exists)), place[chosen], left_out)
+    return TriangleRows(rows._replace(valid=rows.valid & ~repeated(point, exists)), place[chosen], left_out)
 
 
 def seen_from(mesh: Shape, other: Shape) -> Array:
