@@ -224,8 +224,9 @@ def _on_quaternions(model: Model, function: OnQuaternions, value: T, other: T) -
             of_joints = [group.qpos[:, -4:] for group in groups(model.topology) if group.kind.nq > group.kind.nv]
             places = np.concatenate([np.zeros((0, 4), int), *of_joints])
             if places.size:
-                moved = moved.at[..., places].set(function(point[..., places], moved[..., places]))
+                turned = function(jnp.asarray(point[..., places]), jnp.asarray(moved[..., places]))
+                moved = jnp.asarray(moved).at[..., places].set(turned)
             changed[field.name] = moved
         elif field.metadata.get("shape", ())[-1:] == (4,) and field.name.endswith("quat"):
-            changed[field.name] = function(point, moved)
+            changed[field.name] = function(jnp.asarray(point), jnp.asarray(moved))
     return dataclasses.replace(other, **changed)  # type: ignore[type-var]
