@@ -157,7 +157,9 @@ def _dynamic_pairs(topology: Topology, disableflags: int, contact_filter: Filter
     blocks = [_rows(topology, masks, np.arange(i, min(i + ROWS, topology.ngeom)), disableflags) for i in starts]
     geom1, geom2 = np.concatenate([np.zeros((2, 0), int), *blocks], axis=1).astype(np.int32)
     listed = np.isin(_keys(geom1, geom2), _keys(topology.pair_geom1, topology.pair_geom2))
-    left = ~(_excluded(topology, geom1, geom2) | listed)
+    body, signature = topology.geom_bodyid, topology.exclude_signature
+    excluded = np.isin(_keys(body[geom1], body[geom2]), _keys(signature >> 16, signature & 0xFFFF))
+    left = ~(excluded | listed)
     if contact_filter is not None:
         left[left] = ~_filtered(topology, contact_filter, geom1[left], geom2[left])
     geom1, geom2 = geom1[left], geom2[left]
@@ -195,13 +197,6 @@ def _rows(topology: Topology, agree: Masks, geom: np.ndarray, disableflags: int)
 def _keys(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """One number for each unordered pair."""
     return np.minimum(first, second).astype(np.int64) << 32 | np.maximum(first, second)
-
-
-def _excluded(topology: Topology, geom1: np.ndarray, geom2: np.ndarray) -> np.ndarray:
-    """Whether the bodies of pairs are excluded."""
-    body = topology.geom_bodyid
-    signature = topology.exclude_signature
-    return np.isin(_keys(body[geom1], body[geom2]), _keys(signature >> 16, signature & 0xFFFF))
 
 
 def _filtered(topology: Topology, contact_filter: Filter, geom1: np.ndarray, geom2: np.ndarray) -> np.ndarray:
