@@ -157,7 +157,7 @@ def _dynamic_pairs(topology: Topology, disableflags: int, contact_filter: Filter
     blocks = [_rows(topology, masks, np.arange(i, min(i + ROWS, topology.ngeom)), disableflags) for i in starts]
     geom1, geom2 = np.concatenate([np.zeros((2, 0), int), *blocks], axis=1).astype(np.int32)
     listed = np.isin(_keys(geom1, geom2), _keys(topology.pair_geom1, topology.pair_geom2))
-    body, signature = topology.geom_bodyid, topology.exclude_signature
+    signature = topology.exclude_signature
     excluded = np.isin(_keys(body[geom1], body[geom2]), _keys(signature >> 16, signature & 0xFFFF))
     left = ~(excluded | listed)
     if contact_filter is not None:
