@@ -97,7 +97,8 @@ def _reflecting(topology: Topology, field: str) -> tuple[np.ndarray, np.ndarray]
         actuators = np.flatnonzero(present & (kind == TrnType.TENDON))
         return actuators, driven[actuators]
     on_joint = present & np.isin(kind, (TrnType.JOINT, TrnType.JOINTINPARENT))
-    return np.nonzero(on_joint[:, None] & (topology.dof_jntid[None] == driven[:, None]))
+    actuators, dofs = np.nonzero(on_joint[:, None] & (topology.dof_jntid[None] == driven[:, None]))
+    return actuators, dofs
 
 
 @per_topology

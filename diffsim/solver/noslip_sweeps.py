@@ -146,7 +146,7 @@ class _Point(NamedTuple):
 class _Sorted(NamedTuple):
     """Sorted constraints of k rows each: rows and accelerations per unit force (n, k, nv), aref (n, k), bounds and
     islands (n,), eigenvalues (n, k) and eigenvectors (n, k, k) of the blocks of A; the numbers of their rows (n, k)
-    among all; and the `count` () of those that can carry a force.
+    among all; and how many can carry a force, `loaded` ().
     """
 
     jacobian: Array
@@ -157,7 +157,7 @@ class _Sorted(NamedTuple):
     value: Array
     vector: Array
     row: Array
-    count: Array
+    loaded: Array
 
 
 # (old forces (k,), slope (k,), eigenvalues (k,), bound ()) -> best forces (k,)
@@ -178,7 +178,7 @@ def sweep_until_converged(
     response, cones = solved[:-1], schedule.cones
     tables = [(np.arange(cones.singles)[:, None], _best_in_symmetric_interval), (cones.table(), best_in_ball)]
     lists = [(_sorted(schedule, rows, response, table), best) for table, best in tables if len(table)]
-    updates = [(part.count, functools.partial(_update, part, best, i)) for i, (part, best) in enumerate(lists)]
+    updates = [(part.loaded, functools.partial(_update, part, best, i)) for i, (part, best) in enumerate(lists)]
     padded = jnp.append(start, 0)
 
     def advance(state: tuple[_Point, Array]) -> tuple[_Point, Array]:
