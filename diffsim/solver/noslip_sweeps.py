@@ -220,7 +220,7 @@ def _sorted(schedule: Schedule, rows: FrictionRows, response: Array, table: np.n
         value=value,
         vector=vector,
         row=row,
-        count=_longest(jnp.sum(loaded, dtype=jnp.int32)),
+        loaded=_longest(jnp.sum(loaded, dtype=jnp.int32)),
     )
 
 
