@@ -59,7 +59,7 @@ def worlds() -> tuple[diffsim.Model, Any, list, Kinematics]:
     for spread in (0.1, 0.2, 0.3, 0.4, 1.5, 1.5, 3, 3):
         rows = [np.concatenate([spread * rng.normal(size=3), rng.normal(size=4)]) for _ in range(mjmodel.nbody - 1)]
         states.append(oracle.posed(mjmodel, np.concatenate(rows)))
-    return diffsim.load(text()), mjmodel, states, oracle.poses_of(mjmodel, states)
+    return diffsim.load(text()), mjmodel, states, jax.tree.map(np.asarray, oracle.poses_of(mjmodel, states))
 
 
 @functools.cache
