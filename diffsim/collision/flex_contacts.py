@@ -57,7 +57,7 @@ Array = jax.Array
 FAR = 1e10
 
 
-class Found(NamedTuple):
+class MeetingContacts(NamedTuple):
     """All rows (n,) of a meeting, one part after another, of which hulls are still to be searched; their parameters:
     `place` (n,) is a row of `table`.
 
@@ -76,11 +76,15 @@ class Found(NamedTuple):
     left_out: Array
 
 
-def meeting_found(model: Model, poses: Poses, vertices: Array, meeting: Meeting | FlexMeeting) -> Found:
+def meeting_contacts(model: Model, poses: Poses, vertices: Array, meeting: Meeting | FlexMeeting) -> MeetingContacts:
     """All rows of a meeting, of vertices (nflexvert, 3) in the world."""
     topology = model.topology
     if isinstance(meeting, FlexMeeting):
-        return internal_found(model, vertices, meeting) if meeting.internal else pairs_found(model, vertices, meeting)
+        return (
+            internal_contacts(model, vertices, meeting)
+            if meeting.internal
+            else element_pair_contacts(model, vertices, meeting)
+        )
     geoms, flexes = meeting.geoms, np.full(len(meeting.geoms), meeting.flex)
     table = completed(model, mixed(side_of(model, "geom", geoms), side_of(model, "flex", flexes)))
     place = np.searchsorted(geoms, meeting.geom)
@@ -88,7 +92,7 @@ def meeting_found(model: Model, poses: Poses, vertices: Array, meeting: Meeting 
     xp = jnp if meeting.searched else np
     vert, elem = (xp.stack([xp.full_like(ids, -1), ids], axis=1) for ids in (meeting.vert, elements))
     dim = condims(topology, meeting)[place]
-    return Found(parts, table, place, dim, (-1, meeting.flex), meeting.geom, vert, elem, left_out)
+    return MeetingContacts(parts, table, place, dim, (-1, meeting.flex), meeting.geom, vert, elem, left_out)
 
 
 def _pair_table(model: Model, meeting: FlexMeeting) -> PairParameters:
@@ -101,7 +105,7 @@ def _pair_table(model: Model, meeting: FlexMeeting) -> PairParameters:
     return table._replace(margin=zero, includemargin=zero)
 
 
-def pairs_found(model: Model, vertices: Array, meeting: FlexMeeting) -> Found:
+def element_pair_contacts(model: Model, vertices: Array, meeting: FlexMeeting) -> MeetingContacts:
     """Rows of elements that are near each other."""
     topology, flexes = model.topology, (meeting.first, meeting.flex)
     table = _pair_table(model, meeting)
@@ -115,10 +119,10 @@ def pairs_found(model: Model, vertices: Array, meeting: FlexMeeting) -> Found:
     none = np.full(len(elem), -1, np.int32)
     dim = np.full(len(elem), pair_condims(topology, meeting)[0])
     vert = np.stack([none, none], axis=1)
-    return Found([part], table, np.zeros(len(elem), int), dim, flexes, none, vert, elem, near.left_out)
+    return MeetingContacts([part], table, np.zeros(len(elem), int), dim, flexes, none, vert, elem, near.left_out)
 
 
-def internal_found(model: Model, vertices: Array, meeting: FlexMeeting) -> Found:
+def internal_contacts(model: Model, vertices: Array, meeting: FlexMeeting) -> MeetingContacts:
     """Rows within a flex."""
     topology, flex = model.topology, meeting.flex
     fixed, radius, first = internal_rows(topology, flex), model.flex_radius[flex], topology.flex_vertadr[flex]
@@ -126,15 +130,13 @@ def internal_found(model: Model, vertices: Array, meeting: FlexMeeting) -> Found
     beside = np.flatnonzero(fixed.vert[:, 0] >= 0)
     if len(beside):
         at = pick(vertices, fixed.vert[beside, 0] + first), pick(vertices, element[fixed.elem[beside, 1]])
-        found = jax.vmap(lambda v, e: vertex_element(v, e, radius))(*at)
-        parts.append(Candidates(*(x.reshape(-1, *x.shape[2:]) for x in found)))
+        parts.append(jax.vmap(lambda v, e: vertex_element(v, e, radius))(*at).one_list())
     if topology.flex_dim[flex] == 3:
-        found = jax.vmap(lambda x: faces_of_tetrahedron(x, radius))(pick(vertices, element))
-        parts.append(Candidates(*(x.reshape(-1, *x.shape[2:]) for x in found)))
+        parts.append(jax.vmap(lambda x: faces_of_tetrahedron(x, radius))(pick(vertices, element)).one_list())
     none, nothing = np.full(len(fixed.dim), -1, np.int32), jnp.zeros((), jnp.int32)
     place = np.zeros(len(fixed.dim), int)
     table = _pair_table(model, meeting)
-    return Found(parts, table, place, fixed.dim, (flex, flex), none, fixed.vert, fixed.elem, nothing)
+    return MeetingContacts(parts, table, place, fixed.dim, (flex, flex), none, fixed.vert, fixed.elem, nothing)
 
 
 class MeetingRows(NamedTuple):
@@ -152,7 +154,7 @@ def meeting_rows(model: Model, poses: Poses, vertices: Array, meeting: Meeting) 
     at = pick(vertices, np.maximum(meeting.corner, 0))
     # rows of one geom follow one another
     for geom in dict.fromkeys(meeting.geom.tolist()):
-        own = np.flatnonzero(meeting.geom == geom)
+        members = np.flatnonzero(meeting.geom == geom)
         kind = GeomType(int(topology.geom_type[geom]))
         room = margin + model.geom_margin[geom]
         if kind in SEARCHED:
@@ -161,17 +163,17 @@ def meeting_rows(model: Model, poses: Poses, vertices: Array, meeting: Meeting) 
             elements.append(searched.elem)
             left_out = left_out + searched.left_out
             continue
-        elements.append(meeting.elem[own])
+        elements.append(meeting.elem[members])
         shape = single(model, poses, geom, data_bucket(topology, kind, program_key(topology, geom).sizes))
         if kind == GeomType.PLANE:
-            dist = dot(at[0][own] - shape.pos[None], shape.axis[None]) - radius
-            normal = jnp.broadcast_to(shape.axis, (len(own), 3))
-            pos = at[0][own] - scale(normal, 0.5 * dist + radius)
-            parts.append(Candidates(dist, pos, normal, jnp.zeros_like(pos), jnp.ones(len(own), bool)))
+            dist = dot(at[0][members] - shape.pos[None], shape.axis[None]) - radius
+            normal = jnp.broadcast_to(shape.axis, (len(members), 3))
+            pos = at[0][members] - scale(normal, 0.5 * dist + radius)
+            parts.append(Candidates(dist, pos, normal, jnp.zeros_like(pos), jnp.ones(len(members), bool)))
             continue
         dim = int(topology.flex_dim[meeting.flex])
         function, rows, searches = element_collider(kind, dim)
-        corners = jnp.moveaxis(at[: dim + 1, own[::rows]], 0, 1)
+        corners = jnp.moveaxis(at[: dim + 1, members[::rows]], 0, 1)
         if function is None:
             parts.append(hull_elements(kind, shape, corners, radius, room))
             continue
@@ -181,8 +183,7 @@ def meeting_rows(model: Model, poses: Poses, vertices: Array, meeting: Meeting) 
             search = functools.partial(jax.vmap(of_element, (0, None, None, 0)), corners, radius, room, near)
             parts.append(rows_if_near(near, search, vertices.dtype))
             continue
-        found = jax.vmap(of_element, (0, None, None))(corners, radius, room)
-        parts.append(Candidates(*(x.reshape(len(own), *x.shape[2:]) for x in found)))
+        parts.append(jax.vmap(of_element, (0, None, None))(corners, radius, room).one_list())
     return MeetingRows(parts, (jnp if meeting.searched else np).concatenate(elements), left_out)
 
 
@@ -196,48 +197,48 @@ def searched_contacts(
     count = int(np.sum(meeting.geom == geom))
     if kind == GeomType.SDF:
         field = single(model, poses, geom, data_bucket(topology, kind, program_key(topology, geom).sizes))
-        found = field_triangles(field, corners, count)
-        return MeetingRows([found.rows], jnp.asarray(touching, jnp.int32)[found.triangle], found.left_out)
+        rows, triangle, left_out = field_triangles(field, corners, count)
+        return MeetingRows([rows], jnp.asarray(touching, jnp.int32)[triangle], left_out)
     field = single(model, poses, geom, data_bucket(topology, kind, prism_window(topology, flex, geom)))
     under = prisms_under(*jax.lax.stop_gradient((field, corners, radius, margin)))
     near = under.near.reshape(-1)
     pair = jnp.nonzero(near, size=count, fill_value=len(near))[0]
-    there, pair = pair < len(near), jnp.minimum(pair, len(near) - 1)
+    exists, pair = pair < len(near), jnp.minimum(pair, len(near) - 1)
     element, place = pair // under.near.shape[1], under.place.reshape(-1, 3)[pair]
     search = jax.vmap(lambda p, x, near: prism_element(field, p, x, radius, margin, near))
-    rows = rows_if_near(there, lambda: search(place, corners[element], there), vertices.dtype)
+    rows = rows_if_near(exists, lambda: search(place, corners[element], exists), vertices.dtype)
     left_out = jnp.sum(under.left_out) + jnp.maximum(jnp.sum(near, dtype=jnp.int32) - count, 0)
     return MeetingRows([rows], jnp.asarray(touching, jnp.int32)[element], left_out)
 
 
-def slot_contacts(slots: FlexSlots, found: Found, rows: Candidates, first_key: int) -> Contacts:
+def slot_contacts(slots: FlexSlots, meeting: MeetingContacts, rows: Candidates, first_key: int) -> Contacts:
     """The contacts of some slots, of the rows (n,) of their meeting."""
-    count = len(found.place)
-    valid = rows.valid & (found.dim == slots.dim)
+    count = len(meeting.place)
+    valid = rows.valid & (meeting.dim == slots.dim)
     chosen: Array | np.ndarray = np.arange(count)
     stop = slots.size
     if count > MOST:
-        active = rows.valid & (rows.dist <= pick(found.table.margin, found.place))
+        active = rows.valid & (rows.dist <= pick(meeting.table.margin, meeting.place))
         chosen, stays = thin(rows.dist, rows.pos, jax.lax.stop_gradient(active), MOST)
         valid = valid[chosen] & stays
     elif stop < count:
         # the rows of one dimension
-        chosen = np.flatnonzero(found.dim == slots.dim)
+        chosen = np.flatnonzero(meeting.dim == slots.dim)
         valid = valid[chosen]
-    # MuJoCo sorts what it found by geoms, then vertices or elements
-    if isinstance(found.elem, np.ndarray) or found.geom[0] < 0:
-        numbers = [ids for ids in (found.elem, found.vert) if isinstance(ids, np.ndarray)]
-        key = np.argsort(np.lexsort((np.max(np.concatenate(numbers, axis=1), axis=1), found.geom)))
+    # MuJoCo sorts what it finds by geoms, then vertices or elements
+    if isinstance(meeting.elem, np.ndarray) or meeting.geom[0] < 0:
+        numbers = [ids for ids in (meeting.elem, meeting.vert) if isinstance(ids, np.ndarray)]
+        key = np.argsort(np.lexsort((np.max(np.concatenate(numbers, axis=1), axis=1), meeting.geom)))
     else:
-        number = jnp.maximum(found.elem[:, 1], found.vert[:, 1])
-        key = jnp.argsort(jnp.lexsort((number, jnp.asarray(found.geom))))
+        number = jnp.maximum(meeting.elem[:, 1], meeting.vert[:, 1])
+        key = jnp.argsort(jnp.lexsort((number, jnp.asarray(meeting.geom))))
     dist, pos, normal = (pick_existing(column, chosen) for column in rows[:3])
     geom, vert, elem, sort_key = (
-        _at(x, chosen).astype(jnp.int32) for x in (found.geom, found.vert, found.elem, key + first_key)
+        _at(x, chosen).astype(jnp.int32) for x in (meeting.geom, meeting.vert, meeting.elem, key + first_key)
     )
-    parameters = [_at(column, _at(found.place, chosen)) for column in found.table]
+    parameters = [_at(column, _at(meeting.place, chosen)) for column in meeting.table]
     names = ("margin", "includemargin", "friction", "solref", "solreffriction", "solimp")
-    flex = jnp.broadcast_to(jnp.asarray(found.flex, jnp.int32), (len(dist), 2))
+    flex = jnp.broadcast_to(jnp.asarray(meeting.flex, jnp.int32), (len(dist), 2))
     geoms = jnp.stack([geom, jnp.full_like(geom, -1)], axis=1)
     pairs = {"geom": geoms, "flex": flex, "elem": elem, "vert": vert}
     return Contacts(
@@ -269,18 +270,18 @@ def collide_flexes(model: Model, poses: Poses, flexes: Flexes, contacts: Contact
     key = int(np.max(layout.pair_sort_key, initial=0) + np.max(layout.row_part, initial=0)) + 1
     runs, parts = slots_of(model).flexes, [whole]
     meetings = {id(run.meeting): run.meeting for run in runs}
-    found = {key: meeting_found(model, poses, flexes.flexvert_xpos, each) for key, each in meetings.items()}
+    met = {number: meeting_contacts(model, poses, flexes.flexvert_xpos, one) for number, one in meetings.items()}
     # hulls of all meetings are searched at once
-    searched = iter(rows_of_hulls([x for each in found.values() for x in each.parts if isinstance(x, HullPairs)]))
+    searched = iter(rows_of_hulls([part for one in met.values() for part in one.parts if isinstance(part, HullPairs)]))
     rows = dict[int, Candidates]()
-    for meeting, each in found.items():
-        columns = zip(*(next(searched) if isinstance(x, HullPairs) else x for x in each.parts), strict=True)
+    for meeting, one in met.items():
+        columns = zip(*(next(searched) if isinstance(part, HullPairs) else part for part in one.parts), strict=True)
         rows[meeting] = Candidates(*(jnp.concatenate(column) for column in columns))
     for run in runs:
         meeting = id(run.meeting)
-        parts.append(slot_contacts(run, found[meeting], rows[meeting], key))
-        key += len(found[meeting].place)
-    left_out = total([contacts.ncon_dropped, *(each.left_out for each in found.values())])
+        parts.append(slot_contacts(run, met[meeting], rows[meeting], key))
+        key += len(met[meeting].place)
+    left_out = total([contacts.ncon_dropped, *(one.left_out for one in met.values())])
     joined = jax.tree.map(lambda *columns: jnp.concatenate(columns) if columns[0].ndim else columns[0], *parts)
     return dataclasses.replace(joined, ncon_dropped=left_out)
 

@@ -245,8 +245,7 @@ def element_pairs(
             return capsule_capsule(_capsule(first, radii[0]), _capsule(second, radii[1]), margin)
 
         rows = jax.vmap(capsules)(first, second)
-        rows = rows._replace(valid=rows.valid & near[:, None])
-        return Candidates(*(x.reshape(-1, *x.shape[2:]) for x in rows))
+        return rows._replace(valid=rows.valid & near[:, None]).one_list()
     pos = jnp.mean(first, axis=1)
     one, other = first - pos[:, None], second - pos[:, None]
     upright = jnp.eye(3, dtype=pos.dtype)

@@ -67,6 +67,10 @@ class Candidates(NamedTuple):
     tangent: Array
     valid: Array
 
+    def one_list(self) -> "Candidates":
+        """The rows (n * k,) of n pairs with k rows each, (n, k)."""
+        return Candidates(*(x.reshape(-1, *x.shape[2:]) for x in self))
+
 
 def relative_pose(first: Shape, second: Shape) -> tuple[Array, Array]:
     """Rotation R (3, 3) and shift s (3,), m: a point p of the second's frame is R p + s in the frame of the first."""
