@@ -113,7 +113,7 @@ def element_pair_contacts(model: Model, vertices: Array, meeting: FlexMeeting) -
     elements = [jnp.asarray(flex_elements(topology, flex)) for flex in flexes]
     corners = [vertices[ids[which]] for ids, which in zip(elements, (near.first, near.second), strict=True)]
     radii = model.flex_radius[meeting.first], model.flex_radius[meeting.flex]
-    part = element_pairs(*corners, radii, table.margin[0], near.exists)
+    part = element_pairs(corners[0], corners[1], radii, table.margin[0], near.exists)
     count = pair_rows((int(topology.flex_dim[meeting.first]), int(topology.flex_dim[meeting.flex])))
     elem = jnp.repeat(jnp.stack([near.first, near.second], axis=1).astype(jnp.int32), count, axis=0)
     none = np.full(len(elem), -1, np.int32)
