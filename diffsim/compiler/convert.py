@@ -50,9 +50,13 @@ def from_mujoco(
 
     Raises:
       TypeError: another kind of object, such as a path or an `MjSpec`.
-      UnsupportedError: the field of a geom of type sdf is a plugin that is none of MuJoCo's.
+      UnsupportedError: the field of a geom of type sdf is a plugin that is none of MuJoCo's; a newer MuJoCo made it.
     """
     expect(mjmodel, "mjmodel", "mujoco.MjModel; diffsim.load takes XML", "name_bodyadr", "qpos0")
+    if not hasattr(mjmodel, "nflexevpair"):
+        message = "this MjModel is of a newer MuJoCo, whose fields are not those of 3.8"
+        hint = "pip install mujoco==3.8.1 mujoco-mjx==3.8.1, or diffsim.load of its XML"
+        raise UnsupportedError.of("", message, hint)
     columns = [f.name for cls in (Topology, Model) for f in dataclasses.fields(cls)]
     fields: dict[str, Any] = {name: getattr(mjmodel, name) for name in columns if hasattr(mjmodel, name)}
     for name, cls in (("opt", Option), ("stat", Statistic)):

@@ -25,7 +25,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 FOLDER = pathlib.Path(os.environ.get("RECORDED", "/tmp/diffsim_hour"))
 HOUR = pathlib.Path(os.environ.get("HOUR", FOLDER / "env"))
 ROBOTS = pathlib.Path(os.environ.get("ROBOTS", "/tmp/ur/cmeel.prefix/share/example-robot-data/robots"))
-NEEDS = ("playground", "orbax-checkpoint")
+NEEDS = ("orbax-checkpoint",)
 
 
 class Hour(NamedTuple):
@@ -184,7 +184,7 @@ def install() -> None:
     pip = [python, "-m", "pip", "--disable-pip-version-check"]
     subprocess.run([*pip, "wheel", "-q", "--no-deps", "-w", wheels, FOLDER / "source"], check=True)
     (wheel,) = wheels.glob("*.whl")
-    subprocess.run([*pip, "install", "-q", f"{wheel}[viz,gym,rl]", *NEEDS], check=True)
+    subprocess.run([*pip, "install", "-q", f"{wheel}[viz,gym,playground]", *NEEDS], check=True)
     subprocess.run([*pip, "install", "-q", "--no-deps", "--force-reinstall", wheel], check=True)
 
 

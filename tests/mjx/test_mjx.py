@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import textwrap
+import types
 
 import jax
 import jax.numpy as jnp
@@ -279,6 +280,9 @@ def test_what_is_of_other_implementations(world: tuple) -> None:
     _, mjmodel, *_ = world
     with pytest.raises(ValueError, match="impl"):
         mjx.put_model(mjmodel, impl="warp")
+    fields = {name: None for name in dir(mjmodel) if "flexevpair" not in name}
+    with pytest.raises(UnsupportedError, match=r"newer MuJoCo.*pip install mujoco==3\.8\.1"):
+        mjx.put_model(types.SimpleNamespace(**fields))
     with pytest.raises(UnsupportedError, match="Warp"):
         _ = mjx.render
 
