@@ -19,6 +19,7 @@ _CANCEL = (
 )
 _HUNDRED = "polygons of more than 100 corners in some meshes: MuJoCo drops them without a word, ours are cut"
 _ICUB = "icub_models/icub_models-3.2.0.data/data/share/iCub/conf"
+_STRETCH = "hello_robot_stretch_urdf/stretch_urdf"
 _HAND = "gymnasium_robotics/gymnasium_robotics/envs/assets"
 
 LEDGER: dict[str, str] = {
@@ -65,6 +66,7 @@ OTHER_CONTACTS: dict[str, str] = {
         for name in ("full_v2", "full_v2_box", "reduced", "reduced_box", "reduced_corrected")
     },
     "robosuite_models/robosuite_models/assets/grippers/aloha_gripper.xml": _DISCS,
+    f"{_STRETCH}/RE2V0/stretch_description_RE2V0_eoa_wrist_dw3_tool_nil.urdf": _DISCS,
 }
 
 # files that are left out because they take minutes
