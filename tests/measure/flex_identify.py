@@ -4,7 +4,8 @@ A cube falls on its edge, a cloth on a ball: Young's modulus, Poisson's ratio an
 guess. Of the true body MuJoCo records where some vertices are, with noise; `optimize.fit` is called as a user would who
 knows where the body starts. A problem is solved where all three are within 1% and inside their intervals, after 10
 Jacobians at most. Contacts begin softly (solimp): at the default their force jumps, and a contact that begins a step
-later moves the whole motion by more than the noise. HARD=1 takes the default.
+later moves the whole motion by more than the noise. HARD=1 takes the default: the misfit then jumps between guess and
+truth at every contact that begins or ends, and searches stop on the way.
 
 The throw: a cube of 2 x 2 x 2 cells hits the floor and flies on; which Young's modulus and Poisson's ratio let it end
 at a target? By Gauss-Newton steps on where its middle ends, over logarithms.
