@@ -7,12 +7,12 @@
     python tests/measure/mjx_playground.py train CartpoleBalance mjx|diffsim    # a line of JSON
 
 What is recorded: the observation after reset, and the whole state of the environment before each of 20 steps with
-random actions. Diffsim takes each step from MJX's state; what is compared are observations, by
-|difference| / (1 + |value|). It also goes the 20 steps by itself, and all must be finite. Models that allow the solver
-few iterations stop at another place in one engine than in the other: of steps whose observations differ by more than
-1e-4, it is told how far positions and velocities of both are from those of C MuJoCo with 100 iterations (`off`, medians
-and in how many steps diffsim is nearer), from the same state with the same controls. With a fourth argument both have
-that many iterations, so that only physics differs.
+random actions. Diffsim takes each step from MJX's state; what is compared are observations, and positions and
+velocities (`motion`), by |difference| / (1 + |value|). It also goes the 20 steps by itself, and all must be finite.
+Models that allow the solver few iterations stop at another place in one engine than in the other: of steps whose
+observations differ by more than 1e-4, it is told how far positions and velocities of both are from those of C MuJoCo
+with 100 iterations (`off`, medians and in how many steps diffsim is nearer), from the same state with the same
+controls. With a fourth argument both have that many iterations, so that only physics differs.
 
 `train` is Brax's PPO with Playground's settings for the environment, of which there are a 32nd of the worlds and of a
 batch, a smaller network of the value and fewer steps, so that a core of a CPU does it in minutes.
@@ -122,7 +122,7 @@ def compare(name: str, folder: pathlib.Path, iterations: int) -> None:
     file = recorded(name, folder, iterations)
     if file.exists():
         first, before, after = pickle.loads(file.read_bytes())
-        errors, off = [], []
+        errors, motion, off = [], [], []
         for index, ((held, others), action, want) in enumerate(zip(before, actions(env), after, strict=True)):
             data = begin.data
             same = {key for key in held if np.shape(getattr(data, key, None)) == held[key].shape}
@@ -134,13 +134,19 @@ def compare(name: str, folder: pathlib.Path, iterations: int) -> None:
             later = step(changed, jnp.asarray(action))
             got = flat(later.obs)
             errors.append(float(np.max(np.abs(got - want) / (1 + np.abs(want)))))
-            if errors[-1] > 1e-4 and index + 1 < len(before):
-                theirs, ours = before[index + 1][0], fields(later.data)
-                aim = converged(env, held, theirs["ctrl"])
-                places = (np.concatenate([part["qpos"], part["qvel"]]) for part in (theirs, ours))
-                off.append([float(np.max(np.abs(place - aim))) for place in places])
+            if index + 1 == len(before):
+                continue
+            theirs, ours = (
+                np.concatenate([part["qpos"], part["qvel"]]) for part in (before[index + 1][0], fields(later.data))
+            )
+            motion.append(float(np.max(np.abs(ours - theirs) / (1 + np.abs(theirs)))))
+            if errors[-1] > 1e-4:
+                aim = converged(env, held, before[index + 1][0]["ctrl"])
+                off.append([float(np.max(np.abs(place - aim))) for place in (theirs, ours)])
         error = np.abs(flat(begin.obs) - first) / (1 + np.abs(first))
         report |= {"reset": float(error.max()), "median": float(np.median(errors)), "worst": max(errors)}
+        # some observations are delayed, and say little of one step
+        report["motion"] = max(motion)
         if off:
             theirs, ours = np.transpose(off)
             report["off"] = {
