@@ -35,6 +35,7 @@ from diffsim.geometry.colliders import (
     pair_bucket,
     program_key,
 )
+from diffsim.geometry.hull.graph import GRAPH
 from diffsim.geometry.hull.tables import lesser_sizes
 from diffsim.types.hooks import Filter
 from diffsim.types.model import Model
@@ -266,7 +267,7 @@ def _groups(
             first, second = (hull_bucket(topology, *end) for end in zip(ends, sizes, strict=True))
         else:
             first, second = (pair_bucket(topology, types, end, sizes[end]) for end in (0, 1))
-        if collider.fitted is not None:
+        if collider.fitted is not None and sizes[0] != GRAPH:
             collider = collider._replace(function=collider.fitted(lesser_sizes(topology, *ends)))
         # the last size of a height field is how many parts of it are looked at
         parts = sizes[0][-1] if collider.parts else 1

@@ -30,7 +30,7 @@ from diffsim.types.model import Model
 from diffsim.xla.barriers import decided, for_cpu, stored
 from diffsim.xla.batched_loops import if_anywhere
 from diffsim.xla.gather import pick_existing
-from diffsim.xla.select import count, largest, where
+from diffsim.xla.select import count, largest, rows_where, where
 
 Array = jax.Array
 Index = Array | np.ndarray
@@ -117,6 +117,9 @@ def colliding_frames(model: Model, kinematics: Kinematics) -> Poses:
     return GeomFrames(*geom_frames(model, kinematics, geoms), place)
 
 
+# pairs with so many rows cost more than a bound of their distance, of which a share is near, and that are many if so
+# many are
+COSTLY, SHARE, FEWEST = 8, 8, 16
 FAR = 1e10  # distance in metres of a row that can be no contact
 
 
@@ -234,15 +237,23 @@ def _rows(
             axes[0] = 0
         # traced for one pair, and then mapped: the placeholders of nested maps are slow
         function = jax.jit(function, inline=True)
-        if group.collider.searches:
+        rows_of, few = jax.vmap(function, (*axes, 0, *[0] * group.collider.searches)), len(chosen) // SHARE
+        costly = group.collider.parts is None and group.rows >= COSTLY and few >= FEWEST
+        if group.collider.searches or costly:
             # a bound of the distance: what is further apart is not searched
-            boxes = (_boxes_around(*end) for end in zip(group.kinds, (first, second), strict=True))
-            gap = _between_boxes(*boxes)
-            near = gap < margin + model.opt.contact_reach
-            search = functools.partial(jax.vmap(function, (*axes, 0, 0)), first, second, margin, near)
-            rows = if_anywhere(near, search, _far_rows(first, second, gap, group.rows))
+            gap = _between_boxes(*(_boxes_around(*end) for end in zip(group.kinds, (first, second), strict=True)))
+            enough = margin + model.opt.contact_reach
+            if group.collider.bound is not None:
+                closer = jax.vmap(group.collider.bound, (*axes, 0, 0))
+                look = functools.partial(closer, first, second, enough, gap < enough)
+                gap = jnp.maximum(gap, if_anywhere(gap < enough, look, gap, spares=True))
+            near, far = gap < enough, _far_rows(first, second, gap, group.rows)
+            if group.collider.searches:
+                rows = if_anywhere(near, functools.partial(rows_of, first, second, margin, near), far)
+            else:
+                rows = rows_where(near, rows_of, (first, second, margin), far, few)
         else:
-            rows = jax.vmap(function, (*axes, 0))(first, second, margin)
+            rows = rows_of(first, second, margin)
         if moves is not None:
             either = moves[geoms[0]] | moves[geoms[1]]
             rows = rows._replace(valid=rows.valid & either.reshape(-1, *(1,) * (rows.valid.ndim - 1)))

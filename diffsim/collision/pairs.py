@@ -33,6 +33,7 @@ import numpy as np
 
 from diffsim.base.enums import DisableBit, EnableBit, GeomType
 from diffsim.geometry.colliders import COLLIDERS, NEVER_COLLIDE, UNSUPPORTED, Types, fitting
+from diffsim.geometry.hull.graph import GRAPH
 from diffsim.geometry.hull.pairs import MOST
 from diffsim.geometry.hull.polytope import BOX_SIZES
 from diffsim.geometry.hull.tables import Sizes
@@ -212,9 +213,9 @@ def _filtered(topology: Topology, contact_filter: Filter, geom1: np.ndarray, geo
     return out
 
 
-# what a program is worth: products of numbers of edges; vertices of hulls that are searched step by step; and how many
-# pairs are searched so instead of at once
-WORTH, VERTICES, FEW = 4096, 512, 64
+# what a program is worth: products of numbers of edges; how many more vertices are searched, or of few pairs how many
+# times as many; and how many pairs are few
+WORTH, VERTICES, TIMES, FEW = 4096, 512, 4, 64
 # edges of what is no mesh: a box
 EDGES = 12
 # pairs with a box run as those of two meshes do
@@ -243,6 +244,10 @@ def _joins(kind: Kind, larger: Kind, pairs: int) -> bool:
         return False
     if kind.types[1] != GeomType.MESH or kind.types[0] == GeomType.HFIELD:
         return False
+    if GRAPH in larger.sizes:
+        # of very small meshes MuJoCo takes other neighbours where planes touch them
+        apart = GRAPH in kind.sizes or not kind.sizes[1][-1] or kind.types[0] == GeomType.PLANE
+        return kind.types == larger.types and not apart and pairs <= FEW
     # a box has the room of a hull where it runs as one
     joined = kind if kind.types == larger.types else Kind(larger.types, (BOX_SIZES, kind.sizes[1]))
     if not all(fitting(*sizes) for sizes in zip(joined.sizes, larger.sizes, strict=True)):
@@ -250,11 +255,15 @@ def _joins(kind: Kind, larger: Kind, pairs: int) -> bool:
     if _work(larger) <= MOST:
         return pairs * (_work(larger) - _work(kind)) <= WORTH
     first, second = (sum(sizes[0] if sizes else 1 for sizes in one.sizes) for one in (joined, larger))
-    return second - first <= VERTICES and (_work(kind) > MOST or pairs <= FEW)
+    few = pairs <= FEW
+    most = max(first + VERTICES, TIMES * first) if few else first + VERTICES
+    return second <= most and (few or _work(kind) > MOST)
 
 
 def _work(kind: Kind) -> int:
-    """The product of the numbers of edges of both geoms."""
+    """The product of the numbers of edges of both geoms; of graphs more than any."""
+    if GRAPH in kind.sizes:
+        return 1 << 62
     first, second = (sizes[-1] if sizes else EDGES for sizes in kind.sizes)
     return first * second
 

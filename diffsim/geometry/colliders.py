@@ -21,7 +21,8 @@ import numpy as np
 from diffsim.base.enums import GeomType
 from diffsim.geometry.hfield import PRISM_ROWS, any_window, prism_pair, prisms_under_body, terrains, window_sizes
 from diffsim.geometry.hfield import SHARED as SHARED_TERRAIN
-from diffsim.geometry.hull.pairs import convex_hull_pair
+from diffsim.geometry.hull.graph import GRAPH, graph_sizes, graphs
+from diffsim.geometry.hull.pairs import convex_hull_bound, convex_hull_pair, walks
 from diffsim.geometry.hull.polytope import SHARED as SHARED_HULLS
 from diffsim.geometry.hull.polytope import box_or_mesh_sizes, boxes_and_meshes, hulls, rims
 from diffsim.geometry.hull.tables import Sizes, hull_sizes, rim_sizes
@@ -166,6 +167,8 @@ class Collider(NamedTuple):
         the arrays of both have room for the larger.
       searches: whether `function` takes a fourth argument, whether the shapes are near: where they are not it costs
         little.
+      bound: (shape1, shape2, enough, near) -> a bound of their distance (), m, found by looking closer until it is
+        `enough`; of shapes that are not near anything less than that.
     """
 
     function: PairFunction
@@ -174,6 +177,16 @@ class Collider(NamedTuple):
     steady: PairFunction | None = None
     fitted: Callable[[Sizes], PairFunction] | None = None
     searches: bool = False
+    bound: Callable[[Shape, Shape, Array, Array], Array] | None = None
+
+
+def _of_hulls(kind1: GeomType, rows: int) -> Collider:
+    """The collider of a rounded hull and a mesh."""
+    kinds, fitted = (kind1, GeomType.MESH), None
+    if kind1 == GeomType.MESH and rows > 1:
+        fitted = functools.partial(convex_hull_pair, *kinds, rows)
+    bound = functools.partial(convex_hull_bound, kinds)
+    return Collider(convex_hull_pair(*kinds, rows), rows, fitted=fitted, searches=True, bound=bound)
 
 
 PLANE, HFIELD, SPHERE, CAPSULE, ELLIPSOID, CYLINDER, BOX, MESH, SDF = (GeomType(i) for i in range(9))
@@ -208,13 +221,7 @@ COLLIDERS: dict[Types, Collider] = {
             (CYLINDER, MESH, 5),
         )
     },
-    **{
-        (kind1, MESH): Collider(convex_hull_pair(kind1, MESH, rows), rows, searches=True)
-        for kind1, rows in ((SPHERE, 1), (CAPSULE, 3), (BOX, 4))
-    },
-    (MESH, MESH): Collider(
-        convex_hull_pair(MESH, MESH, 4), 4, fitted=functools.partial(convex_hull_pair, MESH, MESH, 4), searches=True
-    ),
+    **{(kind1, MESH): _of_hulls(kind1, rows) for kind1, rows in ((SPHERE, 1), (CAPSULE, 3), (BOX, 4), (MESH, 4))},
     **{
         (HFIELD, kind): Collider(prism_pair(kind), 1, functools.partial(prisms_under_body, kind)) for kind in PRISM_ROWS
     },
@@ -226,7 +233,7 @@ COLLIDERS: dict[Types, Collider] = {
 SINGLE: dict[Types, Collider] = {
     (kind1, kind2): Collider(convex_pair(kind1, kind2, 1), 1, searches=True)
     for kind1, kind2 in ((CAPSULE, CYLINDER), (CYLINDER, CYLINDER), (CYLINDER, BOX), (CYLINDER, MESH))
-} | {(kind1, MESH): Collider(convex_hull_pair(kind1, MESH, 1), 1, searches=True) for kind1 in (CAPSULE, BOX, MESH)}
+} | {(kind1, MESH): _of_hulls(kind1, 1) for kind1 in (CAPSULE, BOX, MESH)}
 
 # pairs that MuJoCo does not collide either
 NEVER_COLLIDE: frozenset[Types] = frozenset({(PLANE, PLANE), (PLANE, HFIELD), (HFIELD, HFIELD)})
@@ -254,6 +261,8 @@ DATA_IN_PAIRS: dict[Types, tuple[Asset | None, Asset | None]] = {
     (PLANE, SDF): (None, Asset(rim_sizes, rims, SHARED_HULLS)),
     (MESH, SDF): (Asset(triangle_sizes, triangles_of), None),
 }
+# of meshes in pairs that are searched from vertex to vertex
+GRAPHS = Asset(graph_sizes, graphs, SHARED_HULLS)
 
 
 class ProgramKey(NamedTuple):
@@ -288,14 +297,16 @@ def program_key(topology: Topology, geom: int) -> ProgramKey:
 def common_sizes(topology: Topology, first: ProgramKey, second: ProgramKey) -> tuple[Sizes, Sizes]:
     """Padded sizes of the data of the first and of the second geom of a pair.
 
-    If the types are equal both get the larger sizes, so that there are as many programs as sizes, not as pairs of
-    sizes. A height field gets a window for what the other geom spans; distance fields keep their sizes, which name
-    their functions.
+    Hulls that are searched step by step are graphs. If the types are equal both get the larger sizes, so that there are
+    as many programs as sizes, not as pairs of sizes. A height field gets a window for what the other geom spans;
+    distance fields keep their sizes, which name their functions.
     """
     if (first.kind, second.kind) in DATA_IN_PAIRS:
         ends = zip(DATA_IN_PAIRS[first.kind, second.kind], (first, second), strict=True)
         sizes = [asset.sizes(topology, end.mesh) if asset is not None else end.sizes for asset, end in ends]
         return sizes[0], sizes[1]
+    if walks((first.kind, second.kind), first.sizes, second.sizes):
+        return GRAPH if first.kind == MESH else (), GRAPH
     if first.kind == HFIELD:
         *cells, field = first.grid
         return window_sizes(second.grid[3 * field : 3 * field + 3], tuple(cells)), second.sizes
@@ -330,6 +341,8 @@ def hull_bucket(topology: Topology, geoms: np.ndarray, sizes: Sizes) -> Bucket:
 
 @per_topology
 def _hull_bucket(topology: Topology, boxes: bool, sizes: Sizes) -> Bucket:
+    if sizes == GRAPH:
+        return bucket_of(topology, (MESH,), GRAPHS, GRAPH)
     asset = Asset(box_or_mesh_sizes, boxes_and_meshes, SHARED_HULLS, of_geoms=True) if boxes else DATA[MESH]
     return bucket_of(topology, (BOX, MESH) if boxes else (MESH,), asset, sizes)
 
@@ -337,7 +350,7 @@ def _hull_bucket(topology: Topology, boxes: bool, sizes: Sizes) -> Bucket:
 @per_topology
 def pair_bucket(topology: Topology, types: Types, end: int, sizes: Sizes) -> Bucket | None:
     """`data_bucket` of the first (0) or second (1) geoms of pairs of two types."""
-    asset = DATA_IN_PAIRS.get(types, (None, None))[end]
+    asset = GRAPHS if sizes == GRAPH else DATA_IN_PAIRS.get(types, (None, None))[end]
     kind = types[end]
     return data_bucket(topology, kind, sizes) if asset is None else bucket_of(topology, (kind,), asset, sizes)
 

@@ -248,6 +248,11 @@ class BlockColumns:
 
         return assemble(self.blocks, tuple(map(product, self.transposed or self.parts)))
 
+    def take(self, rows: Array) -> "BlockColumns":
+        """Some rows (m,)."""
+        few = BlockColumns(self.blocks, tuple(part[:, rows] for part in self.parts))
+        return few if self.transposed is None else few.readable_by_columns()
+
     def at(self, columns: np.ndarray) -> Array:
         """Some columns (k, m)."""
         return self.dense[:, columns]

@@ -6,6 +6,7 @@ gradient = M a - qfrc_smooth - J^T f(x), Hessian = M + J^T K(x) J; K has one sma
 Source: MuJoCo documentation, "Computation", primal problem.
 """
 
+import dataclasses
 import functools
 from typing import NamedTuple
 
@@ -102,6 +103,34 @@ def may_join(constraints: Constraints) -> Array:
     # where it is not known which blocks a group couples, any row that acts counts
     flags = [jnp.any(acts & (rows.spans_blocks > 0) if rows.spans_blocks.size else acts) for rows, acts in acting]
     return jnp.any(jnp.stack([jnp.zeros((), bool), *flags]))
+
+
+def acting_contacts(constraints: Constraints, most: int) -> tuple[Constraints, Array]:
+    """The rows with only those contacts that act, at most so many of each dimension, and whether these are all, ().
+
+    What does not act adds nothing to the objective. Rows that nobody fills are copies of a contact that do not act.
+    """
+    groups, numbers, fits, start = list[RowGroup](), [np.zeros(0, np.int32)], jnp.asarray(True), 0
+    for rows in constraints.groups:
+        if rows.sign:
+            groups.append(rows)
+            continue
+        places = rows.start + np.arange(rows.height).reshape(rows.dim, rows.count)
+        if rows.slot is not None and rows.count > most:
+            acts, count = jnp.any(rows.D != 0, axis=0), rows.count
+            place = jnp.nonzero(acts, size=most, fill_value=count)[0]
+            fits = fits & (jnp.sum(acts) <= most)
+            filled, place = place < count, jnp.minimum(place, count - 1)
+            leaves, tree = jax.tree.flatten(rows)
+            rows = tree.unflatten([x[..., place] if x.shape[-1] == count else x for x in leaves])
+            rows, places = dataclasses.replace(rows, D=jnp.where(filled, rows.D, 0)), jnp.asarray(places)[:, place]
+        groups.append(dataclasses.replace(rows, start=start))
+        numbers.append(places.reshape(-1))
+        start += rows.height
+    number = jnp.concatenate(numbers)
+    warm = constraints.warm[number] if constraints.warm.size else constraints.warm
+    jacobian = constraints.jacobian.take(number)
+    return constraints.replace(jacobian=jacobian, groups=tuple(groups), warm=warm), fits
 
 
 def dof_curvature(constraints: Constraints, x: PerGroup) -> Array:

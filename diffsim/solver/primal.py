@@ -24,14 +24,17 @@ from diffsim.math.stencil_rows import SparseRows
 from diffsim.math.vector import inner
 from diffsim.solver.hessian import factor_hessian, solve_hessian_inexactly, solve_hessian_once
 from diffsim.solver.iteration import Direction, Iterate, Rule, RuleMaker, Settings, iterate
-from diffsim.solver.objective import Objective, cost, residuals
+from diffsim.solver.objective import Objective, acting_contacts, cost, residuals
 from diffsim.types import Model
-from diffsim.types.constraints import PerGroup
+from diffsim.types.constraints import Constraints, PerGroup
+from diffsim.xla.select import if_everywhere
 
 Array = jax.Array
 
 # share of the gradient that an inexact direction may leave
 FORCING = 0.03
+# of so many slots for contacts of a dimension most are empty: if contacts in a share of them act, these are searched
+MANY, SHARE = 64, 4
 # rounding error of J a, in units of its machine epsilon
 ROUNDING = 16.0
 
@@ -164,10 +167,18 @@ def _descend(model: Model, objective: Objective, method: Method, start: Array, u
     for rows in objective.constraints.groups:
         empty = jnp.zeros_like(rows.pos[:0])
         groups.append(dataclasses.replace(rows, pos=empty, margin=empty, kinks=empty, vel=empty, anchor=empty))
-    lean = objective._replace(constraints=objective.constraints.replace(groups=tuple(groups)))
-    end = iterate(lean, method.rule, settings, start, method.aid)
-    converged = end.done & ~end.stuck
-    return Minimum(end.point.qacc, end.point.gradient, end.iterations, end.improvement, converged, None)
+    lean = objective.constraints.replace(groups=tuple(groups))
+
+    def search(constraints: Constraints) -> Minimum:
+        end = iterate(objective._replace(constraints=constraints), method.rule, settings, start, method.aid)
+        converged = end.done & ~end.stuck
+        return Minimum(end.point.qacc, end.point.gradient, end.iterations, end.improvement, converged, None)
+
+    slots = max((rows.count for rows in lean.groups if rows.slot is not None), default=0)
+    if unroll or slots < MANY or isinstance(lean.jacobian, SparseRows):
+        return search(lean)
+    few, fits = acting_contacts(lean, slots // SHARE)
+    return if_everywhere(fits, lambda: search(few), lambda: search(lean))
 
 
 def better_start(model: Model, objective: Objective, factor: PerSize, warm: Array) -> tuple[Objective, Array]:

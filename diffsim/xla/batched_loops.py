@@ -62,13 +62,15 @@ def _axes(batched: Any) -> Any:
     return jax.tree.map(lambda has_axis: 0 if has_axis else None, batched)
 
 
-def if_anywhere(flag: Array, compute: Callable[[], Tree], otherwise: Tree) -> Tree:
+def if_anywhere(flag: Array, compute: Callable[[], Tree], otherwise: Tree, *, spares: bool = False) -> Tree:
     """`compute()` where a flag is set, () or one for each row, elsewhere something else of the same shapes.
 
-    On a CPU nothing is computed if no world of a batch has a flag set; a GPU computes it always.
+    A CPU computes it if any world of a batch has a flag set, a GPU always; but never if it only `spares` other work.
     """
     chosen = lambda: where_tree(flag, compute(), otherwise)  # noqa: E731
-    return jax.lax.cond(anywhere(jnp.any(flag)), chosen, lambda: otherwise) if for_cpu() else chosen()
+    if for_cpu():
+        return jax.lax.cond(anywhere(jnp.any(flag)), chosen, lambda: otherwise)
+    return otherwise if spares else chosen()
 
 
 def fold_wanted(wanted: Array, group: int, work: Callable[[Array, Tree], Tree], start: Tree) -> Tree:

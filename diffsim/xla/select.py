@@ -7,6 +7,7 @@
 - `argmin` takes a tie rule; it is a reduction, so that what follows reads the index instead of computing it again.
 - `ranked` puts a number in the last bits of a value, so that a plain reduction finds the least value and its number.
   (XLA for CPU runs a reduction of pairs on one thread, one comparison after another.)
+- `if_everywhere` and `rows_where` do less where that is right in all worlds of a batch.
 - `largest` finds the `count` largest of n values, by one of four ways:
   - GPU: `top_k` within pieces of 1024, each sorted in one kernel, then `top_k` of what is left of all pieces; a sort
     of all values would take ten kernels, each through all of the memory;
@@ -23,7 +24,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.xla.barriers import for_cpu, for_gpu, stored
+from diffsim.xla.barriers import anywhere, for_cpu, for_gpu, stored
 from diffsim.xla.bilinear import unpack
 
 Array = jax.Array
@@ -64,6 +65,25 @@ def _spread(value: Array | float, shape: tuple[int, ...], dtype: jnp.dtype) -> A
 WINDOW = 32
 # integers up to this are exact in float32
 EXACT = 1 << 24
+
+
+def if_everywhere(flag: Array, quick: Callable[[], Tree], whole: Callable[[], Tree]) -> Tree:
+    """`quick()` if a flag () is set in all worlds of a batch, where it is right, else `whole()`, as always on a GPU."""
+    return jax.lax.cond(anywhere(~flag), whole, quick) if for_cpu() else whole()
+
+
+def rows_where(near: Array, compute: Callable[..., Tree], arguments: tuple, otherwise: Tree, most: int) -> Tree:
+    """`compute(*arguments)`, where all have n rows, at those that are `near` (n,); of others that, or something else.
+
+    On a CPU only `most` rows are computed unless in some world of a batch more of them are near.
+    """
+
+    def few_rows() -> Tree:
+        places = jnp.nonzero(near, size=most, fill_value=len(near))[0]
+        rows = compute(*jax.tree.map(lambda x: x.at[places].get(mode="clip"), arguments))
+        return jax.tree.map(lambda rest, some: rest.at[places].set(some, mode="drop"), otherwise, rows)
+
+    return if_everywhere(jnp.sum(near) <= most, few_rows, lambda: compute(*arguments))
 
 
 def first(true: Array) -> Array:

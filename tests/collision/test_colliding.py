@@ -3,10 +3,11 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from uncompiled import uncompiled
 
 import diffsim
-from diffsim.collision import collide, colliding_frames
+from diffsim.collision import collide, colliding_frames, narrowphase
 from diffsim.geometry.colliders import GeomFrames
 from diffsim.kinematics.poses import compute_kinematics
 
@@ -34,3 +35,27 @@ def test_contacts_and_derivatives_are_those_of_all_frames() -> None:
         few, every = (function(qpos, fewer=fewer) for fewer in (True, False))
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-11), few, every)
     assert np.any(uncompiled(contacts)(qpos, fewer=True)[0] < 0)
+
+
+def test_of_many_boxes_those_that_are_near_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Contacts and their derivative are those of all pairs, in worlds where few of 190 are near and where most are."""
+    bodies = "".join(f"<body><freejoint/><geom type='box' size='.1 .{k % 3 + 1} .15'/></body>" for k in range(20))
+    model, rng = diffsim.load(f"<mujoco><worldbody>{bodies}</worldbody></mujoco>"), np.random.default_rng(0)
+    turns = rng.normal(size=(2, 20, 4))
+    places = rng.normal(size=(2, 20, 3)) * np.array([0.5, 0.1])[:, None, None]
+    poses = np.concatenate([places, turns / np.linalg.norm(turns, axis=-1, keepdims=True)], axis=-1).reshape(2, -1)
+
+    def depth(qpos: jax.Array) -> tuple[jax.Array, jax.Array]:
+        frames = compute_kinematics(model, qpos, jnp.zeros((0, 3)), jnp.zeros((0, 4)))
+        contact = collide(model, frames)
+        dist = jnp.minimum(contact.dist, 0)
+        return jnp.sum(dist * (1 + contact.pos[:, 0])), dist
+
+    results = []
+    for fewest in (narrowphase.FEWEST, 1 << 20):
+        monkeypatch.setattr(narrowphase, "FEWEST", fewest)
+        both = uncompiled(jax.vmap(jax.value_and_grad(depth, has_aux=True)))
+        results.append([both(worlds) for worlds in (poses[:1], poses)])
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-11), *results)
+    touching = [np.sum(world < 0) for world in results[0][1][0][1]]
+    assert touching[0] > 4 and touching[1] == len(results[0][1][0][1][1])

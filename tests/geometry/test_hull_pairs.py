@@ -1,6 +1,7 @@
 """Contacts of convex hulls: distance and normal beside all facets, contact sets of flat sides, derivatives."""
 
 import functools
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -22,8 +23,13 @@ from uncompiled import uncompiled
 from wide import wide
 
 import diffsim
+from diffsim.base.enums import GeomType
 from diffsim.collision import collide
+from diffsim.collision.layout import contact_layout
 from diffsim.compiler.convert import from_mujoco
+from diffsim.geometry import colliders
+from diffsim.geometry.hull.gjk import distance_bound
+from diffsim.geometry.hull.graph import GRAPH, GraphHull, graphs
 from diffsim.geometry.hull.pairs import closest
 from diffsim.geometry.hull.polytope import HullPair
 from diffsim.math.rotation import quat_exp, quat_to_mat
@@ -70,6 +76,74 @@ def test_hulls_of_many_vertices_have_their_true_depth() -> None:
         distance, normal = separation_by_all_facets(first, second @ turn[k].T + shift[k])
         np.testing.assert_allclose(found[0][k], distance, atol=1e-9)
         np.testing.assert_allclose(found[1][k], normal, atol=1e-7)
+
+
+def test_a_walk_ends_at_the_vertex_that_is_furthest() -> None:
+    """Of hulls one after another, with round, flat and slim parts; from the first vertex, or from any."""
+    shapes = [cloud(300, 5), column(40, 0.1, 0.2), cloud(12, 7) * [1, 1, 1e-3]]
+    meshes = "".join(f"<mesh name='{k}' vertex='{' '.join(map(str, x.ravel()))}'/>" for k, x in enumerate(shapes))
+    geoms = "".join(f"<geom type='mesh' mesh='{k}'/>" for k in range(3))
+    model = diffsim.load(f"<mujoco><asset>{meshes}</asset><worldbody>{geoms}</worldbody></mujoco>")
+    hulls, rng = graphs(model, (0, 1, 2), GRAPH), np.random.default_rng(0)
+    directions = jnp.asarray(np.concatenate([rng.normal(size=(90, 3)), np.eye(3), -np.eye(3)]))
+    ends = np.append(np.asarray(hulls.table.begin), len(hulls.table.vert))
+
+    @jax.jit
+    def heights(slot: jax.Array, starts: jax.Array) -> jax.Array:
+        hull = GraphHull(hulls.table, slot)
+        far = jax.vmap(hull.furthest)(directions, starts)
+        return jnp.sum(hull.vertices(jnp.stack([far, jax.vmap(hull.furthest)(directions)])) * directions, axis=-1)
+
+    for k, (begin, end) in enumerate(itertools.pairwise(ends)):
+        most = np.max(np.asarray(directions) @ np.asarray(model.mesh_vert)[hulls_rows(model, k)].T, axis=1)
+        starts = jnp.asarray(rng.integers(begin, end, len(directions)), jnp.int32)
+        np.testing.assert_allclose(heights(jnp.asarray(k), starts), np.stack([most, most]), atol=1e-12)
+
+
+def hulls_rows(model: diffsim.Model, mesh: int) -> np.ndarray:
+    """The rows of mesh_vert of a mesh."""
+    first = int(model.topology.mesh_vertadr[mesh])
+    return np.arange(first, first + int(model.topology.mesh_vertnum[mesh]))
+
+
+@pytest.mark.parametrize("kinds", [KINDS[0], *KINDS[2:]], ids="-".join)
+def test_hulls_that_are_graphs_touch_as_all_do(kinds: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The contacts of one search and of the other, far, near, deep and flat on each other."""
+    model, mjmodel, contacts_of = scene(kinds)
+    states = random_states(mjmodel, COUNT)
+    if kinds in KINDS[2:-1]:
+        states = [*states[: COUNT // 2], *flat_states(mjmodel, kinds, COUNT)[: COUNT // 2]]
+    batch = oracle.poses_of(mjmodel, states)
+    expected = contacts_of(model, batch)
+    monkeypatch.setattr(colliders, "walks", lambda kinds, *_: kinds[1] == GeomType.MESH)
+    model = from_mujoco(mjmodel)
+    bucket = contact_layout(model.topology).groups[0].buckets[1]
+    assert bucket is not None and bucket.sizes == GRAPH
+    contacts = contacts_of(model, batch)
+    touch = np.asarray(expected.dist) < 0
+    np.testing.assert_array_equal(np.asarray(contacts.dist) < 0, touch)
+    assert np.any(touch, axis=1).sum() > COUNT // 6
+    for name, close in (("dist", 1e-9), ("frame", 1e-7)):
+        ours, theirs = (np.asarray(getattr(x, name))[touch] for x in (contacts, expected))
+        np.testing.assert_allclose(ours, theirs, atol=close)
+    # corners of an overlap in any order
+    for k in np.flatnonzero(np.any(touch, axis=1)):
+        ours, theirs = (np.asarray(x.pos[k])[touch[k]] for x in (contacts, expected))
+        apart = np.linalg.norm(ours[:, None] - theirs[None], axis=-1)
+        assert max(apart.min(axis=0).max(), apart.min(axis=1).max()) < 1e-7
+
+
+def test_a_few_directions_bound_the_distance() -> None:
+    """From below, and of most hulls that are apart by more than nothing."""
+    first, second, rng = cloud(60, 5), cloud(60, 6), np.random.default_rng(0)
+    shifts, turns = 0.35 * rng.normal(size=(40, 3)), Rotation.random(40, rng).as_matrix()
+    bound = uncompiled(
+        jax.vmap(lambda t, r: distance_bound(HullPair(jnp.asarray(first), jnp.asarray(second), r, t), jnp.asarray(0.0)))
+    )(shifts, turns)
+    true = [separation_by_all_facets(first, second @ turn.T + s)[0] for turn, s in zip(turns, shifts, strict=True)]
+    assert np.all(np.asarray(bound) <= np.array(true) + 1e-9)
+    apart = np.array(true) > 0
+    assert 10 < apart.sum() < 40 and np.mean(np.asarray(bound)[apart] > 0) > 0.9
 
 
 # hulls, and how near normals are as vertices are kept in float32: sides that are not quite flat fall into slim

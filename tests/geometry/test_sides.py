@@ -11,7 +11,7 @@ from uncompiled import uncompiled
 
 from diffsim.compiler.convert import from_mujoco
 from diffsim.geometry.hull.pairs import closest, searched
-from diffsim.geometry.hull.polytope import Hull, HullPair, hulls, points_of_second
+from diffsim.geometry.hull.polytope import Hull, HullPair, hulls
 from diffsim.geometry.hull.sat import closest_side, closest_side_by_size
 from diffsim.geometry.hull.tables import hull_sizes
 
@@ -78,7 +78,7 @@ def found(table: Hull, dtype: type, first: np.ndarray, second: np.ndarray, *pose
             searched,
         )
         contacts = [closest(pair, way) for way in ways]
-        moved = points_of_second(pair, jnp.arange(len(other.vert)))
+        moved = pair.of_second(jnp.arange(len(other.vert)))
         gaps = [jnp.min(moved @ contact.normal) - jnp.max(one.vert @ contact.normal) for contact in contacts]
         return jnp.stack([jnp.stack([c.dist for c in contacts]), jnp.stack(gaps)], axis=1)
 

@@ -12,7 +12,7 @@ from diffsim.base.enums import DisableBit, Solver
 from diffsim.base.errors import UnsupportedError
 from diffsim.compiler.host.interpret import interpret
 from diffsim.math.linalg import blocks_of, columns_of, diagonal_of
-from diffsim.solver import solve
+from diffsim.solver import primal, solve
 from diffsim.solver.hessian import factor_hessian, solve_hessian
 from diffsim.solver.objective import Objective, cost, gradient, hessian, residuals
 from diffsim.solver.solve import SOLVERS
@@ -111,6 +111,26 @@ def test_few_iterations_and_conjugate_gradients_start_from_the_better_of_two(sol
     else:
         costs = [cost(Objective(qM, smooth, rows), end.qacc, rows.J @ end.qacc) for end in (again, reference)]
         assert costs[0] < costs[1]
+
+
+@pytest.mark.parametrize("solver", [Solver.NEWTON, Solver.CG])
+@pytest.mark.parametrize("path", ["contact_dims", HUMANOID])
+def test_contacts_that_do_not_act_can_be_left_out(path, solver, monkeypatch):
+    """Of all slots a half, a fourth, or fewer than there are contacts that act: then all are searched."""
+    group = cases(path, ELLIPTIC)
+    problems = [case.problem for case in group]
+    model = with_options(group[0].model, solver=solver, iterations=200)
+    whole = solve_all(model, *stacked(problems))
+    slots = [rows.count for rows in problems[0][3].contacts]
+    acting = np.array([[np.sum(np.any(rows.D != 0, axis=0)) for rows in p[3].contacts] for p in problems])
+    few = [number for number, most in enumerate(acting.max(axis=1)) if most <= max(slots) // 2]
+    assert few and max(slots) > 3
+    monkeypatch.setattr(primal, "MANY", 2)
+    for share, chosen in ((2, few), (2, range(len(group))), (max(slots), range(len(group)))):
+        monkeypatch.setattr(primal, "SHARE", share)
+        solution = solve_all(model, *stacked([problems[number] for number in chosen]))
+        for name in ("qacc", "qfrc_constraint", "row_force", "solver_niter"):
+            assert_close(name, getattr(solution, name), getattr(whole, name)[np.array(chosen)], 1e-9, rtol=1e-9)
 
 
 def test_start_does_not_change_the_optimum():

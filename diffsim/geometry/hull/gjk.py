@@ -10,26 +10,67 @@ distance of that face is a lower bound of the depth, and that of the corner an u
 belongs to M. Planes with the origin on their outer side count as negative, so that the first tetrahedron may lie
 anywhere. There is room for as many corners as hulls of their size need.
 
+Each direction that is tried is a bound of the distance, so that a few tell that two hulls are too far from each other.
+
 What several operations must agree on is `decided` once.
 Source: Gilbert et al. 1988; van den Bergen 2003, ch. 4.3; van den Bergen 2001 (depth).
 """
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.geometry.hull.polytope import Corner, Feature, HullPair, resolution, size_of, support, with_corner
+from diffsim.geometry.hull.graph import GraphHull, heights_along
+from diffsim.geometry.hull.polytope import Feature, HullPair, resolution, size_of
 from diffsim.math import safe
 from diffsim.math.rotation import frame_from_z
-from diffsim.math.vector import cross, dot, scale
+from diffsim.math.vector import cross, dot, mul_vec_t, scale
 from diffsim.xla.barriers import decided
 from diffsim.xla.batched_loops import where_needed
+from diffsim.xla.gather import pick_existing
+from diffsim.xla.select import first
 
 Array = jax.Array
 
 ITERATIONS = 40
+# how many directions are tried to tell that hulls are apart
+TRIES = 6
+
+
+class Corner(NamedTuple):
+    """A corner of M, or several: `point` (..., 3) m, and the places (...) of its points in the lists of vertices."""
+
+    point: Array
+    first: Array
+    second: Array
+
+
+def support(pair: HullPair, direction: Array, near: Corner | None = None) -> Corner:
+    """The corner of M furthest along a direction (3,); `near`: one that is not far from it."""
+    starts = (None, None) if near is None else near[1:]
+    places = (
+        _furthest(pair.first, -direction, starts[0]),
+        _furthest(pair.second, mul_vec_t(pair.turn, direction), starts[1]),
+    )
+    return Corner(pair.of_second(places[1]) - pair.of_first(places[0]), *places)
+
+
+def _furthest(corners: Any, direction: Array, start: Array | None) -> Array:
+    """Place of the vertex, of (v, 3) or of a graph, furthest along a direction (3,)."""
+    if isinstance(corners, GraphHull):
+        return corners.furthest(direction, pick_existing(corners.table.begin, corners.slot) if start is None else start)
+    heights = heights_along(corners, direction)
+    return first(heights >= jnp.max(heights))
+
+
+def with_corner(corners: Corner, here: Array, new: Corner) -> Corner:
+    """Corners (n, ...) of M with a new one where it is `here` (n,)."""
+    columns = zip(corners, new, strict=True)
+    return Corner(*(jnp.where(here.reshape(-1, *[1] * (old.ndim - 1)), one[None], old) for old, one in columns))
+
 
 # which of three old corners stay beside the new one: none, one, two
 KEPT = np.array([[0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 0], [1, 0, 1], [0, 1, 1]], bool)
@@ -37,11 +78,15 @@ PAIRS = np.array([[0, 1], [0, 2], [1, 2]])
 
 
 class _SimplexSearch(NamedTuple):
-    """Corners (3), of which those `used` (3,) span the simplex; its closest point `x` (3,); whether it is over."""
+    """Corners (3), of which those `used` (3,) span the simplex; its closest point `x` (3,); whether it is over.
+
+    `bound` (): m, of the distance, the greatest of all directions that were tried.
+    """
 
     corners: Corner
     used: Array
     x: Array
+    bound: Array
     overlap: Array
     done: Array
     steps: Array
@@ -50,15 +95,7 @@ class _SimplexSearch(NamedTuple):
 def closest_feature(pair: HullPair) -> tuple[Feature, Array]:
     """(the feature of M that is closest to the origin, unless the hulls overlap, whether they overlap or touch)."""
     size = size_of(pair)
-    begin = support(pair, -pair.offset)
-    corners = Corner(*(jnp.stack([part] * 3) for part in begin))
-    none = jnp.asarray(False)
-    start = _SimplexSearch(corners, jnp.array([True, False, False]), begin.point, none, none, jnp.asarray(0))
-
-    def unfinished(search: _SimplexSearch) -> Array:
-        return ~search.done & (search.steps < ITERATIONS)
-
-    end = jax.lax.while_loop(unfinished, lambda search: _closer(pair, search, size), start)
+    end = _simplex_search(pair, size, lambda search: search.steps < ITERATIONS)
     # used corners first
     order = jnp.argsort(~end.used, stable=True)
     count = jnp.sum(end.used)
@@ -69,13 +106,33 @@ def closest_feature(pair: HullPair) -> tuple[Feature, Array]:
     return Feature(first, second, count, safe.normalize(end.x)), end.overlap | touching
 
 
+def distance_bound(pair: HullPair, enough: Array) -> Array:
+    """A bound () of the distance of two hulls, m, by a few directions: those that are tried until it is `enough` ()."""
+    size = size_of(pair)
+    return _simplex_search(pair, size, lambda search: (search.steps < TRIES) & (search.bound <= enough)).bound
+
+
+def _simplex_search(pair: HullPair, size: Array, goes_on: Callable[[_SimplexSearch], Array]) -> _SimplexSearch:
+    """The simplex where the search ends, or where it is stopped."""
+    begin = support(pair, -pair.offset)
+    corners = Corner(*(jnp.stack([part] * 3) for part in begin))
+    none, bound = jnp.asarray(False), jnp.full_like(size, -jnp.inf)
+    start = _SimplexSearch(corners, jnp.array([True, False, False]), begin.point, bound, none, none, jnp.asarray(0))
+    return jax.lax.while_loop(
+        lambda search: ~search.done & goes_on(search), lambda search: _closer(pair, search, size), start
+    )
+
+
 def _closer(pair: HullPair, search: _SimplexSearch, size: Array) -> _SimplexSearch:
     """One more corner."""
-    new = support(pair, -search.x)
+    # of those that are known the one that is furthest there is not far from it
+    heights = jnp.where(search.used, heights_along(search.corners.point, -search.x), -jnp.inf)
+    new = support(pair, -search.x, jax.tree.map(lambda x: x[jnp.argmax(heights)], search.corners))
     squared = dot(search.x, search.x)
     limit = (resolution(size) * size) ** 2
     # the distance is at least x . new / |x|
-    gain = squared - dot(search.x, new.point)
+    lower = dot(search.x, new.point)
+    gain, bound = squared - lower, jnp.maximum(search.bound, safe.divide(lower, jnp.sqrt(squared)))
     known = jnp.any(search.used & (search.corners.first == new.first) & (search.corners.second == new.second))
     ends = known | (gain <= 1e-2 * resolution(size) * squared) | (squared <= limit)
     x, kept, overlap = _closest(search.corners.point, search.used, new.point)
@@ -84,8 +141,8 @@ def _closer(pair: HullPair, search: _SimplexSearch, size: Array) -> _SimplexSear
     place = jnp.argmin(kept)
     here = jnp.arange(3) == place
     corners = with_corner(search.corners, here, new)
-    moved = _SimplexSearch(corners, kept | here, x, overlap, overlap, search.steps + 1)
-    stays = search._replace(done=jnp.asarray(True))
+    moved = _SimplexSearch(corners, kept | here, x, bound, overlap, overlap, search.steps + 1)
+    stays = search._replace(bound=bound, done=jnp.asarray(True))
     return jax.tree.map(lambda a, b: jnp.where(ends, a, b), stays, moved)
 
 
@@ -168,22 +225,23 @@ def _expand(overlap: Array, pair: HullPair) -> Feature:
 
 def room_for(pair: HullPair) -> int:
     """How many corners a polytope in the difference of two hulls has room for."""
-    largest = max(len(pair.first), len(pair.second))
+    largest = max(len(x.table.vert if isinstance(x, GraphHull) else x) for x in (pair.first, pair.second))
     return next(room for most, room in ROOM if largest <= most)
 
 
 def _tetrahedron(pair: HullPair) -> _Polytope:
     """Four corners of M that span a volume."""
     axis = safe.normalize(pair.offset)
-    ends = [support(pair, -axis), support(pair, axis)]
+    begin = support(pair, -axis)
+    ends = [begin, support(pair, axis, begin)]
     line = safe.normalize(ends[1].point - ends[0].point)
     across = frame_from_z(line)[1]
-    third = _further(pair, ends[0].point, across)
-    normal = safe.normalize(cross(line, third.point - ends[0].point))
-    fourth = _further(pair, ends[0].point, normal)
+    third = _further(pair, begin, across)
+    normal = safe.normalize(cross(line, third.point - begin.point))
+    fourth = _further(pair, begin, normal)
     corners = [*ends, third, fourth]
     # the fourth lies above the first three, seen counterclockwise
-    above = decided(dot(fourth.point - ends[0].point, normal) > 0)
+    above = decided(dot(fourth.point - begin.point, normal) > 0)
     base = jnp.where(above, jnp.array([0, 2, 1, 3]), jnp.array([0, 1, 2, 3]))
     most = room_for(pair)
     faces = 2 * most - 4
@@ -196,10 +254,10 @@ def _tetrahedron(pair: HullPair) -> _Polytope:
     return _Polytope(table, face, normal, jnp.concatenate([distances, none]))
 
 
-def _further(pair: HullPair, origin: Array, direction: Array) -> Corner:
-    """The corner of M furthest from a point along a direction, forth or back."""
-    forth, back = support(pair, direction), support(pair, -direction)
-    farther = decided(dot(forth.point - origin, direction) >= -dot(back.point - origin, direction))
+def _further(pair: HullPair, origin: Corner, direction: Array) -> Corner:
+    """The corner of M furthest from another along a direction, forth or back."""
+    forth, back = support(pair, direction, origin), support(pair, -direction, origin)
+    farther = decided(dot(forth.point - origin.point, direction) >= -dot(back.point - origin.point, direction))
     return jax.tree.map(lambda a, b: jnp.where(farther, a, b), forth, back)
 
 
@@ -218,9 +276,9 @@ def _larger(pair: HullPair, search: _FaceSearch, size: Array) -> _FaceSearch:
     polytope = search.polytope
     closest = jnp.argmin(polytope.distance)
     normal, lower = polytope.normal[closest], polytope.distance[closest]
-    new = support(pair, normal)
-    upper = dot(normal, new.point)
     at = polytope.face[closest]
+    new = support(pair, normal, jax.tree.map(lambda x: x[at[0]], polytope.corners))
+    upper = dot(normal, new.point)
     face = Feature(polytope.corners.first[at], polytope.corners.second[at], jnp.asarray(3), -normal)
     better = decided(upper < search.depth)
     best, depth = jax.tree.map(lambda a, b: jnp.where(better, a, b), (face, upper), (search.best, search.depth))

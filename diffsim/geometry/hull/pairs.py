@@ -1,15 +1,16 @@
 """Contacts of meshes with spheres, capsules, boxes and meshes: one point, or the overlap of two flat sides.
 
-The closest features are found among all sides (`sat.py`) or, of hulls of many edges, by GJK and EPA (`gjk.py`). Where
-the contact normal is that of a side of both bodies, or of a side of one and across an edge of the other, the two are
-clipped against each other, and up to four points share the depth (MuJoCo's `multiccd`); of a capsule its ends and the
-middle of these. The same holds for bodies that are apart; MuJoCo clips only where the margin is zero.
+The closest features are found among all sides (`sat.py`) or, of hulls of many edges, which are graphs (`graph.py`), by
+GJK and EPA (`gjk.py`). Where the contact normal is that of a side of both bodies, or of a side of one and across an
+edge of the other, the two are clipped against each other, and up to four points share the depth (MuJoCo's `multiccd`);
+of a capsule its ends and the middle of these. The same holds for bodies that are apart; MuJoCo clips only where the
+margin is zero. Most pairs whose boxes overlap do not touch: a few directions tell so before anything else is searched.
 Source: `engine_collision_gjk.c` of 3.8.1 for what counts as flat, and for where the points lie.
 """
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -17,17 +18,9 @@ import numpy as np
 
 from diffsim.base.enums import GeomType
 from diffsim.geometry.hull.clip import Polygon, overlap, widest
-from diffsim.geometry.hull.gjk import closest_feature, deepest_feature
-from diffsim.geometry.hull.polytope import (
-    Feature,
-    Hull,
-    HullPair,
-    SharedHull,
-    core,
-    points_of_second,
-    separation,
-    widened,
-)
+from diffsim.geometry.hull.gjk import closest_feature, deepest_feature, distance_bound
+from diffsim.geometry.hull.graph import GraphHull
+from diffsim.geometry.hull.polytope import Feature, Hull, HullPair, core, separation, widened
 from diffsim.geometry.hull.sat import closest_side, closest_side_by_size, facets, nearest_part, outline_alone
 from diffsim.geometry.hull.tables import Sizes
 from diffsim.geometry.shapes import Candidates, Shape, candidate, relative_pose, stack
@@ -50,6 +43,8 @@ LEVEL = 0.0016
 MOST = 4096
 # so is a hull beside a ball, with at most so many pairs of facets and vertices
 MOST_HEIGHTS = 2**19
+# the lowest of at most so many vertices is found by looking at all of them
+MOST_VERTICES = 128
 # cosine of the angle between the contact normal and a side that can be flat on the other body
 TOWARD = 0.99
 
@@ -63,19 +58,34 @@ class Contact(NamedTuple):
     point2: Array
 
 
+# a hull as a search sees it
+AnyHull = Hull | GraphHull
+
+
 class _Body(NamedTuple):
     """What one body touches with, in the frame of the first body.
 
-    `hull`: with normals turned; `corner` (v, 3): its vertices; `place` (3,): of the vertices of its feature; `side`:
-    the polygon that faces the other body most, and its `number`; `faces`: whether it does so at all.
+    `points`: of places among the hull's vertices; `place` (3,): of the vertices of its feature; `side`: the polygon
+    there that faces the other body most, and its `number`; `faces`: whether it does so at all.
     """
 
-    hull: Hull
-    corner: Array
+    hull: AnyHull
+    points: Callable[[Array], Array]
     place: Array
     side: Polygon
     number: Array
     faces: Array
+
+
+def walks(kinds: Kinds, sizes1: Sizes, sizes2: Sizes) -> bool:
+    """Whether pairs of two types with these padded sizes are searched step by step, from vertex to vertex of graphs."""
+    if kinds == (GeomType.PLANE, GeomType.MESH):
+        return sizes2[0] > MOST_VERTICES and sizes2[-1] > 0
+    edges = {GeomType.SPHERE: 0, GeomType.CAPSULE: 4, GeomType.BOX: 12, GeomType.MESH: sizes1[-1] if sizes1 else 0}
+    if kinds[1] != GeomType.MESH or kinds[0] not in edges:
+        return False
+    heights = sizes2[0] * sizes2[-2] if kinds[0] == GeomType.SPHERE else 0
+    return heights > MOST_HEIGHTS or edges[kinds[0]] * sizes2[-1] > MOST
 
 
 def convex_hull_pair(
@@ -89,9 +99,14 @@ def convex_hull_pair(
 
 
 def _single(kinds: Kinds, shape1: Shape, shape2: Shape, margin: Array, near: Array | bool = True) -> Candidates:
-    def search(pair: HullPair, hull1: Hull, hull2: Hull) -> Feature:
-        at_once = kinds[0] == GeomType.SPHERE and 0 < len(hull2.facet) * len(hull2.vert) <= MOST_HEIGHTS
-        return (_of_ball if at_once else _on_sides)(pair, hull1, hull2)
+    def search(pair: HullPair, hull1: AnyHull, hull2: AnyHull) -> Feature:
+        few = MOST_HEIGHTS if kinds[0] == GeomType.SPHERE else 0
+        if isinstance(hull2, Hull) and 0 < len(hull2.facet) * len(hull2.vert) <= few:
+            # all heights of the center are looked at
+            center = -mul_vec_t(pair.turn, pair.offset)
+            part = nearest_part(hull2, facets(hull2, center), center)
+            return Feature(part.second, part.first, part.corners, -mul_vec(pair.turn, part.normal))
+        return _on_sides(pair, hull1, hull2)
 
     (hull1, radius1), (hull2, radius2) = (core(*body) for body in zip(kinds, (shape1, shape2), strict=True))
     pose = relative_pose(shape1, shape2)
@@ -100,16 +115,27 @@ def _single(kinds: Kinds, shape1: Shape, shape2: Shape, margin: Array, near: Arr
     return stack([contact_row(shape1, Contact(*separation(pair, _numbered(feature))), radius1, radius2)])
 
 
+def convex_hull_bound(kinds: Kinds, shape1: Shape, shape2: Shape, enough: Array, near: Array) -> Array:
+    """A bound () of the distance of two rounded hulls, m, by the directions that are tried until it is `enough` ().
+
+    Where they are not `near` () no direction is tried.
+    """
+    (hull1, radius1), (hull2, radius2) = (core(*body) for body in zip(kinds, (shape1, shape2), strict=True))
+    search = lambda pair, one, other, enough: distance_bound(pair, enough)  # noqa: E731
+    bound = _searched(search, relative_pose(shape1, shape2), hull1, hull2, near, enough + radius1 + radius2)
+    return jnp.where(near, bound - radius1 - radius2, -jnp.inf)
+
+
 def _searched(
-    search: Callable[..., Tree], pose: Pose, hull1: Hull | SharedHull, hull2: Hull | SharedHull, near: Array | bool
+    search: Callable[..., Tree], pose: Pose, hull1: Any, hull2: Any, near: Array | bool, *further: Array
 ) -> Tree:
-    """What `search(pair, hull1, hull2)` finds where two hulls are `near` (); elsewhere anything. No derivatives."""
+    """What `search(pair, hull1, hull2, *further)` finds where two are `near` (); elsewhere anything. No derivatives."""
 
-    def of_hulls(_: Array, inputs: tuple[Pose, Hull | SharedHull, Hull | SharedHull]) -> Tree:
+    def of_hulls(_: Array, inputs: tuple[Pose, Any, Any, tuple[Array, ...]]) -> Tree:
         pose, one, other = inputs[0], inputs[1].whole, inputs[2].whole
-        return search(HullPair(one.vert, other.vert, *pose), one, other)
+        return search(HullPair(one.corners, other.corners, *pose), one, other, *inputs[3])
 
-    return jax.lax.stop_gradient(where_needed(of_hulls, near, jax.lax.stop_gradient((pose, hull1, hull2))))
+    return jax.lax.stop_gradient(where_needed(of_hulls, near, jax.lax.stop_gradient((pose, hull1, hull2, further))))
 
 
 def _numbered(feature: Feature) -> Feature:
@@ -185,7 +211,7 @@ def _corners(found: _Overlap, pair: HullPair, normal1: Array, normal2: Array) ->
 
     `pair`: vertices 3 to 18 of each body are those at the ends (2, 4) of the polygon's and of the reference's edges.
     """
-    of_first, of_second = (x[3:].reshape(4, 4, 3) for x in (pair.first, points_of_second(pair, np.arange(19))))
+    of_first, of_second = (x[3:].reshape(4, 4, 3) for x in (pair.first, pair.of_second(np.arange(19))))
     begin, end = jnp.where(found.first, of_second[:2], of_first[:2])
     here, there = jnp.where(found.first, of_first[2:], of_second[2:])
     normal2 = mul_vec(pair.turn, normal2)
@@ -200,13 +226,12 @@ def _corners(found: _Overlap, pair: HullPair, normal1: Array, normal2: Array) ->
     return points, jnp.where(found.first & ~found.both, normal1, -normal2)
 
 
-def _overlap_of(kinds: Kinds, lesser: Sizes | None, pair: HullPair, hull1: Hull, hull2: Hull) -> _Overlap:
+def _overlap_of(kinds: Kinds, lesser: Sizes | None, pair: HullPair, hull1: AnyHull, hull2: AnyHull) -> _Overlap:
     """The closest feature and, where it is flat, the corners of the overlap that span most area."""
     feature = _by_sides(lesser, pair, hull1, hull2)
     normal = separation(pair, feature)[1]
-    body1 = _body(hull1, pair.first, feature.first, normal)
-    turned = hull2._replace(normal=mul_vec(pair.turn[None], hull2.normal))
-    body2 = _body(turned, points_of_second(pair, jnp.arange(len(hull2.vert))), feature.second, -normal)
+    body1 = _body(hull1, pair.of_first, feature.first, normal)
+    body2 = _body(hull2, pair.of_second, feature.second, -normal, pair.turn)
     side1, side2 = body1.side, body2.side
     both = decided(body1.faces & body2.faces & (dot(side1.normal, side2.normal) < -FACING))
     (line1, level1), (line2, level2) = _edge(body1, side2), _edge(body2, side1)
@@ -241,7 +266,7 @@ def searched(pair: HullPair, deepest_of: Callable[[HullPair, Array], Feature] = 
     return jax.tree.map(lambda a, b: jnp.where(overlapping, b, a), apart, deepest_of(pair, overlapping))
 
 
-def _on_sides(pair: HullPair, hull1: Hull, hull2: Hull) -> Feature:
+def _on_sides(pair: HullPair, hull1: AnyHull, hull2: AnyHull) -> Feature:
     """The feature with edges that lie in a side of M replaced by that side."""
     return widened(pair, searched(pair), hull1, hull2)
 
@@ -259,15 +284,10 @@ def closest(pair: HullPair, feature_of: Callable[[HullPair], Feature] = searched
     return Contact(*separation(pair, feature))
 
 
-def _of_ball(pair: HullPair, _: Hull, hull: Hull) -> Feature:
-    """The feature of M that is closest to the origin, of a ball's center and a hull."""
-    center = -mul_vec_t(pair.turn, pair.offset)
-    part = nearest_part(hull, facets(hull, center), center)
-    return Feature(part.second, part.first, part.corners, -mul_vec(pair.turn, part.normal))
-
-
-def _by_sides(lesser: Sizes | None, pair: HullPair, hull1: Hull, hull2: Hull) -> Feature:
+def _by_sides(lesser: Sizes | None, pair: HullPair, hull1: AnyHull, hull2: AnyHull) -> Feature:
     """The feature of M that is closest to the origin, by all sides if these are few."""
+    if not (isinstance(hull1, Hull) and isinstance(hull2, Hull)):
+        return _on_sides(pair, hull1, hull2)
     work = len(hull1.edge) * (lesser[-1] if lesser else len(hull2.edge))
     if not 0 < work <= MOST:
         return _on_sides(pair, hull1, hull2)
@@ -360,21 +380,26 @@ def rows_if_near(near: Array, rows: Callable[[], Candidates], dtype: jnp.dtype) 
     return if_anywhere(near, rows, Candidates(dist, pos, upright, pos, dist > 0))
 
 
-def _body(hull: Hull, corner: Array, place: Array, normal: Array) -> _Body:
-    """A body with the side that faces along a normal."""
-    if not len(hull.normal):
-        none, point = jnp.zeros((2, 1), jnp.int32), corner[:1]
+def _body(
+    hull: AnyHull, points: Callable[[Array], Array], place: Array, normal: Array, turn: Array | None = None
+) -> _Body:
+    """A body, turned in the frame of the first, with the side at its feature that faces along a normal."""
+    numbers, normals = hull.sides_at(place[0])
+    if not len(numbers):
+        none, point = jnp.zeros((2, 1), jnp.int32), points(place[:1])
         side = Polygon(point, point, jnp.zeros((1,), bool), normal, none)
-        return _Body(hull, corner, place, side, none[0, 0], jnp.asarray(False))
-    up = dot(hull.normal, normal[None])
+        return _Body(hull, points, place, side, none[0, 0], jnp.asarray(False))
+    up = dot(normals, (normal if turn is None else mul_vec_t(turn, normal))[None])
     best = greatest(up, 1)
-    side, number = hull.side.row(best), hull.side.window
+    outward, chosen = normals[best], jnp.maximum(numbers[best], 0)
+    side, number = hull.side.row(chosen), hull.side.window
     exists = side >= 0
     following = jnp.where(number + 1 < jnp.sum(exists), jnp.roll(side, -1), side[0])
     # what does not exist is the first corner, over and over
     ends = jnp.stack([jnp.where(exists, places, side[0]) for places in (side, following)])
-    polygon = Polygon(corner[ends[0]], corner[ends[1]], exists, hull.normal[best], ends)
-    return _Body(hull, corner, place, polygon, best.astype(jnp.int32), up[best] > TOWARD)
+    outward = outward if turn is None else mul_vec(turn, outward)
+    polygon = Polygon(points(ends[0]), points(ends[1]), exists, outward, ends)
+    return _Body(hull, points, place, polygon, chosen.astype(jnp.int32), up[best] > TOWARD)
 
 
 def _edge(body: _Body, other: Polygon) -> tuple[Polygon, Array]:
@@ -384,12 +409,12 @@ def _edge(body: _Body, other: Polygon) -> tuple[Polygon, Array]:
     """
     first, further = body.place[0], jnp.where(body.place[1] != body.place[0], body.place[1], body.place[2])
     ends = jnp.where(further == first, body.hull.joined.row(first), further)
-    sweep = body.corner[jnp.maximum(ends, 0)] - body.corner[first][None]
+    sweep = body.points(jnp.maximum(ends, 0)) - body.points(first[None])
     slope = jnp.abs(dot(safe.normalize(sweep), other.normal[None]))
     slope = jnp.where(ends >= 0, slope, 2)
     best = greatest(-slope, 1)
     ends = jnp.stack([first, jnp.maximum(ends[best], 0)])[:, None].astype(jnp.int32)
-    edge = Polygon(body.corner[ends[0]], body.corner[ends[1]], jnp.ones((1,), bool), other.normal, ends)
+    edge = Polygon(body.points(ends[0]), body.points(ends[1]), jnp.ones((1,), bool), other.normal, ends)
     return edge, slope[best] < LEVEL
 
 

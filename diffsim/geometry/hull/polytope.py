@@ -34,12 +34,12 @@ from diffsim.geometry.hull.tables import (
 )
 from diffsim.geometry.shapes import Shape, relative_pose
 from diffsim.math import safe
-from diffsim.math.vector import cross, dot, mul_vec, mul_vec_t, pack, scale, total, unpack
+from diffsim.math.vector import cross, dot, mul_vec, mul_vec_t, pack, scale, total
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology
 from diffsim.xla.barriers import decided
 from diffsim.xla.gather import pick, pick_existing, pick_some
-from diffsim.xla.select import one_of
+from diffsim.xla.select import greatest, one_of
 
 Array = jax.Array
 
@@ -69,12 +69,17 @@ class Hull(NamedTuple):
     @property
     def bound(self) -> Array:
         """() m, the radius of a ball about the origin that holds the box."""
-        return _ball_around(self.box)
+        return ball_around(self.box)
 
     @property
     def whole(self) -> "Hull":
         """Itself."""
         return self
+
+    @property
+    def corners(self) -> Array:
+        """What `HullPair` holds of it."""
+        return self.vert
 
     def vertices(self, places: Array) -> Array:
         """Vertices (..., 3), m, at places (...)."""
@@ -83,6 +88,24 @@ class Hull(NamedTuple):
     def normals(self, sides: Array) -> Array:
         """Normals (..., 3) of polygons (...); zero where there are none."""
         return self.normal[sides] if len(self.normal) else jnp.zeros((*jnp.shape(sides), 3), self.vert.dtype)
+
+    def furthest(self, direction: Array, start: None = None, near: Array | bool = True) -> Array:
+        """The vertex furthest along a direction (3,), the first of those within rounding."""
+        return greatest(jax.lax.stop_gradient(mul_vec(self.vert, direction)), self.bound)
+
+    def neighbours(self, place: Array) -> Array:
+        """The neighbours of a vertex (w,) in MuJoCo's order, -1 where there is no more."""
+        lists = len(self.around.start) - 1
+        around = self.around.row(jnp.minimum(place, lists - 1))
+        return jnp.where((lists == 1) & (around == place), -1, around)
+
+    def sides_at(self, place: Array) -> tuple[Array, Array]:
+        """(numbers (p,), normals (p, 3)) of all polygons, among them those at a vertex."""
+        return jnp.arange(len(self.normal), dtype=jnp.int32), self.normal
+
+    def facets_at(self, place: Array) -> tuple[Array, Array]:
+        """(corners (f, 3), -1 for none, normals (f, 3)) of all facets, among them those at a vertex."""
+        return self.facet, self.outward
 
 
 class SharedHull(NamedTuple):
@@ -108,7 +131,7 @@ class SharedHull(NamedTuple):
     @property
     def bound(self) -> Array:
         """() m, the radius of a ball about the origin that holds the box."""
-        return _ball_around(self.box)
+        return ball_around(self.box)
 
     def vertices(self, places: Array) -> Array:
         """Vertices (..., 3), m, at places (...)."""
@@ -119,7 +142,8 @@ class SharedHull(NamedTuple):
         return self.table.normal[self.slot, sides]
 
 
-def _ball_around(box: Array) -> Array:
+def ball_around(box: Array) -> Array:
+    """() m, the radius of a ball about the origin that holds a box (2, 3)."""
     return safe.norm(jnp.max(jnp.abs(box), axis=-2))
 
 
@@ -137,7 +161,7 @@ def hulls(model: Model, meshes: tuple[int, ...], sizes: Sizes) -> SharedHull:
     rows = polygon_rows(model.topology, meshes, normal.shape[1])
     rounding = pick_some(model.mesh_polyrounding, rows.reshape(-1)).reshape(normal.shape)
     normal = jnp.where(rows[..., None] >= 0, safe.normalize(normal + rounding), 0)
-    table = Hull(vert, around, _boxes_of(vert), side, normal, joined, facet, outward, edge, flank)
+    table = Hull(vert, around, boxes_of(vert), side, normal, joined, facet, outward, edge, flank)
     return SharedHull(table, jnp.arange(len(meshes), dtype=jnp.int32))
 
 
@@ -148,11 +172,11 @@ def rims(model: Model, meshes: tuple[int, ...], sizes: Sizes) -> SharedHull:
     vert = pick(model.mesh_vert, vertices)
     around = jax.tree.map(jnp.asarray, around)
     nothing: Any = dict.fromkeys(Hull._fields[3:])
-    table = Hull(vert, around, _boxes_of(vert), **nothing)
+    table = Hull(vert, around, boxes_of(vert), **nothing)
     return SharedHull(table, jnp.arange(len(meshes), dtype=jnp.int32))
 
 
-def _boxes_of(vert: Array) -> Array:
+def boxes_of(vert: Array) -> Array:
     """(n, 2, 3) lower and upper corners of the boxes around vertices (n, v, 3)."""
     return jnp.stack([jnp.min(vert, axis=1), jnp.max(vert, axis=1)], axis=1)
 
@@ -206,22 +230,24 @@ AROUND = np.array([[1, 0, 0], [0, 1, 0], [-1, 0, 0], [0, -1, 0]])
 class HullPair(NamedTuple):
     """Two hulls in the frame of the first body, m.
 
-    `first` (v, 3): vertices of the first body; `second` (w, 3): of the second, in its own frame; `turn` (3, 3),
-    `offset` (3,): the pose of the second body.
+    `first` (v, 3): vertices of the first body; `second` (w, 3): of the second, in its own frame; of a hull that is a
+    graph itself (`gjk.py`). `turn` (3, 3), `offset` (3,): the pose of the second body.
     """
 
-    first: Array
-    second: Array
+    first: Any
+    second: Any
     turn: Array
     offset: Array
 
+    def of_first(self, places: Array) -> Array:
+        """Vertices (..., 3) of the first body at places (...)."""
+        return self.first[places] if isinstance(self.first, jax.Array) else self.first.vertices(places)
 
-class Corner(NamedTuple):
-    """A corner of M, or several: `point` (..., 3) m, and the places (...) of its points in the lists of vertices."""
-
-    point: Array
-    first: Array
-    second: Array
+    def of_second(self, places: Array | np.ndarray) -> Array:
+        """Vertices (..., 3) of the second body at places (...), in the frame of the first."""
+        local = self.second[places] if isinstance(self.second, jax.Array) else self.second.vertices(places)
+        turn = jnp.broadcast_to(self.turn, (*places.shape, 3, 3))
+        return mul_vec(turn, local) + jnp.broadcast_to(self.offset, (*places.shape, 3))
 
 
 class Feature(NamedTuple):
@@ -285,39 +311,9 @@ def without_sides(vert: Array, outward: Array | np.ndarray = AROUND) -> Hull:
     )
 
 
-def support(pair: HullPair, direction: Array) -> Corner:
-    """The corner of M furthest along a direction (3,)."""
-    first = furthest(pair.first, -direction)
-    second = furthest(pair.second, mul_vec_t(pair.turn, direction))
-    return corner(pair, first, second)
-
-
-def corner(pair: HullPair, first: Array, second: Array) -> Corner:
-    """Corners of M by the places of their points."""
-    return Corner(points_of_second(pair, second) - pair.first[first], first, second)
-
-
-def with_corner(corners: Corner, here: Array, new: Corner) -> Corner:
-    """Corners (n, ...) of M with a new one where it is `here` (n,)."""
-    columns = zip(corners, new, strict=True)
-    return Corner(*(jnp.where(here.reshape(-1, *[1] * (old.ndim - 1)), one[None], old) for old, one in columns))
-
-
-def points_of_second(pair: HullPair, index: Array | np.ndarray) -> Array:
-    """Vertices of the second body at `index` (...), in the frame of the first."""
-    turn = jnp.broadcast_to(pair.turn, (*index.shape, 3, 3))
-    return mul_vec(turn, pair.second[index]) + jnp.broadcast_to(pair.offset, (*index.shape, 3))
-
-
-def furthest(vert: Array, direction: Array) -> Array:
-    """Place of the vertex (of (v, 3)) furthest along a direction (3,)."""
-    along = total([x * d for x, d in zip(unpack(vert), unpack(direction), strict=True)])
-    return jnp.argmax(along).astype(jnp.int32)
-
-
 def size_of(pair: HullPair) -> Array:
     """A length that all corners of M are within, m."""
-    reach = [jnp.max(jnp.abs(vert)) for vert in (pair.first, pair.second)]
+    reach = [jnp.max(jnp.abs(x if isinstance(x, jax.Array) else x.box)) for x in (pair.first, pair.second)]
     return 2 * (reach[0] + reach[1]) + jnp.sqrt(dot(pair.offset, pair.offset))
 
 
@@ -328,7 +324,7 @@ def resolution(x: Array) -> float:
 
 def separation(pair: HullPair, feature: Feature) -> tuple[Array, Array, Array, Array]:
     """(signed distance, unit normal (3,), point of the first body (3,), of the second (3,)), in the first's frame."""
-    first, second = pair.first[feature.first], points_of_second(pair, feature.second)
+    first, second = pair.of_first(feature.first), pair.of_second(feature.second)
     points = second - first
     parts = [_of_corner(points), _of_edge(points), _of_face(points, feature.normal)]
     normal, shares = one_of(feature.corners - 1, parts)
@@ -365,14 +361,14 @@ def _of_face(points: Array, toward: Array) -> tuple[Array, Array]:
     return scale(safe.normalize(area), sign), jnp.stack([1 - share1 - share2, share1, share2])
 
 
-def widened(pair: HullPair, feature: Feature, hull1: Hull, hull2: Hull) -> Feature:
+def widened(pair: HullPair, feature: Feature, hull1: Any, hull2: Any) -> Feature:
     """The feature, or if it is an edge in a side of M that side. Not differentiated."""
-    ends1, ends2 = pair.first[feature.first], points_of_second(pair, feature.second)
+    ends1, ends2 = pair.of_first(feature.first), pair.of_second(feature.second)
     gap = jnp.abs(dot(feature.normal, ends2[0] - ends1[0]))
     # how far normals that search and vertices know to rounding are from each other
     close = 4 * FLAT + safe.divide(resolution(gap) * size_of(pair), gap)
-    facet1, off1 = _facet(hull1, feature.normal)
-    facet2, off2 = _facet(hull2, -mul_vec_t(pair.turn, feature.normal))
+    facet1, off1 = _facet(hull1.facets_at(feature.first[0]), feature.normal)
+    facet2, off2 = _facet(hull2.facets_at(feature.second[0]), -mul_vec_t(pair.turn, feature.normal))
     area = safe.normalize(cross(ends1[1] - ends1[0], ends2[1] - ends2[0]))
     off = jnp.minimum(*(safe.norm(area - sign * feature.normal) for sign in (1, -1)))
     (a, b, _), (c, d, _) = feature.first, feature.second
@@ -386,13 +382,14 @@ def widened(pair: HullPair, feature: Feature, hull1: Hull, hull2: Hull) -> Featu
     return Feature(first, second, jnp.where(on1 | on2 | between, 3, feature.corners), feature.normal)
 
 
-def _facet(hull: Hull, normal: Array) -> tuple[Array, Array]:
+def _facet(facets: tuple[Array, Array], normal: Array) -> tuple[Array, Array]:
     """(corners (3,) of the facet whose normal is nearest to one, how far it is from that); far if there is no facet."""
-    if not len(hull.facet):
+    facet, outward = facets
+    if not len(facet):
         return jnp.zeros(3, jnp.int32), jnp.full((), jnp.inf, normal.dtype)
-    off = jnp.where(hull.facet[:, 0] >= 0, safe.norm(hull.outward - normal[None]), jnp.inf)
+    off = jnp.where(facet[:, 0] >= 0, safe.norm(outward - normal[None]), jnp.inf)
     best = jnp.argmin(off)
-    return hull.facet[best].astype(jnp.int32), off[best]
+    return facet[best].astype(jnp.int32), off[best]
 
 
 # padded sizes of a box as a hull, in the order of `hull_sizes`

@@ -91,10 +91,10 @@ def polygons_of(lists: list[list[int]], vertices: int) -> Polygons:
     for polygon in lists:
         for here, there in zip(polygon, polygon[1:] + polygon[:1], strict=True):
             ends[here].append(there)
-    return Polygons(lists_of([_thinned(corners) for corners in lists]), lists_of(ends))
+    return Polygons(lists_of([thinned(corners) for corners in lists]), lists_of(ends))
 
 
-def _thinned(polygon: list[int]) -> list[int]:
+def thinned(polygon: list[int]) -> list[int]:
     """At most as many corners as are kept: the first three, which tell the normal, and others spread along it."""
     if len(polygon) <= MOST_CORNERS:
         return polygon

@@ -12,13 +12,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.geometry.hull.polytope import Hull
 from diffsim.geometry.shapes import Candidates, Shape, Vector, axes_fallback, ball_ball, candidate, choose, stack
 from diffsim.math import safe
 from diffsim.math.vector import cross, dot, dot_components, minus_components, mul_vec, mul_vec_t, scale, unpack
 from diffsim.xla.barriers import stored
 from diffsim.xla.select import first as first_of
-from diffsim.xla.select import greatest
 
 Array = jax.Array
 
@@ -102,15 +100,17 @@ def plane_mesh(plane: Shape, mesh: Shape, margin: Array) -> Candidates:
 
     MuJoCo measures how far aside from the first contact point, which is halfway to the plane.
     """
-    hull: Hull = mesh.data.whole
-    heights = mul_vec(hull.vert, mul_vec_t(mesh.mat, plane.axis))
-    lowest = greatest(jax.lax.stop_gradient(-heights), hull.bound)
-    first = plane_point(plane, mesh.pos + mul_vec(mesh.mat, hull.vert[lowest]))
-    lists = len(hull.around.start) - 1
-    around = hull.around.row(jnp.minimum(lowest, lists - 1))
-    points = mesh.pos[None] + mul_vec(mesh.mat[None], hull.vert[jnp.maximum(around, 0)])
+    hull = mesh.data.whole
+    downward = -mul_vec_t(mesh.mat, plane.axis)
+    lower, upper = hull.box
+    reach = dot(downward, 0.5 * (lower + upper)) + dot(jnp.abs(downward), 0.5 * (upper - lower))
+    near = dot(plane.axis, mesh.pos - plane.pos) - reach < margin
+    lowest = hull.furthest(*jax.lax.stop_gradient((downward, None, near)))
+    first = plane_point(plane, mesh.pos + mul_vec(mesh.mat, hull.vertices(lowest)))
+    around = hull.neighbours(lowest)
+    points = mesh.pos[None] + mul_vec(mesh.mat[None], hull.vertices(jnp.maximum(around, 0)))
     rows = jax.vmap(plane_point, (None, 0))(plane, points)
-    other = (around >= 0) & ((around != lowest) | (lists > 1))
+    other = around >= 0
     aside = safe.norm(points - first.pos[None]) >= ASIDE * hull.bound
     counts = jax.lax.stop_gradient(other & (rows.dist < margin) & aside)
     # places of the first and the second that count

@@ -48,7 +48,7 @@ from diffsim.math import safe
 from diffsim.math.rotation import frame_from_z, quat_exp, quat_to_mat
 from diffsim.math.vector import cross, dot, mul_mat, mul_vec, mul_vec_t, pack, scale, total, transpose, unpack
 from diffsim.xla.batched_loops import if_anywhere, where_needed
-from diffsim.xla.select import where_tree
+from diffsim.xla.select import first, where_tree
 
 Array = jax.Array
 
@@ -100,7 +100,8 @@ def furthest_direction(points: Array, size: Array, is_disc: bool, likely: Likely
 def _lowest(points: Array, size: Array, normal: Array) -> tuple[Array, Array]:
     """(gap along a direction (3,), place of the corner that is nearest)."""
     heights = dot(points, normal[None])
-    return jnp.min(heights) - safe.norm(size * normal), jnp.argmin(heights)
+    least = jnp.min(heights)
+    return least - safe.norm(size * normal), first(heights <= least)
 
 
 def _climb(points: Array, size: Array, is_disc: bool, start: Array) -> Climb:
