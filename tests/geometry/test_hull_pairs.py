@@ -92,7 +92,7 @@ def test_a_walk_ends_at_the_vertex_that_is_furthest() -> None:
     def heights(slot: jax.Array, starts: jax.Array) -> jax.Array:
         hull = GraphHull(hulls.table, slot)
         far = jax.vmap(hull.furthest)(directions, starts)
-        return jnp.sum(hull.vertices(jnp.stack([far, jax.vmap(hull.furthest)(directions)])) * directions, axis=-1)
+        return jnp.sum(hull.vertices(jnp.stack([far, jax.vmap(hull.furthest)(directions)])) * directions[None], axis=-1)
 
     for k, (begin, end) in enumerate(itertools.pairwise(ends)):
         most = np.max(np.asarray(directions) @ np.asarray(model.mesh_vert)[hulls_rows(model, k)].T, axis=1)
