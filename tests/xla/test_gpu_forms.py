@@ -9,6 +9,7 @@ from uncompiled import uncompiled
 
 import diffsim
 from diffsim import envs
+from diffsim.geometry.primitive.box import sphere_box
 from diffsim.geometry.primitive.box_box import box_box
 from diffsim.geometry.shapes import Shape
 from diffsim.kinematics.tree import last_dof, sum_dofs, sum_subtree
@@ -45,6 +46,17 @@ def test_products_with_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     product = lambda rows, b: columns_of(blocks, rows).readable_by_columns().mul_vec_t(b)  # noqa: E731
     cpu, gpu = both(monkeypatch, product, rng.normal(size=(5, 4)), rng.normal(size=5))
     assert np.max(np.abs(cpu - gpu)) < 1e-14
+
+
+@pytest.mark.parametrize("depth", [-0.1, 0.1])
+def test_ball_in_box(depth: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Apart and inside, where two faces are equally near: the first of them."""
+    size, still = np.array([0.3, 0.3, 0.5]), np.eye(3)
+    ball = Shape(np.array([0.3 - depth, 0.3 - depth, 0.1]), still, np.array([0.05, 0.0, 0.0]))
+    cpu, gpu = both(monkeypatch, sphere_box, ball, Shape(np.zeros(3), still, size), np.array(0.01))
+    for one, other in zip(cpu, gpu, strict=True):
+        assert np.array_equal(one, other)
+    assert depth < 0 or np.array_equal(cpu.normal, [[-1, 0, 0]])
 
 
 @pytest.mark.parametrize("seed", range(4))

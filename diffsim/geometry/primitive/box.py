@@ -85,7 +85,9 @@ def _ball_row(center: Vector, radius: Array, box: Shape, rounding: Array | float
 def _nearest_face(center: Vector, size: Vector, rounding: Array | float) -> tuple[Array, Vector]:
     """(depth, inward normal) of the face that a point inside the box leaves first; of several that is the first one."""
     depths = [s + sign * c for c, s in zip(center, size, strict=True) for sign in (1, -1)]
-    _, number = argmin(jnp.abs(jnp.stack(depths)), lambda late, early, _: late < early - rounding)
+    # a later face must be nearer by more than rounding; a reduction may read nothing but what it compares
+    handicapped = [jnp.abs(depth) + k * rounding for k, depth in enumerate(depths)]
+    _, number = argmin(jnp.stack(handicapped), lambda late, early, _: late < early)
     one = jnp.ones_like(size[0])
     normal = [where(number == 2 * k, one, where(number == 2 * k + 1, -one, 0)) for k in range(3)]
     return dot_components([jnp.abs(n) for n in normal], size) + dot_components(normal, center), normal
