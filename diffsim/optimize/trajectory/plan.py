@@ -309,10 +309,10 @@ class _Hunt:
         return np.clip(found, self.task.lower, self.task.upper)
 
     def explore(self) -> None:
-        """Tries of all kinds, with two trees, until the goal is reached; without a goal, of both that follow costs."""
+        """Tries of all kinds, some twice, until the goal is reached; without a goal, of both that follow costs."""
         first, second = (self.receding, self.whole) if self.steps >= LONG else (self.whole, self.receding)
         trees = self.growing, functools.partial(self.growing, more=MORE)
-        for search in (first, trees[0], second, trees[1]) if self.goal > 0 else (first, second):
+        for search in (first, trees[0], second, first, trees[1]) if self.goal > 0 else (first, second):
             # what a try finds is refined even where another one found what costs less so far; a goal is not given up
             last, self.since = np.inf, len(self.finds) if self.turn else 0
             search()
@@ -343,9 +343,8 @@ class _Hunt:
         for pieces, rounds, deviation in stages:
             ctrl = self.stage(ctrl, min(self.room, pieces), rounds, deviation)
             self.offer(ctrl, f"{source}, {min(self.room, pieces)} pieces")
-            if self.steadying and not self.robust and self.demerit(self.finds[-1]) >= self.demerit(find):
-                break
-            ctrl = ctrl if self.steadying else self.best.motion.ctrl
+            find = min(find, self.finds[-1], key=self.demerit) if self.steadying else self.best
+            ctrl = find.motion.ctrl
         self.pressing = 0.0
 
     def whole(self) -> None:
