@@ -67,8 +67,8 @@ STAGES = ((4, 16, 1.0), (8, 12, 0.4), (16, 12, 0.3))
 REFINED = ((32, 12, 0.2), (64, 12, 0.12))
 # a stage ends when so many rounds gain less than this share of the cost, and controls scatter by less than NARROW
 PATIENCE, GAIN, NARROW = 5, 0.01, 0.15
-# the goal counts as reached at this share of the final cost at the start, and as kept at that one in half of the worlds
-REACHED, KEPT = 7e-3, 1e-2
+# the goal is reached at this share of the start's final cost, kept at that in half of the worlds, and near at the last
+REACHED, KEPT, CLOSE = 7e-3, 1e-2, 5e-2
 # between these shares the goal is pressed for, and where it is reached: its part of the cost counts so many times more
 # pressing goes on while less than this share is left; the last tree has so many times more motions
 AT, NEAR, PRESSED, NEARER, MORE = 3e-3, 0.2, 9.0, 0.8, 4
@@ -232,8 +232,9 @@ class _Hunt:
         return float(np.median(find.ends)) < KEPT * self.goal
 
     def demerit(self, find: _Find) -> tuple[int, float]:
-        """What the better motion has less of: goals that are missed, if not robust; and the cost under noise."""
-        missed = 0 if self.robust else (not self.reached(find)) + (not self.kept(find))
+        """What the better motion has less of: how the goal is missed, if not robust; and the cost under noise."""
+        far = sum(not find.final < share * self.goal for share in (REACHED, CLOSE))
+        missed = 0 if self.robust else far + (not self.kept(find))
         return missed, float(self.over_worlds(find.noisy))
 
     def over_worlds(self, costs: np.ndarray) -> np.ndarray:
