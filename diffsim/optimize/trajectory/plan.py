@@ -314,7 +314,7 @@ class _Hunt:
         first, second = (self.receding, self.whole) if self.steps >= LONG else (self.whole, self.receding)
         trees = self.growing, functools.partial(self.growing, more=MORE)
         for search in (first, trees[0], second, first, trees[1]) if self.goal > 0 else (first, second):
-            # what a try finds is refined even where another one found what costs less so far; a goal is not given up
+            # what a try finds is refined even where another found what costs less; a goal is not given up
             last, self.since = np.inf, len(self.finds) if self.turn else 0
             search()
             self.refine(REFINED, "refined", PRESSED * any(map(self.reached, self.finds[self.since :])))
@@ -333,19 +333,19 @@ class _Hunt:
             self.refine(STEADIED if self.robust else STEADIER, "steadied", PRESSED * lost, find)
 
     def near(self, find: _Find) -> bool:
-        """Whether a motion ends near the goal, but not at it."""
+        """Whether it ends near the goal, but not at it."""
         return AT * self.goal <= find.final < NEAR * self.goal
 
     def refine(self, stages: tuple, source: str, pressing: float, find: _Find | None = None) -> None:
         """Searches about a motion, None for the best, by ever more pieces that scatter less."""
         self.pressing = pressing
-        find = find or self.best
-        ctrl = find.motion.ctrl
+        ctrl = (find := find or self.best).motion.ctrl
         for pieces, rounds, deviation in stages:
             ctrl = self.stage(ctrl, min(self.room, pieces), rounds, deviation)
             self.offer(ctrl, f"{source}, {min(self.room, pieces)} pieces")
-            find = min(find, self.finds[-1], key=self.demerit) if self.steadying else self.best
-            ctrl = find.motion.ctrl
+            if self.steadying and not self.robust and self.demerit(self.finds[-1]) >= self.demerit(find):
+                break
+            ctrl = (self.finds[-1] if self.steadying else self.best).motion.ctrl
         self.pressing = 0.0
 
     def whole(self) -> None:
