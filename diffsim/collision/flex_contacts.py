@@ -111,9 +111,9 @@ def element_pair_contacts(model: Model, vertices: Array, meeting: FlexMeeting) -
     table = _pair_table(model, meeting)
     near = near_pairs(model, vertices, flexes, table.margin[0])
     elements = [jnp.asarray(flex_elements(topology, flex)) for flex in flexes]
-    corners = [vertices[ids[which]] for ids, which in zip(elements, (near.first, near.second), strict=True)]
+    first, second = (vertices[ids[which]] for ids, which in zip(elements, (near.first, near.second), strict=True))
     radii = model.flex_radius[meeting.first], model.flex_radius[meeting.flex]
-    part = element_pairs(corners[0], corners[1], radii, table.margin[0], near.exists)
+    part = element_pairs(first, second, radii, table.margin[0], near.exists)
     count = pair_rows((int(topology.flex_dim[meeting.first]), int(topology.flex_dim[meeting.flex])))
     elem = jnp.repeat(jnp.stack([near.first, near.second], axis=1).astype(jnp.int32), count, axis=0)
     none = np.full(len(elem), -1, np.int32)

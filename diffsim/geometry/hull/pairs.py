@@ -345,8 +345,8 @@ def _features(several: Sequence[HullPairs]) -> list[Feature]:
         return jnp.concatenate([jax.vmap(functools.partial(_padded, length=most))(part) for part in whole])
 
     def search(near: Array, first: Array, second: Array) -> Feature:
-        frame = jnp.eye(3, dtype=first.dtype), jnp.zeros((3,), first.dtype)
-        return where_needed(lambda _, ends: searched(HullPair(*ends, *frame)), near, (first, second))
+        pair = HullPair(first, second, jnp.eye(3, dtype=first.dtype), jnp.zeros((3,), first.dtype))
+        return where_needed(lambda _, pair: searched(pair), near, pair)
 
     arguments = jnp.concatenate(nears), firsts[0] if shared else joined(firsts), joined(seconds)
     found = jax.vmap(search, (0, None if shared else 0, 0))(*arguments)
