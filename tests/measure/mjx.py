@@ -275,7 +275,7 @@ def playground(names: list[str], seconds: float, again: bool, ends: bool) -> Non
         return (_lines(["compare", name, str(folder), *iterations]) or [{"env": name, "failed": True}])[0]
 
     def worst(report: dict[str, Any]) -> float:
-        return max(report["reset"], report["worst"]) if "worst" in report else float("inf")
+        return max(report["reset"], report["worst"], report.get("motion", 0)) if "worst" in report else float("inf")
 
     for name in names or _lines(["names", "", ""])[0]["names"]:
         file = folder / f"{name}.json"
