@@ -130,7 +130,8 @@ def acting_contacts(constraints: Constraints, most: int) -> tuple[Constraints, A
     number = jnp.concatenate(numbers)
     warm = constraints.warm[number] if constraints.warm.size else constraints.warm
     jacobian = constraints.jacobian.take(number)
-    return constraints.replace(jacobian=jacobian, groups=tuple(groups), warm=warm), fits
+    # fewer rows than there were: `replace` of a record keeps the lengths of its arrays
+    return dataclasses.replace(constraints, jacobian=jacobian, groups=tuple(groups), warm=warm), fits
 
 
 def dof_curvature(constraints: Constraints, x: PerGroup) -> Array:
