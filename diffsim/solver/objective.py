@@ -105,12 +105,12 @@ def may_join(constraints: Constraints) -> Array:
     return jnp.any(jnp.stack([jnp.zeros((), bool), *flags]))
 
 
-def acting_contacts(constraints: Constraints, most: int) -> tuple[Constraints, Array]:
+def acting_contacts(constraints: Constraints, jacobian: BlockColumns, most: int) -> tuple[Constraints, Array]:
     """The rows with only those contacts that act, at most so many of each dimension, and whether these are all, ().
 
     What does not act adds nothing to the objective. Rows that nobody fills are copies of a contact that do not act.
     """
-    groups, numbers, fits, start = list[RowGroup](), [np.zeros(0, np.int32)], jnp.asarray(True), 0
+    groups, numbers, start, fits = list[RowGroup](), list[Array | np.ndarray](), 0, jnp.asarray(True)
     for rows in constraints.groups:
         if rows.sign:
             groups.append(rows)
@@ -127,11 +127,11 @@ def acting_contacts(constraints: Constraints, most: int) -> tuple[Constraints, A
         groups.append(dataclasses.replace(rows, start=start))
         numbers.append(places.reshape(-1))
         start += rows.height
-    number = jnp.concatenate(numbers)
+    number = jnp.concatenate([np.zeros(0, np.int32), *numbers])
     warm = constraints.warm[number] if constraints.warm.size else constraints.warm
-    jacobian = constraints.jacobian.take(number)
     # fewer rows than there were: `replace` of a record keeps the lengths of its arrays
-    return dataclasses.replace(constraints, jacobian=jacobian, groups=tuple(groups), warm=warm), fits
+    taken = jacobian.take(number)
+    return dataclasses.replace(constraints, jacobian=taken, groups=tuple(groups), warm=warm), fits
 
 
 def dof_curvature(constraints: Constraints, x: PerGroup) -> Array:

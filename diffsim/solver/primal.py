@@ -177,7 +177,7 @@ def _descend(model: Model, objective: Objective, method: Method, start: Array, u
     slots = max((rows.count for rows in lean.groups if rows.slot is not None), default=0)
     if unroll or slots < MANY or isinstance(lean.jacobian, SparseRows):
         return search(lean)
-    few, fits = acting_contacts(lean, slots // SHARE)
+    few, fits = acting_contacts(lean, lean.jacobian, slots // SHARE)
     return if_everywhere(fits, lambda: search(few), lambda: search(lean))
 
 
