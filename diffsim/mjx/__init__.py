@@ -10,10 +10,7 @@ a `diffsim.Model` and Data a `diffsim.Data` with State and Inputs in it, so that
 derivatives, forward and reverse, come with them.
 """
 
-import importlib
-import sys
 import typing
-from types import ModuleType
 
 from diffsim.base import errors
 from diffsim.base.enums import BiasType as BiasType
@@ -32,6 +29,7 @@ from diffsim.base.enums import WrapType as WrapType
 from diffsim.mjx.io import get_data as get_data
 from diffsim.mjx.io import get_data_into as get_data_into
 from diffsim.mjx.io import get_state as get_state
+from diffsim.mjx.io import install as install
 from diffsim.mjx.io import make_data as make_data
 from diffsim.mjx.io import put_data as put_data
 from diffsim.mjx.io import put_model as put_model
@@ -89,47 +87,6 @@ from diffsim.mjx.types import PyTreeNode as PyTreeNode
 from diffsim.mjx.types import SolverType as SolverType
 from diffsim.types.model import Option as Option
 from diffsim.types.model import Statistic as Statistic
-
-# of `mujoco.mjx._src`, and where their names are here
-_MODULES = {
-    "math": ("math",),
-    "types": ("types",),
-    "dataclasses": ("types",),
-    "io": ("io",),
-    "support": ("support",),
-    "ray": ("support",),
-    **dict.fromkeys(
-        ("smooth", "forward", "inverse", "constraint", "passive", "sensor", "derivative"), ("stages", "support")
-    ),
-    **dict.fromkeys(("solver", "collision_driver"), ("stages",)),
-}
-
-
-def install() -> None:
-    """Makes `from mujoco import mjx` mean `diffsim.mjx` in this process. Call it before anything imports MJX.
-
-    Raises:
-      ImportError: the package `mujoco` is not installed. RuntimeError: MJX has been imported already.
-    """
-    ours: typing.Any = sys.modules["diffsim.mjx"]
-    there = sys.modules.get("mujoco.mjx")
-    if there is ours:
-        return
-    if there is not None:
-        raise RuntimeError("mujoco.mjx has been imported already; call diffsim.mjx.install() before what imports it")
-    mujoco: typing.Any = importlib.import_module("mujoco")
-    inside: typing.Any = ModuleType("mujoco.mjx._src", "Modules of MJX, by diffsim.")
-    inside.__path__ = []
-    for name, sources in _MODULES.items():
-        module = ModuleType(f"mujoco.mjx._src.{name}", f"mujoco.mjx._src.{name}, by diffsim.")
-        for source in sources:
-            held = vars(importlib.import_module(f"diffsim.mjx.{source}"))
-            vars(module).update({key: value for key, value in held.items() if not key.startswith("__")})
-        setattr(inside, name, module)
-        sys.modules[module.__name__] = module
-    sys.modules["mujoco.mjx"], sys.modules["mujoco.mjx._src"] = ours, inside
-    mujoco.mjx, ours._src = ours, inside
-
 
 _OF_WARP = ("create_render_context", "get_depth", "get_rgb", "get_segmentation")
 _OF_WARP += ("refit_bvh", "render", "render_with_segmentation")

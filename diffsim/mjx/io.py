@@ -1,4 +1,4 @@
-"""put_model, make_data, put_data, get_data: between `mujoco` and here, with MJX's signatures.
+"""put_model, make_data, put_data, get_data: between `mujoco` and here, with MJX's signatures; and `install`.
 
 What other implementations of MJX take is accepted where it means the same or nothing here: `impl` ("jax" or None; after
 `install` any, for packages name one in their settings: MuJoCo Playground "warp"), `device`, and the sizes of Warp's
@@ -7,8 +7,10 @@ the model asks for (`diffsim.load`), and what does not fit is counted in `data.n
 """
 
 import dataclasses
+import importlib
 import sys
 from collections.abc import Collection
+from types import ModuleType
 from typing import Any, cast
 
 import jax
@@ -352,3 +354,44 @@ def write_constraints(result: Any, m: Any, d: Data) -> None:
     first = first_rows(d.efc, d.ncon)[there]
     acting = (first >= 0) & acts[first]
     result.contact.efc_address[:] = np.where(acting, np.cumsum(acts)[first] - 1, -1)
+
+
+# of `mujoco.mjx._src`, and where their names are here
+_MODULES = {
+    "math": ("math",),
+    "types": ("types",),
+    "dataclasses": ("types",),
+    "io": ("io",),
+    "support": ("support",),
+    "ray": ("support",),
+    **dict.fromkeys(
+        ("smooth", "forward", "inverse", "constraint", "passive", "sensor", "derivative"), ("stages", "support")
+    ),
+    **dict.fromkeys(("solver", "collision_driver"), ("stages",)),
+}
+
+
+def install() -> None:
+    """Makes `from mujoco import mjx` mean `diffsim.mjx` in this process. Call it before anything imports MJX.
+
+    Raises:
+      ImportError: the package `mujoco` is not installed. RuntimeError: MJX has been imported already.
+    """
+    ours: Any = sys.modules["diffsim.mjx"]
+    there = sys.modules.get("mujoco.mjx")
+    if there is ours:
+        return
+    if there is not None:
+        raise RuntimeError("mujoco.mjx has been imported already; call diffsim.mjx.install() before what imports it")
+    mujoco: Any = importlib.import_module("mujoco")
+    inside: Any = ModuleType("mujoco.mjx._src", "Modules of MJX, by diffsim.")
+    inside.__path__ = []
+    for name, sources in _MODULES.items():
+        module = ModuleType(f"mujoco.mjx._src.{name}", f"mujoco.mjx._src.{name}, by diffsim.")
+        for source in sources:
+            held = vars(importlib.import_module(f"diffsim.mjx.{source}"))
+            vars(module).update({key: value for key, value in held.items() if not key.startswith("__")})
+        setattr(inside, name, module)
+        sys.modules[module.__name__] = module
+    sys.modules["mujoco.mjx"], sys.modules["mujoco.mjx._src"] = ours, inside
+    mujoco.mjx, ours._src = ours, inside
