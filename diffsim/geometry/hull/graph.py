@@ -156,13 +156,13 @@ def heights_along(vert: Array, direction: Array) -> Array:
     return total([x * d for x, d in zip(unpack(vert), unpack(direction), strict=True)])
 
 
-# the sizes of all hulls of a graph, which need no room
-GRAPH: Sizes = (0,)
+# the sizes of all hulls of a graph, which need no room; no other data have such
+GRAPH: Sizes = (-1,)
 
 
 def graph_sizes(topology: Topology, mesh: int) -> Sizes:
     """`GRAPH` for a mesh that has one, else larger ones."""
-    return GRAPH if topology.mesh_graphadr[mesh] >= 0 else (1,)
+    return GRAPH if topology.mesh_graphadr[mesh] >= 0 else (0,)
 
 
 def graphs(model: Model, meshes: tuple[int, ...], _: Sizes) -> GraphHull:
