@@ -180,17 +180,17 @@ def _several(
 ) -> Candidates:
     (hull1, radius1), (hull2, radius2) = (core(*body) for body in zip(kinds, (shape1, shape2), strict=True))
     pose = relative_pose(shape1, shape2)
-    found = _searched(functools.partial(_overlap_of, kinds, lesser), pose, hull1, hull2, near)
+    touching = _searched(functools.partial(_overlap_of, kinds, lesser), pose, hull1, hull2, near)
     # all that closed forms read: corners of the feature, then ends of edges of the polygon and of the reference
-    ends = jnp.concatenate([found.polygon, found.reference]).reshape(-1)
-    places = [jnp.concatenate([corners, ends]) for corners in (found.feature.first, found.feature.second)]
+    ends = jnp.concatenate([touching.polygon, touching.reference]).reshape(-1)
+    places = [jnp.concatenate([corners, ends]) for corners in (touching.feature.first, touching.feature.second)]
     pair = HullPair(hull1.vertices(places[0]), hull2.vertices(places[1]), *pose)
-    contact = Contact(*separation(pair, _numbered(found.feature)))
+    contact = Contact(*separation(pair, _numbered(touching.feature)))
     dist, single = contact.dist - radius1 - radius2, contact_row(shape1, contact, radius1, radius2)
-    points, normal = _corners(found, pair, hull1.normals(found.side[0]), hull2.normals(found.side[1]))
+    points, normal = _corners(touching, pair, hull1.normals(touching.side[0]), hull2.normals(touching.side[1]))
     # MuJoCo puts contacts of an edge of the first body beyond it
     beyond = radius1 + 0.5 * dist if kinds[0] == GeomType.CAPSULE else 0.5 * jnp.abs(dist)
-    points, needed = points + scale(normal, jnp.where(found.beyond, beyond, -0.5 * dist))[None], found.needed
+    points, needed = points + scale(normal, jnp.where(touching.beyond, beyond, -0.5 * dist))[None], touching.needed
     if kinds[0] == GeomType.CAPSULE:
         # the middle of a segment, then its ends, as MuJoCo has them
         ends, both = points[:2], needed[1]
@@ -199,31 +199,31 @@ def _several(
     pos = shape1.pos[None] + mul_vec(shape1.mat[None], points[:rows])
     return Candidates(
         jnp.broadcast_to(dist, (rows,)),
-        jnp.where(found.exists, pos, single.pos[None]),
-        jnp.broadcast_to(jnp.where(found.exists, mul_vec(shape1.mat, normal), single.normal), (rows, 3)),
+        jnp.where(touching.exists, pos, single.pos[None]),
+        jnp.broadcast_to(jnp.where(touching.exists, mul_vec(shape1.mat, normal), single.normal), (rows, 3)),
         jnp.zeros((rows, 3), dist.dtype),
-        jnp.where(found.exists, needed[:rows], jnp.arange(rows) == 0),
+        jnp.where(touching.exists, needed[:rows], jnp.arange(rows) == 0),
     )
 
 
-def _corners(found: _Overlap, pair: HullPair, normal1: Array, normal2: Array) -> tuple[Array, Array]:
+def _corners(touching: _Overlap, pair: HullPair, normal1: Array, normal2: Array) -> tuple[Array, Array]:
     """(corners (4, 3) of an overlap, unit normal (3,) of the contact), by closed forms, in the frame of the first.
 
     `pair`: vertices 3 to 18 of each body are those at the ends (2, 4) of the polygon's and of the reference's edges.
     """
     of_first, of_second = (x[3:].reshape(4, 4, 3) for x in (pair.first, pair.of_second(np.arange(19))))
-    begin, end = jnp.where(found.first, of_second[:2], of_first[:2])
-    here, there = jnp.where(found.first, of_first[2:], of_second[2:])
+    begin, end = jnp.where(touching.first, of_second[:2], of_first[:2])
+    here, there = jnp.where(touching.first, of_first[2:], of_second[2:])
     normal2 = mul_vec(pair.turn, normal2)
-    axis = jnp.where(found.first, normal1, normal2)
-    upright = jnp.where(found.both, jnp.where(found.first, normal2, normal1), axis)
+    axis = jnp.where(touching.first, normal1, normal2)
+    upright = jnp.where(touching.both, jnp.where(touching.first, normal2, normal1), axis)
     inward, sweep = cross(axis[None], there - here), end - begin
     before, after = dot(inward, begin - here), dot(inward, end - here)
-    share = jnp.where(found.crosses, safe.divide(before, before - after), found.kind == LEAVES)
+    share = jnp.where(touching.crosses, safe.divide(before, before - after), touching.kind == LEAVES)
     rise = safe.divide(jnp.ones_like(axis[0]), dot(axis, upright))
     over = here - scale(jnp.broadcast_to(axis, here.shape), dot(here - begin[:1], upright[None]) * rise)
-    points = jnp.where((found.kind == CORNER)[:, None], over, begin + scale(sweep, share))
-    return points, jnp.where(found.first & ~found.both, normal1, -normal2)
+    points = jnp.where((touching.kind == CORNER)[:, None], over, begin + scale(sweep, share))
+    return points, jnp.where(touching.first & ~touching.both, normal1, -normal2)
 
 
 def _overlap_of(kinds: Kinds, lesser: Sizes | None, pair: HullPair, hull1: AnyHull, hull2: AnyHull) -> _Overlap:
@@ -349,11 +349,11 @@ def _features(several: Sequence[HullPairs]) -> list[Feature]:
         return where_needed(lambda _, pair: searched(pair), near, pair)
 
     arguments = jnp.concatenate(nears), firsts[0] if shared else joined(firsts), joined(seconds)
-    found = jax.vmap(search, (0, None if shared else 0, 0))(*arguments)
+    features = jax.vmap(search, (0, None if shared else 0, 0))(*arguments)
     # where nobody searched, a corner
-    found = jax.lax.stop_gradient(found._replace(corners=jnp.maximum(found.corners, 1)))
+    features = jax.lax.stop_gradient(features._replace(corners=jnp.maximum(features.corners, 1)))
     cuts = np.cumsum([len(near) for near in nears])[:-1]
-    columns = zip(*(jnp.split(column, cuts) for column in found), strict=True)
+    columns = zip(*(jnp.split(column, cuts) for column in features), strict=True)
     return [Feature(*column) for column in columns]
 
 
