@@ -130,14 +130,13 @@ class _Step(NamedTuple):
 
 def _walk(vert: Array, around: Lists, direction: Array, start: Array) -> Array:
     """The vertex furthest along a direction (3,), by way of the highest neighbours of each vertex from a start."""
-    entry = jnp.concatenate([around.entry, jnp.zeros(ABREAST, jnp.int32)])
 
     def reach(vertex: Array) -> list[Array]:
         return [pick_existing(around.start, vertex + k) for k in (0, 1)]
 
     def further(step: _Step) -> _Step:
         places = step.next + np.arange(ABREAST, dtype=np.int32)
-        neighbours = pick_existing(entry, places)
+        neighbours = pick_existing(around.entry, places)
         heights = jnp.where(places < step.end, heights_along(pick_existing(vert, neighbours), direction), -jnp.inf)
         height = jnp.max(heights)
         best = jnp.where(height > step.height, neighbours[first(heights >= height)], step.best)
@@ -238,10 +237,13 @@ def _tables(topology: Topology, meshes: tuple[int, ...]) -> GraphTables:
     vertex, owner, neighbour, facet, polygon, side, corner, following = joined
     begin = np.cumsum([0, *(len(column[0]) for column in columns[:-1])])
     sides = [thinned(corners.tolist()) for corners in np.split(corner, np.flatnonzero(np.diff(side)) + 1)]
+    neighbours = _grouped(owner, neighbour, vertices)
+    # a walk may look beyond the last list
+    neighbours = neighbours._replace(entry=np.append(neighbours.entry, np.zeros(ABREAST, np.int32)))
     return GraphTables(
         vertex.astype(np.int32),
         begin.astype(np.int32),
-        _grouped(owner, neighbour, vertices),
+        neighbours,
         polygon,
         lists_of(sides),
         _grouped(corner, following, vertices),

@@ -286,7 +286,7 @@ def closest(pair: HullPair, feature_of: Callable[[HullPair], Feature] = searched
 
 def _by_sides(lesser: Sizes | None, pair: HullPair, hull1: AnyHull, hull2: AnyHull) -> Feature:
     """The feature of M that is closest to the origin, by all sides if these are few."""
-    if not (isinstance(hull1, Hull) and isinstance(hull2, Hull)):
+    if isinstance(hull1, GraphHull) or isinstance(hull2, GraphHull):
         return _on_sides(pair, hull1, hull2)
     work = len(hull1.edge) * (lesser[-1] if lesser else len(hull2.edge))
     if not 0 < work <= MOST:
