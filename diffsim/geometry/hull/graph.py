@@ -2,7 +2,8 @@
 
 Of few vertices the furthest along a direction is found by looking at all of them. Of thousands a walk is quicker, from
 vertex to vertex, to a neighbour that is further as long as there is one; and what touches is then found among the
-polygons and facets at one vertex. So the work does not grow with the hull, and one program serves hulls of any size.
+polygons and facets at one vertex. So the work grows with the length of walks alone, the longest of which is the first,
+and one program serves hulls of any size.
 """
 
 from typing import NamedTuple
