@@ -14,9 +14,9 @@ MuJoCo. Source: MuJoCo documentation, "Computation", "Actuation model"; MuJoCo 3
 import dataclasses
 from collections.abc import Sequence
 
-import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.actuator.actuators import (
     Actuators,
@@ -37,8 +37,6 @@ from diffsim.types.model import Model
 from diffsim.types.state import Inputs, State
 from diffsim.types.topology import Topology, per_topology
 from diffsim.xla.gather import pick, pick_some, place
-
-Array = jax.Array
 
 
 @dataclasses.dataclass(frozen=True)

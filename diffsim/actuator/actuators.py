@@ -10,9 +10,9 @@ import dataclasses
 import functools
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.base.enums import BiasType, DisableBit, DynType, GainType, TrnType
 from diffsim.base.errors import UnsupportedError
@@ -25,8 +25,6 @@ from diffsim.types.state import Inputs, State
 from diffsim.types.topology import Topology
 from diffsim.xla.gather import pick, pick_some, place
 from diffsim.xla.select import where
-
-Array = jax.Array
 
 
 def with_pid(topology: Topology) -> np.ndarray:

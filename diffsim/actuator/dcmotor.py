@@ -9,15 +9,13 @@ z' = velocity - sigma0 |velocity| z / g(velocity), and the force -sigma0 z - sig
 Source: MuJoCo documentation, "Modeling", "dcmotor".
 """
 
-import jax
 import jax.numpy as jnp
+from jax import Array
 
 from diffsim.actuator.actuators import Actuators
 from diffsim.base.motor_layout import SWITCHES, MotorBias, MotorDynamics, MotorGain, MotorInput, MotorState
 from diffsim.math import safe
 from diffsim.math.safe import MINVAL
-
-Array = jax.Array
 
 STATES = SWITCHES
 

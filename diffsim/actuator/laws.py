@@ -14,16 +14,14 @@ Source: MuJoCo documentation, "Computation", "Actuation model".
 import dataclasses
 from collections.abc import Callable
 
-import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.actuator import dcmotor, muscle, pid
 from diffsim.actuator.actuators import Actuators, user_bias, user_gain, user_rate
 from diffsim.base.enums import BiasType, DynType, GainType
 from diffsim.math import safe
-
-Array = jax.Array
 
 MIN_TIME_CONSTANT = 1e-15
 

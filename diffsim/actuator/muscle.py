@@ -11,12 +11,11 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from diffsim.actuator.actuators import Actuators
 from diffsim.math import safe
 from diffsim.math.safe import MINVAL
-
-Array = jax.Array
 
 
 class Parameters(NamedTuple):

@@ -13,15 +13,13 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.actuator.actuators import Actuators
 from diffsim.math import safe
 from diffsim.xla.select import where
-
-Array = jax.Array
 
 NAME = "mujoco.pid"
 # settings, in the order of the columns of actuator_pidprm; a bound of -1 is none

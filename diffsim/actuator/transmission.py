@@ -15,6 +15,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.base.enums import TrnType
 from diffsim.kinematics.jacobian import point_jacobian
@@ -27,8 +28,6 @@ from diffsim.types.data import ComFrame, Contacts, Kinematics, Tendons, Transmis
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology, per_topology
 from diffsim.xla.gather import pick, place
-
-Array = jax.Array
 
 
 class Pose(NamedTuple):

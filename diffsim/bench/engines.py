@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from diffsim import parallel
@@ -26,8 +27,6 @@ from diffsim.simulate.step import rollout, step
 from diffsim.types import State
 from diffsim.types.state import make_inputs, make_state
 from diffsim.xla.compiled import compiler_options
-
-Array = jax.Array
 
 # how long a run is repeated, s
 LASTING = 4.0
@@ -315,7 +314,7 @@ class Spread:
         """A batch of starting states, a part on each device."""
         return parallel.spread(self.engine.start(batch), self.mesh)
 
-    def controls(self, steps: int, batch: int) -> jax.Array:
+    def controls(self, steps: int, batch: int) -> Array:
         """Random controls (steps, batch, nu), those of a world where it is."""
         drawn = self.engine.workload.controls(steps, batch, self.engine.nu)
         return jax.device_put(drawn, NamedSharding(self.mesh, STEPS_OF_WORLDS))

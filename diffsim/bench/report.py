@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
+from jax import Array
 
 from diffsim import parallel
 from diffsim.bench.engines import (
@@ -23,8 +24,6 @@ from diffsim.bench.engines import (
     c_steps_per_second,
     compile_cold,
 )
-
-Array = jax.Array
 
 
 class Stage(NamedTuple):

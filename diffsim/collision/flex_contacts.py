@@ -13,6 +13,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.base.enums import GeomType
 from diffsim.collision.flex_pairs import near_pairs
@@ -51,8 +52,6 @@ from diffsim.types.slots import FlexMeeting, FlexSlots, Meeting
 from diffsim.xla.barriers import anywhere
 from diffsim.xla.gather import pick, pick_existing
 from diffsim.xla.select import where
-
-Array = jax.Array
 
 FAR = 1e10
 

@@ -11,14 +11,13 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.flex.points import flex_elements
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology, per_topology
 from diffsim.xla.batched_loops import if_anywhere
 from diffsim.xla.gather import pick
-
-Array = jax.Array
 
 # pairs of elements that are compared one by one; elements of a cluster
 ALL, CLUSTER = 1 << 15, 16

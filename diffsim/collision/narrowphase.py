@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.base.enums import GeomType
 from diffsim.collision.layout import ContactLayout, Grid, layout_of
@@ -32,7 +33,6 @@ from diffsim.xla.batched_loops import if_anywhere
 from diffsim.xla.gather import pick_existing
 from diffsim.xla.select import count, largest, rows_where, where
 
-Array = jax.Array
 Index = Array | np.ndarray
 
 BOXED = (GeomType.ELLIPSOID, GeomType.CYLINDER, GeomType.BOX, GeomType.MESH, GeomType.SDF)
@@ -192,14 +192,14 @@ def _examine(
 
 def _joined(chosen: Sequence[Index]) -> Index:
     """Indices one after another, static where all of them are."""
-    if any(isinstance(indices, jax.Array) for indices in chosen):
+    if any(isinstance(indices, Array) for indices in chosen):
         return jnp.concatenate([jnp.asarray(indices) for indices in chosen])
     return np.concatenate([np.zeros(0, int), *chosen])
 
 
 def _at(table: Index, index: Index) -> Index:
     """table[index], static where both are."""
-    if isinstance(table, jax.Array) or isinstance(index, jax.Array):
+    if isinstance(table, Array) or isinstance(index, Array):
         return pick_existing(jnp.asarray(table), index)
     return table[index]
 

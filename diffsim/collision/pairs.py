@@ -27,9 +27,9 @@ and gaps of the two geoms.
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.base.enums import DisableBit, EnableBit, GeomType
 from diffsim.geometry.colliders import COLLIDERS, NEVER_COLLIDE, UNSUPPORTED, Types, fitting
@@ -43,8 +43,6 @@ from diffsim.types.model import Model
 from diffsim.types.topology import Topology, per_topology
 from diffsim.xla.gather import pick
 from diffsim.xla.select import where
-
-Array = jax.Array
 
 PAIRS = 1024
 CONTACTS = 40

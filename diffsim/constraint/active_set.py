@@ -19,9 +19,9 @@ Used by the step that is split at such times (simulate/events.py).
 import dataclasses
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.constraint import laws
 from diffsim.constraint.limit import limit_layout
@@ -29,8 +29,6 @@ from diffsim.constraint.rows import RawRows
 from diffsim.math import safe
 from diffsim.types import Model
 from diffsim.types.constraints import ActiveSet, Constraints, Law, PerGroup, RowGroup
-
-Array = jax.Array
 
 # laws of rows that act at a distance below the margin, and those whose zones can be fixed
 INEQUALITIES = (Law.ONE_SIDED, Law.PYRAMID, Law.CONE)
@@ -114,7 +112,7 @@ def inactive_asleep(raw: RawRows, asleep: Array | None) -> RawRows:
     if raw.sign:
         return raw._replace(active=raw.active & ~asleep)
     assert raw.jacobian is not None
-    jacobian = raw.jacobian if isinstance(raw.jacobian, jax.Array) else raw.jacobian.dense
+    jacobian = raw.jacobian if isinstance(raw.jacobian, Array) else raw.jacobian.dense
     moves = jnp.any(jacobian.reshape(raw.dim, -1, len(asleep)) != 0, axis=0)
     resting = jnp.any(moves & asleep[None], axis=1) & ~jnp.any(moves & ~asleep[None], axis=1)
     return raw._replace(active=raw.active & ~resting)

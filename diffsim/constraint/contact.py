@@ -20,6 +20,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.base.enums import Cone
 from diffsim.base.errors import UnsupportedError
@@ -34,8 +35,6 @@ from diffsim.types.data import Contacts
 from diffsim.types.slots import ContactSlots, Slots
 from diffsim.xla.barriers import for_cpu, stored
 from diffsim.xla.select import where
-
-Array = jax.Array
 
 FRICTIONLESS, WITH_FRICTION = (1,), (3, 4, 6)
 

@@ -11,9 +11,9 @@ Source: MuJoCo XML reference, "equality/connect", "equality/weld", "equality/joi
 
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.base.enums import ObjType
 from diffsim.constraint.rows import RawRows, Sources, equality_rows
@@ -24,8 +24,6 @@ from diffsim.math.rotation import quat_conj, quat_mul
 from diffsim.math.vector import cross, mul_vec, scale
 from diffsim.types.topology import Topology
 from diffsim.xla.gather import pick
-
-Array = jax.Array
 
 
 class BodyPairs(NamedTuple):

@@ -12,9 +12,9 @@ Once the acceleration is known, rows exert contact forces, and wrenches on bodie
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.base.enums import ConstraintType, DisableBit, EqType
 from diffsim.constraint import contact, equality, flex_rows, laws, limit
@@ -32,8 +32,6 @@ from diffsim.types.constraints import Constraints, Law, RowGroup
 from diffsim.types.data import ComFrame, Contacts, Solution
 from diffsim.types.topology import Topology
 from diffsim.xla.gather import pick
-
-Array = jax.Array
 
 
 class Family(NamedTuple):

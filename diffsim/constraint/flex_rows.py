@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.base.enums import EqType
 from diffsim.constraint.rows import RawRows, Sources, contact_rows, equality_rows
@@ -33,8 +34,6 @@ from diffsim.types.model import Model
 from diffsim.types.slots import ContactSlots, FlexMeeting, FlexSlots
 from diffsim.types.topology import Topology, per_topology
 from diffsim.xla.gather import pick
-
-Array = jax.Array
 
 # N/m of contacts that are springs
 STIFFNESS = 1e4

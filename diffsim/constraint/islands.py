@@ -7,9 +7,9 @@ Source: MuJoCo documentation, "Computation", constraint islands.
 
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.base.enums import DisableBit
 from diffsim.constraint import laws
@@ -18,8 +18,6 @@ from diffsim.math.stencil_rows import SparseRows
 from diffsim.math.vector import matmul
 from diffsim.types import Model
 from diffsim.types.constraints import Constraints, PerGroup, RowGroup
-
-Array = jax.Array
 
 
 class Islands(NamedTuple):

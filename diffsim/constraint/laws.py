@@ -17,8 +17,8 @@ Cost, force and curvature here, and slope and curvature along a line (solver/lin
 
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
+from jax import Array
 
 from diffsim.math import safe
 from diffsim.math.vector import total
@@ -26,7 +26,6 @@ from diffsim.types.constraints import Law, RowGroup
 from diffsim.xla.bilinear import arrow_product
 from diffsim.xla.select import where
 
-Array = jax.Array
 SPRINGS = frozenset({Law.QUADRATIC, Law.BOUNDED, Law.ONE_SIDED, Law.PYRAMID})
 
 

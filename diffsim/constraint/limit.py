@@ -11,7 +11,6 @@ friction. Source: MuJoCo documentation, "Computation", limits and friction loss.
 
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -22,8 +21,6 @@ from diffsim.math.rotation import quat_log, quat_normalize
 from diffsim.math.vector import scale
 from diffsim.types.topology import Topology, per_topology
 from diffsim.xla.gather import pick
-
-Array = jax.Array
 
 
 class LimitLayout(NamedTuple):

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.base.enums import DisableBit, Solver
 from diffsim.math import safe
@@ -28,8 +29,6 @@ from diffsim.xla.barriers import for_gpu, stored
 from diffsim.xla.bilinear import powers
 from diffsim.xla.gather import pick
 from diffsim.xla.select import where
-
-Array = jax.Array
 
 MINVAL, MINIMP, MAXIMP = 1e-15, 1e-4, 0.9999
 DEFAULT_SOLREF = (0.02, 1.0)
@@ -284,7 +283,7 @@ def _velocity(raw: RawRows, qvel: Array) -> Array:
     if jacobian is None:
         return raw.sign * qvel[None]
     if vel is None:
-        vel = matmul(jacobian, qvel) if isinstance(jacobian, jax.Array) else jacobian.mul_vec(qvel)
+        vel = matmul(jacobian, qvel) if isinstance(jacobian, Array) else jacobian.mul_vec(qvel)
         vel = vel.reshape(raw.dim, -1)
     return vel if raw.drift is None else vel + raw.drift
 

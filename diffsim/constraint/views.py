@@ -11,9 +11,9 @@ import functools
 import operator
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.base.enums import ConstraintState, ConstraintType, DisableBit, Jacobian
 from diffsim.collision.flex_slots import slots_of
@@ -27,7 +27,6 @@ from diffsim.types import Model
 from diffsim.types.constraints import Constraints, Law, RowGroup
 from diffsim.types.data import Contacts, Solution
 
-Array = jax.Array
 # number of dofs
 SPARSE_FROM = 60
 

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from diffsim.base.enums import DisableBit, Integrator
 from diffsim.dynamics.inertia import DOF_DAMPING, has_reflected, reflected
@@ -25,8 +26,6 @@ from diffsim.types.data import Bias, ComFrame, Tendons, Velocities
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology
 from diffsim.xla.gather import pick
-
-Array = jax.Array
 
 
 def compute_bias(

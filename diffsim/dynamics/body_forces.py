@@ -5,8 +5,8 @@ and constraint wrenches; cfrc_int is the force that a body's parent exerts on it
 ch. 5 (recursive Newton-Euler).
 """
 
-import jax
 import numpy as np
+from jax import Array
 
 from diffsim.dynamics.bias import body_force, world_acceleration
 from diffsim.kinematics.jacobian import forces_on_dofs
@@ -16,8 +16,6 @@ from diffsim.types.data import BodyForces, ComFrame, Kinematics, Velocities
 from diffsim.types.model import Model
 from diffsim.types.state import Inputs
 from diffsim.xla.gather import pick
-
-Array = jax.Array
 
 
 def applied_force(model: Model, inputs: Inputs, kinematics: Kinematics, com: ComFrame) -> Array:

@@ -7,9 +7,9 @@ An actuator with rotor inertia a (or damping b) and gear g adds g^2 a (or g^2 b)
 What can be non-zero is static (`Topology.present`), so models without it carry no code for it.
 """
 
-import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.base.enums import TrnType
 from diffsim.kinematics.tree import dof_blocks, dof_mask, sum_subtree
@@ -21,8 +21,6 @@ from diffsim.types.model import Model
 from diffsim.types.topology import Topology, per_topology
 from diffsim.xla.barriers import elementwise_stage, stage, transposed
 from diffsim.xla.gather import pick
-
-Array = jax.Array
 
 
 def compute_inertia(model: Model, com: ComFrame, tendons: Tendons) -> Inertia:

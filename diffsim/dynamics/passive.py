@@ -16,6 +16,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.base.enums import DisableBit, EnableBit, GeomType, SensorType
 from diffsim.dynamics.inertia import DOF_DAMPING, TENDON_DAMPING, has_reflected, reflected
@@ -34,8 +35,6 @@ from diffsim.types.model import Model
 from diffsim.types.state import State
 from diffsim.types.topology import Topology, per_topology
 from diffsim.xla.gather import pick, place
-
-Array = jax.Array
 
 PI = np.pi
 

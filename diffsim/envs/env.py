@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from diffsim.math import safe
 from diffsim.simulate.forward import forward
@@ -26,8 +27,6 @@ from diffsim.simulate.step import rollout
 from diffsim.support.motion import integrate_pos
 from diffsim.types import Data, Inputs, Model, State
 from diffsim.types.state import make_inputs, make_state
-
-Array = jax.Array
 
 
 def over_range(model: Model, action: Array) -> Array:

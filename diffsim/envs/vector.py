@@ -16,13 +16,13 @@ import jax.numpy as jnp
 import numpy as np
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
+from jax import Array
 
 from diffsim import viz
 from diffsim.envs.env import Env, EnvState
 from diffsim.envs.wrappers import EpisodeWrapper, VmapWrapper
 from diffsim.xla.select import where_tree
 
-Array = jax.Array
 Step = tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]
 
 

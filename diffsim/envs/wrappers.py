@@ -10,12 +10,11 @@ from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from diffsim.envs.env import Env, EnvState
 from diffsim.types import Inputs, Model, State
 from diffsim.xla.select import where_tree
-
-Array = jax.Array
 
 
 class Environment(Protocol):

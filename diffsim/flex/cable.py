@@ -13,9 +13,9 @@ Source: plugin/elasticity/cable.cc (3.8.1).
 
 from collections.abc import Mapping
 
-import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.base.enums import GeomType
 from diffsim.math.rotation import quat_mul, quat_to_vel, rotate_inv
@@ -23,8 +23,6 @@ from diffsim.math.safe import divide
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology, per_topology
 from diffsim.xla.gather import pick, place
-
-Array = jax.Array
 
 NAME = "mujoco.elasticity.cable"
 SETTINGS = ("twist", "bend", "flat", "vmax")

@@ -23,6 +23,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.base.joints import dofs_angular
 from diffsim.flex.cells import FLAT, NBENDING, cell_nodes, face_normals, face_slopes, polynomials, shell_edges
@@ -39,8 +40,6 @@ from diffsim.types.model import Model
 from diffsim.types.topology import Topology, per_topology
 from diffsim.xla.gather import pick, sum_gathered
 from diffsim.xla.select import where
-
-Array = jax.Array
 
 
 class Cells(NamedTuple):

@@ -15,15 +15,13 @@ Source: ComputeLinearStiffness, ComputeLinearStiffness2D, ComputeInterpBending o
 import functools
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.math.safe import norm, normalize
 from diffsim.math.vector import cross, total
 from diffsim.types.topology import Topology, per_topology
-
-Array = jax.Array
 
 AXES = np.arange(3)
 # numbers of an edge between two faces of a shell

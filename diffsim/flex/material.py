@@ -14,9 +14,9 @@ Wardetzky et al. 2007, Garg et al. 2007.
 
 from itertools import combinations_with_replacement
 
-import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.base.enums import Elastic2D
 from diffsim.flex.cells import cell_stiffness, shell_bending
@@ -27,7 +27,6 @@ from diffsim.math.vector import cross, dot
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology, per_topology
 
-Array = jax.Array
 Fields = dict[str, Array]
 
 # the edges of an element by dimension

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.flex.cells import polynomials
 from diffsim.flex.points import articulated_rows
@@ -19,8 +20,6 @@ from diffsim.types.data import ComFrame, Kinematics, Velocities
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology, per_topology
 from diffsim.xla.gather import pick
-
-Array = jax.Array
 
 # shares below which a node has no part in a contact, as in MuJoCo: of order 2 also those below zero
 LEAST = 1e-5

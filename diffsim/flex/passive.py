@@ -13,9 +13,9 @@ were the axes of the world. Source: MuJoCo documentation, "Computation", "Deform
 
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.flex.points import edge_flex, edge_vertices, point_forces, sum_on_dofs
 from diffsim.flex.strain import edge_rows, elastic_edges
@@ -25,8 +25,6 @@ from diffsim.types.data import ComFrame, Flexes
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology, per_topology
 from diffsim.xla.gather import pick, pick_some, sum_gathered
-
-Array = jax.Array
 
 # numbers that MuJoCo stores of the stiffness of an element, and of the bending of an edge
 STIFFNESSES, BENDINGS = 21, 17

@@ -6,9 +6,9 @@ points get coefficients along their slides, articulated bodies columns of a matr
 Source: MuJoCo documentation, "Computation", "Deformable objects"; mj_flex.
 """
 
-import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.kinematics.jacobian import forces_on_dofs, motion_axes, wrench_about, wrench_along, wrench_columns
 from diffsim.kinematics.tree import articulated_blocks, chain_mask, free_points, last_dof
@@ -19,8 +19,6 @@ from diffsim.types.data import ComFrame, Kinematics
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology, per_topology
 from diffsim.xla.gather import pick, pick_some, sum_gathered
-
-Array = jax.Array
 
 
 @per_topology

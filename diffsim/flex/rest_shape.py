@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.flex.points import edge_vertices, flex_elements
 from diffsim.kinematics.jacobian import motion_axes, moving_dofs, wrench_along, wrench_rows
@@ -22,7 +23,6 @@ from diffsim.types.data import ComFrame, Kinematics
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology, per_topology
 
-Array = jax.Array
 Fields = dict[str, Array]
 
 # sizes, masses and determinants below which there is none (mjMINVAL)

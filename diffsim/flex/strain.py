@@ -12,9 +12,9 @@ Source: Chen, Kry and Vouga 2019, "Locking-free simulation of isometric thin pla
 
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.flex.nodes import interpolated, interpolated_positions, node_positions
 from diffsim.flex.points import edge_flex, edge_vertices, point_rows, vertex_positions
@@ -25,8 +25,6 @@ from diffsim.types.data import ComFrame, Flexes, Kinematics
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology, per_topology
 from diffsim.xla.gather import pick, place
-
-Array = jax.Array
 
 # least mass (kg), as in MuJoCo
 MINVAL = 1e-15

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.base.enums import GeomType
 from diffsim.geometry.hfield import PRISM_ROWS, any_window, prism_pair, prisms_under_body, terrains, window_sizes
@@ -36,8 +37,6 @@ from diffsim.types.data import Data, Kinematics
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology, per_topology
 from diffsim.xla.gather import pick_existing
-
-Array = jax.Array
 
 
 class GeomFrames(NamedTuple):
@@ -104,7 +103,7 @@ def gather(
     if id(bucket) not in tables:
         tables[id(bucket)] = bucket.asset.rows(model, bucket.ids, bucket.sizes)
     rows, shared = tables[id(bucket)], bucket.asset.shared
-    slot = pick_existing(jnp.asarray(bucket.slot), geoms) if isinstance(geoms, jax.Array) else bucket.slot[geoms]
+    slot = pick_existing(jnp.asarray(bucket.slot), geoms) if isinstance(geoms, Array) else bucket.slot[geoms]
     parts = zip(type(rows)._fields, rows, strict=True)
     data = (part if name in shared else pick_existing(part, slot) for name, part in parts)
     return Shape(*columns, data=type(rows)(*data))

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.base.enums import GeomType
 from diffsim.geometry.hfield import (
@@ -43,8 +44,6 @@ from diffsim.geometry.smooth.pairs import ROUND, separate_round
 from diffsim.math import safe
 from diffsim.math.rotation import frame_from_z
 from diffsim.math.vector import cross, dot, mul_vec, mul_vec_t, scale, unpack
-
-Array = jax.Array
 
 SPHERE, CAPSULE, BOX = GeomType.SPHERE, GeomType.CAPSULE, GeomType.BOX
 # the sides of a triangle seen from both sides, and of a tetrahedron of positive volume

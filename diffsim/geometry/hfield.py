@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.base.enums import GeomType
 from diffsim.geometry.hull.pairs import closest, contact_row, searched
@@ -51,7 +52,6 @@ from diffsim.types.topology import Topology
 from diffsim.xla.barriers import decided, stored
 from diffsim.xla.select import where, where_tree
 
-Array = jax.Array
 Sizes = tuple[int, ...]
 
 # MuJoCo's mjMAXCONPAIR

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.base.enums import GeomType
 from diffsim.math import safe
@@ -30,7 +31,6 @@ from diffsim.math.vector import (
 from diffsim.xla.barriers import stored
 from diffsim.xla.select import where
 
-Array = jax.Array
 # components (x, y, z)
 Vector = list[Array]
 Arrays = TypeVar("Arrays", bound=tuple[Array, ...])

@@ -8,9 +8,9 @@ the centre of mass c of the subtree the angular momentum is L_o - (c - o) x p. T
 points o differ. Source: Featherstone 2008, ch. 2 and 5; MuJoCo mj_subtreeVel.
 """
 
-import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.base.enums import DisableBit
 from diffsim.kinematics.joints import earlier_dof, joint_axes
@@ -23,8 +23,6 @@ from diffsim.types.data import ComFrame, Kinematics, SubtreeVelocities, Tendons,
 from diffsim.types.model import Model
 from diffsim.xla.bilinear import by_components
 from diffsim.xla.gather import pick
-
-Array = jax.Array
 
 
 def compute_com_frame(model: Model, kinematics: Kinematics) -> ComFrame:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.kinematics.tree import body_dof_mask, sum_subtree
 from diffsim.math.linalg import BlockColumns, Blocks, per_block
@@ -21,7 +22,6 @@ from diffsim.types.model import Model
 from diffsim.types.topology import Topology
 from diffsim.xla.gather import pick
 
-Array = jax.Array
 Ids = Array | np.ndarray | int | np.integer
 
 
@@ -120,4 +120,4 @@ def wrenches_on_dofs(model: Model, com: ComFrame, wrench: Array) -> Array:
 
 def rows_at(table: np.ndarray, index: Ids) -> Array | np.ndarray:
     """Rows of a static table at static or traced indices."""
-    return jnp.asarray(table)[index] if isinstance(index, jax.Array) else table[index]
+    return jnp.asarray(table)[index] if isinstance(index, Array) else table[index]

@@ -12,6 +12,7 @@ from typing import Protocol
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.base.enums import JointType
 from diffsim.base.joints import JointKind, kind_of
@@ -29,8 +30,6 @@ from diffsim.math.vector import cross, dot, transpose
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology, per_topology
 from diffsim.xla.gather import pick
-
-Array = jax.Array
 
 
 class JointMotion(Protocol):

@@ -21,6 +21,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
@@ -39,7 +40,6 @@ from diffsim.xla.compiled import run_alone
 from diffsim.xla.gather import pick, pick_computed, place
 from diffsim.xla.tree_sums import Trees
 
-Array = jax.Array
 # fields of Kinematics, by name
 Poses = dict[str, Array]
 

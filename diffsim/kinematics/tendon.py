@@ -12,6 +12,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.base.enums import WrapType
 from diffsim.kinematics.jacobian import MotionAxes, motion_axes, wrench_along, wrench_rows
@@ -24,8 +25,6 @@ from diffsim.types.data import ComFrame, Kinematics, Tendons, Velocities
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology, per_topology
 from diffsim.xla.gather import pick
-
-Array = jax.Array
 
 
 def compute_tendons(model: Model, qpos: Array, kinematics: Kinematics, com: ComFrame) -> Tendons:

@@ -7,16 +7,14 @@ flexes, each a tree of one body.
 
 from typing import NamedTuple
 
-import jax
 import numpy as np
+from jax import Array
 
 from diffsim.base.joints import dofs_angular
 from diffsim.math.linalg import Blocks, blocks_of, worthwhile, worthwhile_blocks
 from diffsim.math.stencil_rows import Fixed, Points
 from diffsim.types.topology import Topology, per_topology
 from diffsim.xla.tree_sums import Scaled, Trees
-
-Array = jax.Array
 
 
 @per_topology

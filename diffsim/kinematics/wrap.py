@@ -10,13 +10,12 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from diffsim.math import safe
 from diffsim.math.safe import MINVAL
 from diffsim.math.vector import cross, dot, mul_vec, mul_vec_t, scale
 from diffsim.xla.select import where_tree
-
-Array = jax.Array
 
 # the search for the touching point from within: iterations, first guess, tolerance in radians
 ITERATIONS, START, TOLERANCE = 20, 1 - 1e-7, 1e-6

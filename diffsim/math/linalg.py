@@ -14,13 +14,13 @@ import jax
 import jax.numpy as jnp
 import jax.scipy.linalg
 import numpy as np
+from jax import Array
 
 from diffsim.math.vector import matmul, total
 from diffsim.xla.barriers import barrier, for_gpu
 from diffsim.xla.gather import pick_some
 from diffsim.xla.kernels.cholesky import factor, solve
 
-Array = jax.Array
 # products with the Hessian that a solve by blocks is expected to take, and one by a dense factor does not
 PRODUCTS = 8
 

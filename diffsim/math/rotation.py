@@ -7,6 +7,7 @@ a unit quaternion (4,), which take points of a frame to its parent. Names of MuJ
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from diffsim.math import safe
 from diffsim.math.vector import (
@@ -26,8 +27,6 @@ from diffsim.math.vector import (
 from diffsim.xla.barriers import stored
 from diffsim.xla.bilinear import Rule, bilinear
 from diffsim.xla.select import where
-
-Array = jax.Array
 
 
 def quat_mul(p: Array, q: Array) -> Array:

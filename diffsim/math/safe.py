@@ -7,11 +7,10 @@ backward pass. At the singular point itself the derivative is that of the consta
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from diffsim.math.vector import dot, scale
 from diffsim.xla.select import where
-
-Array = jax.Array
 
 # beyond this magnitude a position, velocity, acceleration or control counts as bad (mjMAXVAL)
 BAD = 1e10

@@ -6,12 +6,11 @@ An inertia is (Ixx, Iyy, Izz, Ixy, Ixz, Iyz, m cx, m cy, m cz, m) about that poi
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from diffsim.math.vector import Components, cross, cross_components, dot, dot_components, matmul, pack, total, unpack
 from diffsim.xla.barriers import for_cpu, stored
 from diffsim.xla.bilinear import Rule, bilinear
-
-Array = jax.Array
 
 
 def spatial_vector(rotation: Array, translation: Array) -> Array:

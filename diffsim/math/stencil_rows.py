@@ -14,13 +14,12 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.math.linalg import BlockColumns, BlockDiagonal, Blocks, gram
 from diffsim.math.vector import total
 from diffsim.xla.barriers import stored
 from diffsim.xla.gather import gather_rows, pick, pick_some, place, sum_gathered
-
-Array = jax.Array
 
 # how many times as many numbers as there are may be read by points
 WASTE = 3

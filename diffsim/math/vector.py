@@ -9,11 +9,11 @@ from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from diffsim.xla.bilinear import Rule, bilinear
 from diffsim.xla.bilinear import unpack as unpack
 
-Array = jax.Array
 Components = Sequence[Array]
 # the same, or one array whose first axis is that of the components
 Leading = Components | Array

@@ -16,6 +16,7 @@ from typing import Any, cast
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.base.enums import ConstraintType
 from diffsim.collision.layout import layout_of
@@ -30,8 +31,6 @@ from diffsim.support import state_vectors
 from diffsim.types import data as records
 from diffsim.types import model as models
 from diffsim.types.state import make_inputs, make_state
-
-Array = jax.Array
 
 # the program of `make_constraint` and the shape of what it gives, for each structure of a model
 _ROWS: dict[Any, Any] = {}
@@ -150,7 +149,7 @@ def put_data(
     fields: dict[str, Any] = {}
     for field in blank.fields():
         old, new = getattr(blank, field.name), getattr(d, _MJDATA.get(field.name, field.name), None)
-        if isinstance(old, jax.Array) and new is not None and np.size(new) == old.size:
+        if isinstance(old, Array) and new is not None and np.size(new) == old.size:
             fields[field.name] = jnp.asarray(np.reshape(new, old.shape), old.dtype)
     fields["ten_J"] = _dense(d.ten_J, m.ten_J_rownnz, m.ten_J_rowadr, m.ten_J_colind, m.nv)
     fields["actuator_moment"] = _dense(d.actuator_moment, d.moment_rownnz, d.moment_rowadr, d.moment_colind, m.nv)

@@ -4,8 +4,8 @@ All act on single vectors and quaternions (w, x, y, z) and broadcast over leadin
 everywhere, as in `diffsim.math`.
 """
 
-import jax
 import jax.numpy as jnp
+from jax import Array
 
 from diffsim.math import rotation, safe, spatial
 from diffsim.math.rotation import quat_conj
@@ -14,8 +14,6 @@ from diffsim.math.rotation import quat_sub as quat_sub
 from diffsim.math.rotation import quat_to_mat as quat_to_mat
 from diffsim.math.spatial import cross_force, cross_motion, inertia_mul
 from diffsim.math.vector import cross, dot, mul_vec_t, scale
-
-Array = jax.Array
 
 quat_inv, inert_mul, motion_cross, motion_cross_force = quat_conj, inertia_mul, cross_motion, cross_force
 

@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.base.enums import ConstraintType
 from diffsim.constraint import laws
@@ -17,7 +18,6 @@ from diffsim.constraint.families import FAMILIES
 from diffsim.types.constraints import Constraints, Law, RowGroup
 from diffsim.types.topology import Topology
 
-Array = jax.Array
 # of a group and its forces: (force_count or 1, n, ...)
 Column = Callable[[Constraints, RowGroup, Array], Array]
 

@@ -8,9 +8,9 @@ of tendons, which `tendon_armature` and `tendon_bias` add there, and all sensors
 import dataclasses
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.actuator.actuation import compute_actuation
 from diffsim.actuator.actuators import Command, add_user_force, user_laws
@@ -42,8 +42,6 @@ from diffsim.types import data as records
 from diffsim.types.constraints import Constraints
 from diffsim.types.history import delayed_controls, delayed_readings
 from diffsim.types.state import Inputs, State
-
-Array = jax.Array
 
 
 def state_of(d: Data) -> State:

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any, cast
 
-import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim import support
 from diffsim.base.enums import ObjType
@@ -21,8 +21,6 @@ from diffsim.mjx.types import Contact, Data, Model
 from diffsim.support.rays import RayFilter
 from diffsim.support.rays import ray as first_hit
 from diffsim.types.kinds import KINDS, OBJECT_KIND
-
-Array = jax.Array
 
 
 def ray(

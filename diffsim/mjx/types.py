@@ -14,6 +14,7 @@ from typing import Any, Self, dataclass_transform
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.base import enums
 from diffsim.base.enums import BiasType as BiasType
@@ -130,7 +131,7 @@ class _Static:
 class PyTreeNode:
     """A frozen, keyword-only dataclass that is a pytree; subclasses are so by inheriting, as Brax and others do.
 
-    A field is a child of the pytree if its type has a `jax.Array` in it, as in MJX, or if it is declared as one of our
+    A field is a child of the pytree if its type has a `Array` in it, as in MJX, or if it is declared as one of our
     records declares it (types/record.py). The others are part of the structure, and may be numpy arrays.
     """
 
@@ -187,15 +188,12 @@ def _is_child(field: dataclasses.Field) -> bool:
 
 
 def _has_array(kind: Any) -> bool:
-    """Whether `jax.Array` occurs in a type."""
-    if kind is jax.Array:
+    """Whether `Array` occurs in a type."""
+    if kind is Array:
         return True
     if dataclasses.is_dataclass(kind):
         return any(_is_child(field) for field in dataclasses.fields(kind))
     return any(map(_has_array, typing.get_args(kind)))
-
-
-Array = jax.Array
 
 
 CamLightType = enums.CamLightMode

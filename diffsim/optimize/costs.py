@@ -12,8 +12,8 @@ one is divided by a scale, what counts as much off: a centimetre and 0.1 radians
 vectors, the tangent space of rotations, which depends on no choice of axes and jumps at half a turn alone.
 """
 
-import jax
 import jax.numpy as jnp
+from jax import Array
 from jax.typing import ArrayLike
 
 from diffsim.base.joints import is_scalar
@@ -24,7 +24,6 @@ from diffsim.support.rays import geom_distance
 from diffsim.types import Data, Model, State
 from diffsim.types.views import View
 
-Array = jax.Array
 Which = str | int | View
 
 

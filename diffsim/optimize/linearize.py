@@ -13,6 +13,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 import scipy.linalg
+from jax import Array
 from numpy.typing import ArrayLike
 
 from diffsim.base.checked import checked
@@ -23,8 +24,6 @@ from diffsim.simulate.step import step_data
 from diffsim.types import Inputs, Model, State
 from diffsim.types.record import Record, leaf, record
 from diffsim.xla.compiled import compiled
-
-Array = jax.Array
 
 
 @record

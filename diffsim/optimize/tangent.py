@@ -11,12 +11,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.base.checked import checked
 from diffsim.kinematics.joints import integrate_position, position_difference
 from diffsim.types import Model, State
-
-Array = jax.Array
 
 
 def tangent_size(model: Model) -> int:

@@ -6,9 +6,9 @@ follow one another: dist (-1 for nothing), dir, origin, point, normal, depth.
 Source: MuJoCo XML reference, "body/camera", "sensor/camprojection" and "sensor/rangefinder"; pinhole model.
 """
 
-import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.base.enums import ObjType, Projection, RayDataField
 from diffsim.geometry.rays.ray import RayHits, Rays, cast
@@ -17,8 +17,6 @@ from diffsim.math.vector import dot, mul_vec, mul_vec_t, pack, scale
 from diffsim.sensor.readings import Group, Ints, Readings
 from diffsim.types import Model
 from diffsim.xla.gather import pick
-
-Array = jax.Array
 
 # m, least depth by which the projection divides
 LEAST_DEPTH = 1e-15

@@ -12,6 +12,7 @@ Source: MuJoCo XML reference, "sensor/contact", "sensor/touch", "sensor/insidesi
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from diffsim.base.enums import ConDataField, GeomType, ObjType
 from diffsim.geometry.rays.surfaces import SURFACES
@@ -22,8 +23,6 @@ from diffsim.sensor.frame import position
 from diffsim.sensor.readings import Group, Ints, Readings, descendants
 from diffsim.types import Topology
 from diffsim.xla.gather import pick
-
-Array = jax.Array
 
 
 def _in_capsule(size: Array, point: Array) -> Array:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.base.enums import GeomType, ObjType
 from diffsim.geometry.colliders import (
@@ -27,8 +28,6 @@ from diffsim.sensor.readings import Group, Ints, Readings
 from diffsim.types import Topology
 from diffsim.types.topology import per_topology
 from diffsim.xla.gather import pick
-
-Array = jax.Array
 
 
 class Pairs(NamedTuple):

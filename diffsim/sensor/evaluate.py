@@ -7,9 +7,9 @@ values. Cutoff clamps real values on both sides and positive ones from above. No
 from collections import defaultdict
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.base.enums import DataType, DisableBit, ObjType, SensorType
 from diffsim.base.errors import Problem, UnsupportedError
@@ -18,8 +18,6 @@ from diffsim.sensor.table import SENSORS
 from diffsim.types import Data, Inputs, Model, State, Topology
 from diffsim.types.topology import per_topology
 from diffsim.xla.gather import pick
-
-Array = jax.Array
 
 # sensordata of more pieces than this is read by one permutation: more pieces would only make programs long
 MOST_PIECES = 64

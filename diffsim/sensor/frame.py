@@ -9,9 +9,9 @@ Featherstone 2008, ch. 2 for the change of reference point.
 
 from dataclasses import dataclass
 
-import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.base.enums import ObjType
 from diffsim.math.rotation import quat_conj, quat_mul
@@ -20,8 +20,6 @@ from diffsim.math.vector import cross, mul_vec_t
 from diffsim.sensor.readings import Group, Ints, Readings
 from diffsim.types import Topology
 from diffsim.xla.gather import pick
-
-Array = jax.Array
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ it is not. If both sides of a joint are active, the lower one is read. The compi
 only. Source: MuJoCo XML reference, "sensor/jointlimitpos".
 """
 
-import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.base.enums import DisableBit, TrnType
 from diffsim.base.joints import is_scalar
@@ -18,8 +18,6 @@ from diffsim.math.rotation import quat_log, quat_normalize
 from diffsim.math.vector import dot, matmul
 from diffsim.sensor.readings import Group, Ints, Readings
 from diffsim.xla.gather import pick
-
-Array = jax.Array
 
 
 def joint_position(readings: Readings, group: Group) -> Array:

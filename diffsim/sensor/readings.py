@@ -8,16 +8,15 @@ energy), of subtrees of bodies, and those that the user computes are read off as
 import functools
 from dataclasses import dataclass
 
-import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.base.enums import ObjType, SensorType
 from diffsim.types import Data, Inputs, Model, State, Topology
 from diffsim.types.topology import per_topology
 from diffsim.xla.gather import pick
 
-Array = jax.Array
 Ints = np.ndarray
 
 

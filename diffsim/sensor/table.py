@@ -9,15 +9,13 @@ import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-import jax
+from jax import Array
 
 from diffsim.base.enums import DataType, ObjType, SensorType, Stage
 from diffsim.sensor import camera, contact, distance, frame, joint, readings, tactile, touch_grid
 from diffsim.sensor.distance import unsupported_distance
 from diffsim.sensor.readings import Group, Readings
 from diffsim.types import Topology
-
-Array = jax.Array
 
 
 class Demand(enum.Enum):

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.base.enums import GeomType
 from diffsim.collision.pairs import candidate_pairs
@@ -36,8 +37,6 @@ from diffsim.types import Topology
 from diffsim.types.hooks import Filter
 from diffsim.types.topology import per_topology
 from diffsim.xla.gather import pick
-
-Array = jax.Array
 
 CHANNELS = 3
 # m at which the number of a vertex would be infinite

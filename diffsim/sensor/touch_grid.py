@@ -14,14 +14,13 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.math import safe
 from diffsim.math.vector import mul_vec_t, unpack
 from diffsim.sensor.readings import Group, Readings
 from diffsim.types.hooks import instances, plugin_uses
 from diffsim.xla.gather import pick
-
-Array = jax.Array
 
 NAME = "mujoco.sensor.touch_grid"
 SETTINGS = ("size", "fov", "gamma", "nchannel")

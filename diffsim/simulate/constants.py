@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.actuator.transmission import compute_transmission
 from diffsim.base.checked import checked
@@ -41,7 +42,6 @@ from diffsim.types.topology import Topology, per_topology
 from diffsim.xla.compiled import compiled
 from diffsim.xla.gather import pick
 
-Array = jax.Array
 Fields = dict[str, Array]
 
 MINIMUM = 1e-15

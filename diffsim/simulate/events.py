@@ -30,6 +30,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 from jax.flatten_util import ravel_pytree
 
 from diffsim.base.enums import Solver
@@ -56,8 +57,6 @@ from diffsim.types import Data, Inputs, Model, State
 from diffsim.types.constraints import ActiveSet
 from diffsim.xla.barriers import anywhere, entwined, recomputed
 from diffsim.xla.select import where_tree
-
-Array = jax.Array
 
 # how far behind the zero of a signal the motion goes on, as a part of its change within the step, by bytes of a number:
 # there the decisions are those that follow, whatever the rounding

@@ -8,8 +8,8 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import jax.numpy as jnp
+from jax import Array
 
 from diffsim.actuator.actuation import compute_actuation
 from diffsim.actuator.actuators import Command, add_user_force, user_laws
@@ -41,7 +41,6 @@ from diffsim.types.history import delayed_controls, delayed_readings
 from diffsim.xla.barriers import stored
 from diffsim.xla.compiled import compiled
 
-Array = jax.Array
 Push = Callable[[Inertia, Transmission], Array]
 
 

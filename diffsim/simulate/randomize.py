@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 from jax.custom_derivatives import SymbolicZero
 
 from diffsim.base.checked import checked
@@ -30,7 +31,6 @@ from diffsim.types.kinds import KINDS
 from diffsim.types.record import near
 from diffsim.types.views import View, fields_of
 
-Array = jax.Array
 Leaves = dict[str, Array]
 Numbers = float | tuple[float, ...]
 

@@ -22,6 +22,7 @@ from typing import NamedTuple, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.base.enums import DisableBit, EnableBit, EqType, ObjType, SensorType, SleepPolicy, TrnType
 from diffsim.base.errors import Problem, UnsupportedError
@@ -41,7 +42,6 @@ from diffsim.types.topology import Topology, per_topology
 from diffsim.xla.barriers import anywhere
 from diffsim.xla.select import where
 
-Array = jax.Array
 T = TypeVar("T")
 
 # steps below tolerance before a tree sleeps, and `tree_asleep` of one that has just moved

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 from scipy.sparse.csgraph import connected_components
 
 from diffsim.actuator.actuators import clamped_controls
@@ -22,8 +23,6 @@ from diffsim.base.enums import Status
 from diffsim.math.safe import is_bad as is_bad_number
 from diffsim.types import Data, Inputs, Model, Rollout, State
 from diffsim.xla.select import where
-
-Array = jax.Array
 
 # share of the largest entry from which on a dof takes part in a motion
 TAKES_PART = 0.1
@@ -154,9 +153,7 @@ def check(data: Any) -> list[str]:
     if flags is None:
         info = getattr(data, "info", None)
         flags = info.get("status") if isinstance(info, Mapping) else data
-    bits: np.ndarray = (
-        np.asarray(flags) if isinstance(flags, jax.Array | np.ndarray | np.integer | int) else np.zeros(0)
-    )
+    bits: np.ndarray = np.asarray(flags) if isinstance(flags, Array | np.ndarray | np.integer | int) else np.zeros(0)
     if not np.issubdtype(bits.dtype, np.integer):
         raise TypeError(f"a {type(data).__name__} carries no status; diffsim.step_data and rollout give what does")
     lines = []

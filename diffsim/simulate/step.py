@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from diffsim.actuator.actuation import advance_activation
 from diffsim.base.checked import checked
@@ -26,8 +27,6 @@ from diffsim.types.history import record_controls, record_readings
 from diffsim.types.hooks import advance_plugins
 from diffsim.xla.barriers import anywhere, entwined, recomputed
 from diffsim.xla.compiled import compiled, uncollected
-
-Array = jax.Array
 
 T = TypeVar("T")
 

@@ -5,8 +5,8 @@ Geoms and bodies are given by name, view or index. Forces are in N, world axes. 
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
+from jax import Array
 
 from diffsim.base.checked import checked
 from diffsim.constraint import contact_forces
@@ -15,7 +15,6 @@ from diffsim.constraint.views import ContactList, EfcRows, IslandList, contact_l
 from diffsim.math.vector import mul_vec_t, scale
 from diffsim.types import Data, Model
 
-Array = jax.Array
 # name, view or index; an index may be traced
 Which = Any
 

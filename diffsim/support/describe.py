@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from enum import Enum
 from typing import TextIO
 
-import jax
 import numpy as np
+from jax import Array
 
 from diffsim.base.checked import checked
 from diffsim.types import Data, Inputs, Model, State
@@ -16,7 +16,6 @@ from diffsim.types.record import Record
 from diffsim.types.topology import Topology, per_topology
 from diffsim.types.views import fields_of
 
-Array = jax.Array
 Labels = dict[str, tuple[str, ...]]
 
 
@@ -89,7 +88,7 @@ def _table(title: str, values: np.ndarray, labels: tuple[str, ...], rows: int) -
 
 def _row(value: object) -> str:
     """Numbers side by side, to six digits; anything else as it prints."""
-    if isinstance(value, jax.Array | np.ndarray | np.generic):
+    if isinstance(value, Array | np.ndarray | np.generic):
         return " ".join(f"{number:.6g}" for number in np.ravel(np.asarray(value)))
     return value.name.lower() if isinstance(value, Enum) else str(value)
 

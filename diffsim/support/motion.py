@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.base.checked import checked
 from diffsim.base.enums import ObjType
@@ -32,7 +33,6 @@ from diffsim.types.data import Kinematics
 from diffsim.types.kinds import OBJECT_KIND
 from diffsim.types.topology import Topology, per_topology
 
-Array = jax.Array
 # name, view or index; an index may be traced
 Which = Any
 # of translation and of rotation, (3, nv) each, in this order (mj_jac's jacp and jacr)

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.base.checked import checked
 from diffsim.base.enums import GeomType
@@ -32,8 +33,6 @@ from diffsim.types.data import Kinematics
 from diffsim.types.topology import Topology
 from diffsim.types.views import View
 from diffsim.xla.gather import pick
-
-Array = jax.Array
 
 # groups of geoms (mjNGROUP); others count as the nearest of these
 GROUPS = 6
@@ -97,7 +96,7 @@ def multi_ray(
     points = point if point.ndim == 2 else jnp.broadcast_to(point[None], direction.shape)
     exclude = jnp.broadcast_to(jnp.asarray(meets.bodyexclude, jnp.int32), direction.shape[:1])
     seen = _visible(model, meets)
-    if isinstance(meets.cutoff, jax.Array) or np.isfinite(meets.cutoff):
+    if isinstance(meets.cutoff, Array) or np.isfinite(meets.cutoff):
         # bounding spheres that come nearer than the cutoff
         offset = jax.lax.stop_gradient(data.geom_xpos[None] - points[:, None])
         reach = jax.lax.stop_gradient(jnp.asarray(meets.cutoff, dtype) + model.geom_rbound)

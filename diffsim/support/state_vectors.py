@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, TypeVar, overload
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.base.checked import checked
 from diffsim.base.enums import StateBit
@@ -27,7 +28,6 @@ from diffsim.types.kinds import KINDS
 from diffsim.types.state import make_inputs, make_state
 from diffsim.types.topology import Topology
 
-Array = jax.Array
 T = TypeVar("T")
 
 

@@ -12,14 +12,13 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
+from jax import Array
 
 from diffsim.math.linalg import BlockColumns
 from diffsim.math.stencil_rows import SparseRows
 from diffsim.types.record import Record, child, leaf, record, static
 
-Array = jax.Array
 # one array (dim, n) per group of rows
 PerGroup = tuple[Array, ...]
 

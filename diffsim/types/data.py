@@ -8,13 +8,12 @@ root body).
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from diffsim.math.linalg import BlockDiagonal
 from diffsim.types.constraints import Constraints
 from diffsim.types.record import Record, child, held_as, leaf, record
 from diffsim.types.views import viewed
-
-Array = jax.Array
 
 
 @record

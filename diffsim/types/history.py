@@ -12,12 +12,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.base.enums import DisableBit
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology, per_topology
-
-Array = jax.Array
 
 # times closer than this (s) are one sample; interpolations
 MINIMUM = 1e-15

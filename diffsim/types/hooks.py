@@ -21,22 +21,20 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.base.errors import UnsupportedError
-
-Array = jax.Array
 
 # (topology, geom1 (n,), geom2 (n,)) -> (n,) bool
 Filter = Callable[[Any, np.ndarray, np.ndarray], np.ndarray]
 # (model, state, data) -> array
-Hook = Callable[[Any, Any, Any], jax.Array]
+Hook = Callable[[Any, Any, Any], Array]
 # (model, state, inputs, data) -> array
-DrivenHook = Callable[[Any, Any, Any, Any], jax.Array]
+DrivenHook = Callable[[Any, Any, Any, Any], Array]
 # (point, parameters) -> distance
-DistanceField = Callable[[jax.Array, jax.Array], jax.Array]
+DistanceField = Callable[[Array, Array], Array]
 NamedFields = tuple[tuple[str, DistanceField], ...]
 
 Settings = dict[str, Array]

@@ -12,6 +12,7 @@ from typing import Any, Self, TypeVar
 import jax
 import jax.core
 import numpy as np
+from jax import Array
 
 from diffsim.base.enums import Cone, DisableBit, EnableBit, Integrator, Jacobian, Solver
 from diffsim.types.hooks import Hooks
@@ -31,7 +32,6 @@ from diffsim.types.record import (
 from diffsim.types.topology import Topology
 from diffsim.types.views import named, viewed, write_named
 
-Array = jax.Array
 R = TypeVar("R", bound=Record)
 
 NREF, NIMP, NPOLY, NEQDATA, NDYN, NGAIN, NBIAS, NFLUID = 2, 5, 2, 11, 10, 10, 10, 12
@@ -445,6 +445,6 @@ def switch_fields() -> dict[str, type]:
 def _needs_code(topology: Topology, name: str, value: Any) -> bool:
     """Whether a switch field gets a value that may be non-zero where the program has no code for it."""
     absent = ~topology.present[name]
-    if not np.any(absent) or not isinstance(value, jax.Array | np.ndarray | float | int | list):
+    if not np.any(absent) or not isinstance(value, Array | np.ndarray | float | int | list):
         return False
     return isinstance(value, jax.core.Tracer) or bool(np.any((np.asarray(value) != 0) & absent))

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 
-import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.base.checked import checked
 from diffsim.types.data import Sleepers
@@ -18,8 +18,6 @@ from diffsim.types.hooks import first_plugin_state
 from diffsim.types.model import Model
 from diffsim.types.record import Record, child, held_as, leaf, record, restore, save
 from diffsim.types.views import viewed
-
-Array = jax.Array
 
 
 class Saved:

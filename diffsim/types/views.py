@@ -18,13 +18,13 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.base.errors import expect
 from diffsim.types.kinds import KINDS, SHARED, Block
 from diffsim.types.record import Record, near
 from diffsim.types.topology import Topology
 
-Array = jax.Array
 C = TypeVar("C", bound=type)
 R = TypeVar("R", bound=Record)
 

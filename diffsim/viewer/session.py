@@ -12,6 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.base.enums import ObjType, Status
 from diffsim.math.vector import cross
@@ -27,8 +28,6 @@ from diffsim.viewer.scene import Numbers, Pieces, moving, scene
 from diffsim.viz.material import colours
 from diffsim.viz.scene import Lines, tendon_ids, tendon_lines
 from diffsim.viz.view import View
-
-Array = jax.Array
 
 FORCE, SPRING = (0.95, 0.45, 0.15, 1.0), (0.95, 0.1, 0.1, 1.0)
 AXES = ((0.9, 0.1, 0.1, 1.0), (0.1, 0.8, 0.1, 1.0), (0.1, 0.2, 0.9, 1.0))

@@ -7,15 +7,13 @@ Source: MuJoCo "XML reference", material; `setMaterial` of 3.8.1.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 from jax.core import Tracer
 
 from diffsim.base.enums import GeomType, TextureRole
 from diffsim.types import Model
-
-Array = jax.Array
 
 # the colour of objects with a material that MuJoCo takes for none: theirs is then the material's
 UNSET = (0.5, 0.5, 0.5, 1.0)

@@ -9,8 +9,8 @@ a picture have no useful derivative where outlines carry them (where an object i
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
+from jax import Array
 
 from diffsim.base.enums import ObjType
 from diffsim.kinematics.poses import compute_kinematics
@@ -24,8 +24,6 @@ from diffsim.viz.scene import exact_scene_of, fragments, plan_of, tendon_ids
 from diffsim.viz.shade import Light, developed, radiance
 from diffsim.viz.surface import first_hits
 from diffsim.viz.view import Pose, View, pose
-
-Array = jax.Array
 
 
 class Pixels(NamedTuple):

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.base.checked import checked
 from diffsim.geometry.rays.ray import BundledRays
@@ -25,8 +26,6 @@ from diffsim.viz.scene import Plan, Scene, plan_of, scene_of
 from diffsim.viz.shade import Light, developed, radiance
 from diffsim.viz.surface import trace
 from diffsim.viz.view import Pose, View, directions, pose, poses_of
-
-Array = jax.Array
 
 # pixels along an edge of a bundle
 SIDE = 8

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.base.enums import GeomType, TextureType
 from diffsim.flex.points import flex_elements
@@ -29,8 +30,6 @@ from diffsim.types.topology import Topology, per_topology
 from diffsim.viz.material import HIDDEN_GROUPS, Looks, colours, drawn_type, looks, opaque, visible_geoms
 from diffsim.viz.texture import Atlas, atlas_of, factors
 from diffsim.xla.gather import pick
-
-Array = jax.Array
 
 
 class Group(NamedTuple):

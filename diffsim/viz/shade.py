@@ -7,9 +7,9 @@ texture (type skybox); the cube is turned by 90 degrees about x, so that its upp
 
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.base.enums import GeomType
 from diffsim.geometry.rays.ray import BundledHits, BundledRays
@@ -18,8 +18,6 @@ from diffsim.math.vector import dot, pack, unpack
 from diffsim.viz.scene import Plan, Scene
 from diffsim.viz.surface import Met, Surface, ends, surface_of, trace
 from diffsim.viz.texture import Atlas, Spot, on_cube, sample
-
-Array = jax.Array
 
 # linear colours of the light of the sun, and of what comes from above and from below
 SUNLIGHT = np.array([1.0, 0.96, 0.88]) * 1.9

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.base.enums import GeomType
 from diffsim.geometry.rays.bvh import trees
@@ -25,8 +26,6 @@ from diffsim.viz.scene import Group, Scene
 from diffsim.viz.texture import Spot, on_cube, on_image, sample
 from diffsim.xla.barriers import computed_once
 from diffsim.xla.batched_loops import fold_wanted
-
-Array = jax.Array
 
 # two blue greys of the floor's checker
 TILES = np.array([[0.10, 0.13, 0.17], [0.19, 0.24, 0.30]])

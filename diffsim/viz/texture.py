@@ -10,17 +10,15 @@ these. Source: MuJoCo "XML reference", texture and material; OpenGL 4.6, section
 
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.base.enums import GeomType, TextureType
 from diffsim.math import safe
 from diffsim.math.vector import dot, pack, unpack
 from diffsim.types.topology import Topology, per_topology
 from diffsim.viz.material import Looks
-
-Array = jax.Array
 
 
 class Atlas(NamedTuple):

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.base.checked import checked
 from diffsim.kinematics.poses import compute_kinematics
@@ -15,8 +16,6 @@ from diffsim.math.vector import mul_vec, pack
 from diffsim.types import Inputs, Model, State
 from diffsim.types.data import Kinematics
 from diffsim.types.state import make_inputs
-
-Array = jax.Array
 
 # what moves is small beside the model below this
 SMALL = 0.2
@@ -114,7 +113,7 @@ def poses_of(model: Model, states: State, inputs: Inputs | None = None) -> Kinem
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _batched_kinematics(axes: int, model: Model, *positions: jax.Array) -> Kinematics:
+def _batched_kinematics(axes: int, model: Model, *positions: Array) -> Kinematics:
     """Poses of states with a number of leading axes."""
     function = compute_kinematics
     for _ in range(axes):

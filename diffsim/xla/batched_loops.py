@@ -21,13 +21,13 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import jax.core
 import jax.numpy as jnp
+from jax import Array
 from jax.interpreters.partial_eval import dce_jaxpr
 
 from diffsim.xla.barriers import anywhere, for_cpu
 from diffsim.xla.gather import Packed, packed
 from diffsim.xla.select import where_tree
 
-Array = jax.Array
 Tree = TypeVar("Tree")
 
 # members that are searched at once

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 from jax.core import ShapedArray
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
@@ -24,7 +25,6 @@ from jax.interpreters import ad, batching, mlir
 from diffsim.xla.barriers import for_cpu, stored
 from diffsim.xla.compiled import run_alone
 
-Array = jax.Array
 # numbers that a CPU raises to a power at once
 VECTOR = 8
 

@@ -16,13 +16,13 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from diffsim.xla.barriers import for_cpu, stored
 from diffsim.xla.compiled import run_alone
 
-Array = jax.Array
 Tree = TypeVar("Tree")
 
 
@@ -34,7 +34,7 @@ def pick(values: Array, ids: np.ndarray | Array) -> Array:
     Raises:
       IndexError: a static id beyond the rows.
     """
-    if isinstance(ids, jax.Array):
+    if isinstance(ids, Array):
         return values[ids]
     size, flat = values.shape[0], np.asarray(ids).reshape(-1)
     if np.any((flat < -size) | (flat >= size)):
@@ -71,7 +71,7 @@ def pick_some(values: Array, ids: np.ndarray, default: np.ndarray | float = 0) -
 
 def pick_existing(values: Array, ids: np.ndarray | Array) -> Array:
     """`pick`; ids that are known only at run time must be those of rows that exist, which nothing checks."""
-    if isinstance(ids, jax.Array):
+    if isinstance(ids, Array):
         return values.at[ids].get(mode="promise_in_bounds", wrap_negative_indices=False)
     return pick(values, ids)
 

@@ -23,11 +23,11 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.xla.barriers import anywhere, for_cpu, for_gpu, stored
 from diffsim.xla.bilinear import unpack
 
-Array = jax.Array
 Tree = TypeVar("Tree", bound=Any)
 
 
@@ -51,7 +51,7 @@ def where_tree(condition: Array, yes: Tree, no: Tree) -> Tree:
 
 def _is_weak(value: Array | float) -> bool:
     """Whether a value takes its type from what it meets, as the numbers of Python do."""
-    return isinstance(value, (bool, int, float)) or (isinstance(value, jax.Array) and jax.typeof(value).weak_type)
+    return isinstance(value, (bool, int, float)) or (isinstance(value, Array) and jax.typeof(value).weak_type)
 
 
 def _spread(value: Array | float, shape: tuple[int, ...], dtype: jnp.dtype) -> Array:

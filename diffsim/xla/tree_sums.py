@@ -20,11 +20,11 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.xla.barriers import computed_once, for_cpu, for_gpu, launched_once
 from diffsim.xla.gather import pick, pick_some
 
-Array = jax.Array
 # vectors (n, k), such as motion axes, and factors (n,), such as their rates
 Scaled = tuple[Array, Array]
 

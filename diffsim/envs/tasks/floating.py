@@ -4,14 +4,12 @@ humanoid: a person of 21 joints walks forward without falling. quadruped: a robo
 a metre a second.
 """
 
-import jax
 import jax.numpy as jnp
+from jax import Array
 
 from diffsim.envs.env import Moment, Task, around_keyframe, near
 from diffsim.math import rotate_inv, safe
 from diffsim.types.state import make_state
-
-Array = jax.Array
 
 # m/s: up to which a humanoid is rewarded for speed, and that of a quadruped
 FASTEST, SPEED = 1.5, 1.0

@@ -2,12 +2,11 @@
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from diffsim.envs.env import Moment, Task, around_keyframe, near
 from diffsim.math import quat_normalize, quat_sub, safe
 from diffsim.types import Inputs, Model, State
-
-Array = jax.Array
 
 FINGERS = ("first_tip", "second_tip", "third_tip", "thumb_tip")
 

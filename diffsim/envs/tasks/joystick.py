@@ -6,11 +6,10 @@ sees is noisy, as on a robot.
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from diffsim.envs.env import Moment, Task, around_keyframe, near
 from diffsim.envs.tasks.floating import falls, gravity_direction, local_velocity, observe_floating
-
-Array = jax.Array
 
 FEET = ("front_left_foot", "front_right_foot", "rear_left_foot", "rear_right_foot")
 # m/s forwards and to the left, rad/s to the left: the fastest that is asked for

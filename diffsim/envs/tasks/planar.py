@@ -7,12 +7,11 @@ hops forward, as fast as it can without falling, two legs walk.
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from diffsim.envs.env import Moment, Task, near
 from diffsim.math import safe
 from diffsim.types import Inputs, Model, State
-
-Array = jax.Array
 
 
 def observe_cartpole(now: Moment) -> Array:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.math import safe
 from diffsim.math.rotation import frame_from_z
@@ -18,7 +19,6 @@ from diffsim.math.vector import Components, cross, dot, dot_components, mul_vec,
 from diffsim.xla.barriers import short_scan, stored
 from diffsim.xla.select import first, greatest, number_of, ranked
 
-Array = jax.Array
 # two places, or one after another of each of several lines
 Places = tuple[Array, Array]
 

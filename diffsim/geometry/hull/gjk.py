@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.geometry.hull.graph import GraphHull, heights_along
 from diffsim.geometry.hull.polytope import Feature, HullPair, resolution, size_of
@@ -32,8 +33,6 @@ from diffsim.xla.barriers import decided
 from diffsim.xla.batched_loops import where_needed
 from diffsim.xla.gather import pick_existing
 from diffsim.xla.select import first
-
-Array = jax.Array
 
 ITERATIONS = 40
 # how many directions are tried to tell that hulls are apart

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.geometry.hull.polytope import ball_around, boxes_of, normals_of_lists, polygon_normals
 from diffsim.geometry.hull.tables import Lists, Sizes, hull_triangles, lists_of, thinned
@@ -21,8 +22,6 @@ from diffsim.types.topology import Topology, per_topology
 from diffsim.xla.batched_loops import where_needed
 from diffsim.xla.gather import pick, pick_existing
 from diffsim.xla.select import first
-
-Array = jax.Array
 
 # how many neighbours of a vertex are looked at at once: a vertex has six on average
 ABREAST = 8

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.base.enums import GeomType
 from diffsim.geometry.hull.clip import Polygon, overlap, widest
@@ -30,7 +31,6 @@ from diffsim.xla.barriers import decided, stored
 from diffsim.xla.batched_loops import if_anywhere, in_parts, where_needed
 from diffsim.xla.select import greatest
 
-Array = jax.Array
 Tree = TypeVar("Tree")
 Kinds = tuple[GeomType, GeomType]
 # how the second body is turned (3, 3), and where it is (3,), m, in the frame of the first

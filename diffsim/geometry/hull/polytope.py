@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.base.enums import GeomType
 from diffsim.geometry.hull.tables import (
@@ -40,8 +41,6 @@ from diffsim.types.topology import Topology
 from diffsim.xla.barriers import decided
 from diffsim.xla.gather import pick, pick_existing, pick_some
 from diffsim.xla.select import greatest, one_of
-
-Array = jax.Array
 
 
 class Hull(NamedTuple):
@@ -241,11 +240,11 @@ class HullPair(NamedTuple):
 
     def of_first(self, places: Array) -> Array:
         """Vertices (..., 3) of the first body at places (...)."""
-        return self.first[places] if isinstance(self.first, jax.Array) else self.first.vertices(places)
+        return self.first[places] if isinstance(self.first, Array) else self.first.vertices(places)
 
     def of_second(self, places: Array | np.ndarray) -> Array:
         """Vertices (..., 3) of the second body at places (...), in the frame of the first."""
-        local = self.second[places] if isinstance(self.second, jax.Array) else self.second.vertices(places)
+        local = self.second[places] if isinstance(self.second, Array) else self.second.vertices(places)
         turn = jnp.broadcast_to(self.turn, (*places.shape, 3, 3))
         return mul_vec(turn, local) + jnp.broadcast_to(self.offset, (*places.shape, 3))
 
@@ -313,7 +312,7 @@ def without_sides(vert: Array, outward: Array | np.ndarray = AROUND) -> Hull:
 
 def size_of(pair: HullPair) -> Array:
     """A length that all corners of M are within, m."""
-    reach = [jnp.max(jnp.abs(x if isinstance(x, jax.Array) else x.box)) for x in (pair.first, pair.second)]
+    reach = [jnp.max(jnp.abs(x if isinstance(x, Array) else x.box)) for x in (pair.first, pair.second)]
     return 2 * (reach[0] + reach[1]) + jnp.sqrt(dot(pair.offset, pair.offset))
 
 

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.geometry.hull.polytope import Feature, Hull, HullPair, resolution, size_of
 from diffsim.geometry.hull.tables import Sizes
@@ -38,8 +39,6 @@ from diffsim.math.vector import (
 )
 from diffsim.xla.barriers import stored
 from diffsim.xla.select import first, greatest, one_of, rounding, where
-
-Array = jax.Array
 
 
 class Edges(NamedTuple):

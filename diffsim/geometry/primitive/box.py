@@ -14,6 +14,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.geometry.shapes import Candidates, Shape, candidate, choose, negligible, stack
 from diffsim.math import safe
@@ -21,7 +22,6 @@ from diffsim.math.vector import dot_components, mul_vec_t, pack, total, unpack
 from diffsim.xla.barriers import stored
 from diffsim.xla.select import argmin, number_of, ranked, where
 
-Array = jax.Array
 # components (x, y, z)
 Vector = list[Array]
 

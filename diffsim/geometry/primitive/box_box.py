@@ -15,14 +15,13 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.geometry.shapes import Candidates, Shape
 from diffsim.math import safe
 from diffsim.math.vector import cross, dot, mul_mat, mul_vec, mul_vec_t, pack, scale, total, transpose, unpack
 from diffsim.xla.barriers import one_by_one, short_scan, stored
 from diffsim.xla.select import argmin
-
-Array = jax.Array
 
 
 class LeastAxis(NamedTuple):

@@ -11,14 +11,13 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.geometry.shapes import Candidates, Shape, Vector, axes_fallback, ball_ball, candidate, choose, stack
 from diffsim.math import safe
 from diffsim.math.vector import cross, dot, dot_components, minus_components, mul_vec, mul_vec_t, scale, unpack
 from diffsim.xla.barriers import stored
 from diffsim.xla.select import first as first_of
-
-Array = jax.Array
 
 # of the bounding radius: how far from the first contact of a mesh the others must be
 ASIDE = 0.3

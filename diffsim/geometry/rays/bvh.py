@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.geometry.rays.surfaces import through_box
 from diffsim.math.vector import cross_components, dot_components, minus_components, unpack
@@ -28,9 +29,7 @@ from diffsim.xla.barriers import computed_once
 from diffsim.xla.batched_loops import Jobs, spread, with_batch_rule, work_through
 from diffsim.xla.select import INTEGERS
 
-Array = jax.Array
-
-Floats = TypeVar("Floats", np.ndarray, jax.Array)
+Floats = TypeVar("Floats", np.ndarray, Array)
 Join = Callable[..., Any]
 
 # triangles in a leaf, some of them twice
@@ -143,7 +142,7 @@ def around(plan: Trees, vertex: Floats) -> dict[str, Floats]:
 
 def _boxes(plan: Trees, corners: Floats) -> Floats:
     """`mesh_boxes`, given the corners of leaves (leaves, 8, 9). Trees of one shape are computed together."""
-    join: Join = jnp.concatenate if isinstance(corners, jax.Array) else np.concatenate
+    join: Join = jnp.concatenate if isinstance(corners, Array) else np.concatenate
     first_node, first_leaf = plan.places[:, :2].T
     boxes, nodes = [np.zeros((0, 6, CHILDREN), corners.dtype)], [np.zeros(0, int)]
     for tree in dict.fromkeys(plan.trees):

@@ -21,6 +21,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.base.enums import GeomType
 from diffsim.geometry.rays.surfaces import SURFACES, box_distance
@@ -38,8 +39,6 @@ from diffsim.math.vector import dot, mul_vec, mul_vec_t, scale
 from diffsim.types import Model
 from diffsim.types.topology import Topology, per_topology
 from diffsim.xla.gather import pick
-
-Array = jax.Array
 
 STEPS = 40
 # m, to the surface, where a march ends; further out there is nothing

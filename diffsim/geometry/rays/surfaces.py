@@ -13,12 +13,11 @@ from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from diffsim.base.enums import GeomType
 from diffsim.math import safe
 from diffsim.math.vector import Components, dot, pack, scale
-
-Array = jax.Array
 
 # a direction's component that is smaller counts as this: the ray then never leaves its slab
 SMALLEST = 1e-20

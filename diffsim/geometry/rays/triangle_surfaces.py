@@ -15,6 +15,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.base.enums import GeomType
 from diffsim.geometry.rays.bvh import Queries, search_meshes, trees
@@ -24,7 +25,6 @@ from diffsim.math.vector import cross, dot, pack, scale, unpack
 from diffsim.types.model import Model
 from diffsim.xla.gather import pick
 
-Array = jax.Array
 Ints = np.ndarray | Array
 
 AXES = ((0, 1), (1, 0))
@@ -221,7 +221,7 @@ class Faceted(NamedTuple):
 def mesh_facets(model: Model, assets: np.ndarray | Array, lines: Lines) -> tuple[Array, Array]:
     """The first triangle of each mesh on each ray."""
     places = trees(model.topology).places[:, 0]
-    first = jnp.asarray(places)[assets] if isinstance(assets, jax.Array) else places[assets]
+    first = jnp.asarray(places)[assets] if isinstance(assets, Array) else places[assets]
     root = jax.lax.stop_gradient(pick(model.mesh_boxes, first))
     lower, upper = (unpack(corners[None]) for corners in (root[:, :3].min(axis=2), root[:, 3:].max(axis=2)))
     enter, leave = through_box(lower, upper, unpack(lines.origin), unpack(lines.direction))

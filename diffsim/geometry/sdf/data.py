@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.base.errors import UnsupportedError
 from diffsim.geometry.sdf.functions import FUNCTIONS, Field, FieldFunction
@@ -29,8 +30,6 @@ from diffsim.math.vector import dot, mul_vec, pack, unpack
 from diffsim.types.hooks import DistanceField
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology, per_topology
-
-Array = jax.Array
 
 # the name of these fields among those of plugins
 OCTREE = "mujoco.octree"

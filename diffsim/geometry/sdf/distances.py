@@ -27,6 +27,7 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.base.enums import GeomType
 from diffsim.geometry.sdf.functions import Field
@@ -34,8 +35,6 @@ from diffsim.geometry.sdf.pairs import field_of, field_pair, mesh_field, seen_fr
 from diffsim.geometry.shapes import Candidates, Shape, relative_pose
 from diffsim.math import safe
 from diffsim.math.vector import cross, dot, mul_mat, mul_vec, mul_vec_t, outer, solve3, total, transpose
-
-Array = jax.Array
 
 # steps along a surface towards its nearest point
 SLIDES = 8

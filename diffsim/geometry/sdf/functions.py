@@ -22,12 +22,11 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from diffsim.base.enums import GeomType
 from diffsim.math import safe
 from diffsim.math.vector import pack, scale, unpack
-
-Array = jax.Array
 
 # the least length that divides in a cylinder's gradient (1 / mjMAXVAL)
 SHORTEST = 1e-10

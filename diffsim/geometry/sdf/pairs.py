@@ -22,6 +22,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.base.enums import GeomType
 from diffsim.geometry.hull.tables import Sizes, padded
@@ -33,8 +34,6 @@ from diffsim.math.vector import cross, dot, mul_vec, mul_vec_t, scale, total
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology
 from diffsim.xla.gather import pick
-
-Array = jax.Array
 
 # lengths of a line search: 1, 1/2, .. down to the first below 1e-4
 TRIALS = 15

@@ -20,6 +20,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.base.enums import GeomType
 from diffsim.geometry.shapes import Shape
@@ -29,7 +30,6 @@ from diffsim.math.vector import cross, dot, mul_vec, mul_vec_t, scale
 from diffsim.types.record import Record, child, leaf, record, static
 from diffsim.xla.batched_loops import where_needed
 
-Array = jax.Array
 Kinds = tuple[GeomType, GeomType]
 
 

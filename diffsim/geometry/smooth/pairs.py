@@ -28,6 +28,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.base.enums import GeomType
 from diffsim.geometry.hull.gjk import KEPT, PAIRS, closest_feature
@@ -49,8 +50,6 @@ from diffsim.math.rotation import frame_from_z, quat_exp, quat_to_mat
 from diffsim.math.vector import cross, dot, mul_mat, mul_vec, mul_vec_t, pack, scale, total, transpose, unpack
 from diffsim.xla.batched_loops import if_anywhere, where_needed
 from diffsim.xla.select import first, where_tree
-
-Array = jax.Array
 
 STEPS = 24
 STARTS = 6

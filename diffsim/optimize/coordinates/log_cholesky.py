@@ -19,13 +19,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.math import safe
 from diffsim.math.rotation import mat_to_quat, quat_exp, quat_mul, quat_to_mat
 from diffsim.math.vector import matmul
 from diffsim.optimize.coordinates.transforms import Transformation, in_coordinates
-
-Array = jax.Array
 
 # the fields of a Model that belong to the inertia of a body
 INERTIAL = ("body_mass", "body_ipos", "body_inertia", "body_iquat")

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 from jax.typing import ArrayLike
 
 from diffsim.base.checked import checked
@@ -32,7 +33,6 @@ from diffsim.types import Inputs, Model, State
 from diffsim.types.model import switch_fields
 from diffsim.types.record import near
 
-Array = jax.Array
 T = TypeVar("T")
 Paths = str | tuple[str, ...]
 # (quaternions, other quaternions) -> quaternions, (n, 4) each

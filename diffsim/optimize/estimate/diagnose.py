@@ -12,11 +12,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 from jax.flatten_util import ravel_pytree
 
 from diffsim.optimize.estimate.smoothed import sample, score
-
-Array = jax.Array
 
 DECADES = 6
 # relative errors that count as agreement: of a derivative, and of a slope over a distance

@@ -15,12 +15,12 @@ from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 from jax.flatten_util import ravel_pytree
 
 from diffsim.math import safe
 from diffsim.math.vector import inner
 
-Array = jax.Array
 Order = Literal[0, 1, "mixed"]
 Function = Callable[[Any], Array]
 

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.optimize
+from jax import Array
 
 from diffsim.base.checked import checked
 from diffsim.math.vector import matmul
@@ -25,8 +26,6 @@ from diffsim.optimize.identify.unknowns import Unknown, UnknownInertia, UnknownP
 from diffsim.simulate.step import rollout
 from diffsim.types import Model, State
 from diffsim.types.state import make_state
-
-Array = jax.Array
 
 # information that is taken for granted, relative to sizes: one number known within a thousand of its sizes
 KNOWN = 1e-6

@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.base.checked import checked
 from diffsim.optimize.identify.evidence import Evidence, Identified, Sample, identify
@@ -34,8 +35,6 @@ from diffsim.optimize.identify.report import report
 from diffsim.optimize.identify.search import Fit, Search
 from diffsim.optimize.identify.unknowns import Unknown, UnknownInertia, UnknownPayload, Unknowns
 from diffsim.types import Model, State
-
-Array = jax.Array
 
 # what is often wrong with a model
 SUSPECTED = "dof_frictionloss dof_damping dof_armature jnt_stiffness gravity.tilt sensor.gain sensor.bias sensor.delay"

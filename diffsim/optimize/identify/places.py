@@ -11,6 +11,7 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.math import safe
 from diffsim.math.rotation import quat_to_mat
@@ -22,7 +23,6 @@ from diffsim.simulate.randomize import dependents, follow, leaf, with_leaves
 from diffsim.types import Model
 from diffsim.xla.compiled import jit, uncollected
 
-Array = jax.Array
 Leaves = dict[str, Array]
 
 

@@ -43,8 +43,6 @@ from diffsim.optimize.identify.unknowns import Unknown, Unknowns
 from diffsim.optimize.tangent import tangent_size
 from diffsim.types import Model, State
 
-Array = jax.Array
-
 # residuals beyond this count as this: where a simulation breaks down, which the search then avoids
 HUGE = 1e12
 # standard deviations of first states about their guesses where the user gives none: positions, velocities, activations

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 from jax.typing import ArrayLike
 
 from diffsim.base.checked import checked
@@ -17,8 +18,6 @@ from diffsim.kinematics.joints import position_difference
 from diffsim.math.rotation import quat_conj, quat_mul, rotate
 from diffsim.types import Model
 from diffsim.types.record import Record, leaf, near, record
-
-Array = jax.Array
 
 # velocities are guessed from positions so many rows before and after
 AROUND = 3

@@ -30,6 +30,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.base.enums import Integrator
 from diffsim.kinematics.joints import integrate_position
@@ -42,7 +43,6 @@ from diffsim.types import Data, Model, State
 from diffsim.types.state import make_inputs, make_state
 from diffsim.xla.compiled import jit, uncollected
 
-Array = jax.Array
 Places = tuple[Place, ...]
 
 # one reverse pass costs about as much as this many forward ones

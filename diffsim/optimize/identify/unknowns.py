@@ -4,8 +4,8 @@ import copy
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
+from jax import Array
 
 from diffsim.base.motor_layout import MotorBias, MotorDynamics, MotorGain
 from diffsim.optimize.coordinates.log_cholesky import INERTIAL, Inertial, check_physical, to_log_cholesky
@@ -18,8 +18,6 @@ from diffsim.types.kinds import KINDS
 from diffsim.types.record import near
 from diffsim.types.views import View, fields_of
 from diffsim.xla.compiled import jit
-
-Array = jax.Array
 
 LOG_CHOLESKY = ("alpha", "d1", "d2", "d3", "s12", "s13", "s23", "x", "y", "z")
 # what is known under a name of its own: entries of the leaves of an actuator, (leaf, column, factor)

@@ -17,6 +17,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from diffsim.math import safe
 from diffsim.optimize.trajectory.ilqr import Ilqr, Plan, ilqr
@@ -25,8 +26,6 @@ from diffsim.simulate.forward import forward
 from diffsim.types import Data, State
 from diffsim.types.record import leaf, record
 from diffsim.xla.compiled import jit
-
-Array = jax.Array
 
 # rho grows by this factor unless the violation fell to this share; bounds of rho, and the first one's part of the cost
 GROWTH, ENOUGH = 10.0, 0.25

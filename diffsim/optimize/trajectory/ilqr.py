@@ -19,6 +19,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.base.checked import checked
 from diffsim.math import safe
@@ -32,8 +33,6 @@ from diffsim.types.record import Record, leaf, record, static, whole_number
 from diffsim.xla.barriers import for_cpu
 from diffsim.xla.batched_loops import Loop, in_turn, run_in_slots
 from diffsim.xla.compiled import by_hand, jit
-
-Array = jax.Array
 
 # bounds and factor of the regularization mu
 SMALLEST, LARGEST, FACTOR = 1e-8, 1e8, 4.0

@@ -6,6 +6,7 @@ derivative points to.
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from diffsim.base.checked import checked
 from diffsim.optimize.trajectory.ilqr import Ilqr, ilqr
@@ -22,8 +23,6 @@ from diffsim.optimize.trajectory.search import (
 from diffsim.optimize.trajectory.task import Task, Trajectory, controls_of
 from diffsim.simulate.step import step_data
 from diffsim.types import Model, State
-
-Array = jax.Array
 
 
 @checked

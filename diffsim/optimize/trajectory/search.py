@@ -21,6 +21,7 @@ import jax
 import jax.core
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.base.errors import ArgumentError
 from diffsim.optimize.tangent import difference, integrate, tangent_size
@@ -31,8 +32,6 @@ from diffsim.simulate.randomize import leaf as leaf_of
 from diffsim.types import State
 from diffsim.types.record import Record, leaf, record, static, whole_number
 from diffsim.xla.compiled import jit
-
-Array = jax.Array
 
 # programs that run a few times, by hand; within others they are a part of these
 soon = functools.partial(jit, quick=True)

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from diffsim.base.checked import checked
 from diffsim.base.errors import expect
@@ -16,8 +17,6 @@ from diffsim.optimize.coordinates.transforms import OPTIMIZER, Transformation
 from diffsim.optimize.trajectory.task import Task, Trajectory, controls_of, evaluate
 from diffsim.types import State
 from diffsim.types.record import Record, child, leaf, record
-
-Array = jax.Array
 
 
 class Optimizer(Protocol):

@@ -12,6 +12,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 from jax.typing import ArrayLike
 
 from diffsim.base.checked import checked
@@ -25,7 +26,6 @@ from diffsim.types.record import Record, child, leaf, record, static
 from diffsim.types.state import make_inputs
 from diffsim.xla.barriers import recomputed
 
-Array = jax.Array
 Running = Callable[[State, Data, Array], Array]
 Final = Callable[[State, Data], Array]
 # (state, row) -> controls (nu,)

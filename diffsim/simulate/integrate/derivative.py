@@ -16,6 +16,7 @@ ch. 5 and 6; MuJoCo "Computation", "Integrators".
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.actuator.actuation import velocity_slopes
 from diffsim.base.enums import DisableBit
@@ -34,8 +35,6 @@ from diffsim.types.state import Inputs, State
 from diffsim.types.topology import Topology, per_topology
 from diffsim.xla.barriers import computed_once
 from diffsim.xla.gather import pick
-
-Array = jax.Array
 
 
 def velocity_derivative(model: Model, state: State, inputs: Inputs, data: Data, coriolis: bool) -> BlockDiagonal:

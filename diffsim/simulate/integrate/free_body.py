@@ -14,6 +14,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.base.enums import DisableBit
 from diffsim.base.joints import is_free
@@ -24,8 +25,6 @@ from diffsim.types.constraints import Constraints, Law
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology, per_topology
 from diffsim.xla.gather import pick
-
-Array = jax.Array
 
 MAX_TRIALS = 100
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.base.enums import EnableBit, Integrator
 from diffsim.base.errors import UnsupportedError
@@ -28,8 +29,6 @@ from diffsim.simulate.integrate.free_body import free_bodies, midpoint_velocity,
 from diffsim.simulate.integrate.runge_kutta import average_slopes, last, rates_of
 from diffsim.types import Data, Inputs, Model, State
 from diffsim.xla.gather import pick
-
-Array = jax.Array
 
 
 class Motion(NamedTuple):

@@ -13,12 +13,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.kinematics.joints import integrate_position
 from diffsim.math.vector import total
 from diffsim.types import Data, Model, State
-
-Array = jax.Array
 
 # rows of the rates (KNOWN + VISITS, nv + na) of a piece: what is known of it before, and what is evaluated
 KNOWN, VISITS = 3, 5
