@@ -192,15 +192,17 @@ def _values(node: Node, cls: type[Element], problems: Problems, in_default: bool
         try:
             values[field_names[name]] = legal[field_names[name]].parse(text)
         except BadValue as bad:
-            since = versions.NEWER_WORDS.get((node.tag, name, text.strip()))
-            if since:
+            words, since = versions.NEWER_WORDS.get((node.tag, name), (frozenset(), ""))
+            if (said := set(text.split())) and said <= words:
                 problems.unsupported(node, f"attribute '{name}': '{text}' is new in MuJoCo {since}, not supported yet")
             else:
                 problems.add(node, f"attribute '{name}': {bad.message}", bad.hint)
     if not in_default:
         for name in (name for name, field in field_names.items() if legal[field].required):
             # what could not be read has been noted
-            if name not in node.attributes or values.get(field_names[name], 0) is None:
+            if name not in node.attributes and (since := versions.NEWER_WITHOUT.get((node.tag, name))):
+                problems.unsupported(node, f"to leave out '{name}' is new in MuJoCo {since}, not supported yet")
+            elif name not in node.attributes or values.get(field_names[name], 0) is None:
                 problems.add(node, f"attribute '{name}' is required")
     return values
 

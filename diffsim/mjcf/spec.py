@@ -266,8 +266,10 @@ class Spec:
         for user, attribute, _ in users:
             self._forget(user, attribute)
 
-    def attach(self, model: "Spec", to: Element | None = None, body: str = "", prefix: str = "") -> None:
-        """Puts a copy of another model's body, or of all that stands in its world, into this one.
+    def attach(
+        self, model: "Spec", to: Element | None = None, body: str = "", prefix: str = "", frame: str = ""
+    ) -> None:
+        """Puts a copy of another model's body or frame, or of all that stands in its world, into this one.
 
         It comes with the assets, default classes, actuators, sensors, keyframes that belong to it, all with `prefix`
         before their names, and with the compiler settings of its own model. The copy is made by `diffsim.compile`, or
@@ -278,12 +280,14 @@ class Spec:
           to: the body or frame of this model where it is put; the world if there is none given.
           body: the name of a body of `model`; all that stands in its world if empty.
           prefix: what the copies' names begin with.
+          frame: the name of a frame of `model`, instead of a body.
         """
         name = next(
             name for count in range(len(self.models) + 1) if (name := f"{model.model} {count}") not in self.models
         )
         self.models[name] = model
-        (to or self.worldbody).add("attach", model=name, prefix=prefix, **({"body": body} if body else {}))
+        part = {kind: what for kind, what in (("body", body), ("frame", frame)) if what}
+        (to or self.worldbody).add("attach", model=name, prefix=prefix, **part)
 
     def _users(self, element: Element, names: set[tuple[str, str]]) -> list[tuple[Element, str, str]]:
         """What refers to `names` from outside of `element`: (element, attribute, what it refers to)."""

@@ -35,7 +35,6 @@ NEWER_ATTRIBUTES: dict[str, dict[str, str]] = {
     "joint": {"springyield": "4.0"},
     "geom": {"adhesion": "3.11", "castshadow": "4.0"},
     "pair": {"adhesion": "3.11"},
-    "attach": {"frame": "3.11"},
     "light": {"softness": "3.12"},
     "site": {"mesh": "3.13"},
     "texture": {"class": "3.17", "embed": "3.17"},
@@ -58,8 +57,14 @@ NEWER_ELEMENTS: dict[str, dict[str, str]] = {
     for section, more in (("actuator", {}), ("default", {"texture": "3.17"}))
 }
 
-# and by element, attribute and word
-NEWER_WORDS: dict[tuple[str, str, str], str] = {("option", "integrator", "discrete"): "3.13"}
+# and by element and attribute: words, of which the attribute may have several, and the version
+NEWER_WORDS: dict[tuple[str, str], tuple[frozenset[str], str]] = {
+    ("option", "integrator"): (frozenset({"discrete"}), "3.13"),
+    ("dcmotor", "input"): (frozenset({"pos", "vel", "ff", "voltage", "none"}), "3.12"),
+}
+
+# by element and attribute that was required: an <attach> without a model copies parts of its own
+NEWER_WITHOUT: dict[tuple[str, str], str] = {("attach", "model"): "3.11"}
 
 # of these what says nothing that 3.8.1 does otherwise: pictures, saving and shortcuts of the program in any value, ...
 SILENT = {

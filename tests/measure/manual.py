@@ -42,8 +42,14 @@ LEDGER = {
 }
 
 
+def forget_files() -> None:
+    """Clears MuJoCo's cache, else it would not read again what it read for an earlier model: loads are timed."""
+    oracle.mujoco.mj_clearCache(oracle.mujoco.mj_getCache())
+
+
 def judge(path: pathlib.Path) -> tuple[str, str]:
     """What became of a file: a word, and why."""
+    forget_files()
     start = time.process_time()
     try:
         with contextlib.redirect_stderr(io.StringIO()):

@@ -45,6 +45,25 @@ def test_a_copy_compiles_as_the_oracles() -> None:
     assert differences(model, theirs(), skip={"nmat", "mat_rgba", "geom_matid"}) == []
 
 
+def test_a_frame_is_attached_with_what_stands_in_it() -> None:
+    """As the oracle does it from Python; from XML it does since 3.11."""
+    framed = ARM.replace("<worldbody>", '<worldbody><frame name="f" pos="0 2 0" euler="0 0 40">', 1)
+    framed = framed.replace("</worldbody>", "</frame><body><geom size='1'/></body></worldbody>", 1)
+    host = """<mujoco><asset><model name="m" file="arm.xml"/></asset><worldbody><body name="b" pos="1 0 0"><geom size=".1"/>
+      <attach model="m" frame="f" prefix="l_"/></body></worldbody></mujoco>"""
+    files = {"arm.xml": framed.encode()}
+    model = diffsim.load(host, assets=files)
+    from_string = oracle.mujoco.MjSpec.from_string
+    spec = from_string(BASE.replace('<joint name="j"/>', "").replace('<geom friction=".2"/><joint damping="3"/>', ""))
+    spec.body("b").attach_frame(from_string(framed).frame("f"), "l_", "")
+    assert differences(model, spec.compile(), skip={"nmat", "mat_rgba", "geom_matid"}) == []
+    base = mjcf.read(host.replace('<attach model="m" frame="f" prefix="l_"/>', ""), assets=files)
+    base.attach(mjcf.read(framed), to=base.find("body", "b"), prefix="l_", frame="f")
+    assert diffsim.compile(base).topology.digest == model.topology.digest
+    with pytest.raises(diffsim.MjcfError, match="has no frame 'g'"):
+        diffsim.load(host.replace('frame="f"', 'frame="g"'), assets=files)
+
+
 def test_it_is_written_to_one_file() -> None:
     spec = ours()
     text = mjcf.write(spec)

@@ -143,6 +143,7 @@ NEWER = '<mujoco>{}<worldbody><body {}><joint {}/><geom size=".1" {}/></body></w
         ("", 'simple="false"', "", 'adhesion="0" castshadow="false"'),
         ('<option><flag ipc="disable" speculative="disable"/></option>', "", 'springyield="0"', ""),
         ('<compiler savecanonical="true" passthrough="x"/>', "", "", ""),
+        ('<default><tendon armature=".1" actuatorfrcrange="-1 1"/></default>', "", "", ""),
     ],
 )
 def test_newer_attributes_that_say_nothing_are_read(parts: tuple[str, ...]) -> None:
@@ -155,8 +156,10 @@ def test_newer_attributes_that_say_nothing_are_read(parts: tuple[str, ...]) -> N
         (("", "", "", 'adhesion="2"'), "attribute 'adhesion' is new in MuJoCo 3.11"),
         (('<option integrator="discrete"/>', "", "", ""), "attribute 'integrator': 'discrete' is new in MuJoCo 3.13"),
         (('<option><flag speculative="enable"/></option>', "", "", ""), "attribute 'speculative' is new in MuJoCo 4.0"),
+        (('<actuator><dcmotor joint="j" input="pos vel"/></actuator>', "", 'name="j"', ""), "'pos vel' is new in MuJoCo 3.12"),
         (('<actuator><pid joint="j"/></actuator>', "", 'name="j"', ""), "<pid>: is new in MuJoCo 3.12"),
         (('<actuator><orientation joint="j"/></actuator>', "", 'name="j"', ""), "is new in MuJoCo 3.11"),
+        (("", "", "", '/><attach body="b" prefix="a"'), "to leave out 'model' is new in MuJoCo 3.11"),
     ],
 )
 def test_newer_attributes_that_change_the_motion_name_their_version(parts: tuple[str, ...], version: str) -> None:

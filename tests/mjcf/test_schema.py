@@ -13,7 +13,11 @@ ROW = re.compile(r"^( *)([\w()]+) \(([!?*R])\)\s*(.*)$")
 # read and refused in a default class too; MuJoCo's own table leaves these to its reader
 BEYOND = {"plugin", "frame", "replicate", "body", "default"}
 # attributes of later versions that are read and simulated (docs: Files of newer MuJoCo)
-NEWER = {"geom": {"surfacevel"}}
+NEWER = {
+    "/geom": {"surfacevel"},
+    "/attach": {"frame"},
+    "/default/tendon": {"armature", "actuatorfrcrange", "actuatorfrclimited"},
+}
 
 
 def printed_schema():
@@ -36,7 +40,8 @@ def printed_schema():
 
 def compare(node, cls, path, in_default):
     found = []
-    ours = {xml_name(name) for name in cls.legal(in_default)} - NEWER.get(path.split("/")[-1], set())
+    newer = {name for end, names in NEWER.items() if path.endswith(end) for name in names}
+    ours = {xml_name(name) for name in cls.legal(in_default)} - newer
     if ours != node["attributes"]:
         found.append((path, sorted(ours ^ node["attributes"])))
     children = children_of(cls)

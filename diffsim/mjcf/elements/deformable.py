@@ -102,10 +102,14 @@ class Config(Element):
 
 @dataclass(eq=False)
 class Attach(Element):
-    """A body of another model, or all that stands in its world, put here; see attach.py."""
+    """A body or frame of another model, or all that stands in its world, put here; see attach.py."""
+
+    alternatives = (("body", "frame"),)
 
     model: str = Reference("model", required=True)
     body: str | None = Text()
+    # came with MuJoCo 3.11
+    frame: str | None = Text()
     prefix: str = Text(required=True)
 
 

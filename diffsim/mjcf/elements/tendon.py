@@ -28,7 +28,6 @@ class Tendon(Element):
     """What every tendon has. springlength -1: the length that it has in the spring reference pose."""
 
     default_key = "tendon"
-    default_omits = frozenset({"armature", "actuatorfrcrange", "actuatorfrclimited"})
 
     name: str | None = Name("tendon")
     class_: str | None = Class()

@@ -1,4 +1,4 @@
-"""attach: `<attach>` becomes a frame with a copy of another model's body, or of all that stands in its world.
+"""attach: `<attach>` becomes a frame with a copy of another model's body or frame, or of all that stands in its world.
 
 Names in the copy get the prefix, references and default classes follow; a class whose name this model has already gets
 another one, so that what was copied keeps the class of its own model. The copy keeps the compiler settings of the file
@@ -45,16 +45,17 @@ def attach(spec: Spec, place: Attach, keys: Keys, problems: Problems) -> None:
             place, f"attribute 'model': there is no model '{place.model}'", near_match(place.model, spec.models)
         )
         return
-    body = child.worldbody
-    if place.body:
-        element = child.names.get("body", {}).get(place.body)
-        if not isinstance(element, Body) or element is child.worldbody:
-            hint = near_match(place.body, child.names.get("body", {}))
-            problems.add(place, f"attribute 'body': model '{place.model}' has no body '{place.body}'", hint)
-            return
-        body = element
+    part: Element | None = child.worldbody
+    for kind, name in (("body", place.body), ("frame", place.frame)):
+        if name:
+            known = child.names.get(kind, {})
+            part = known.get(name)
+            if part is None or part is child.worldbody:
+                message = f"attribute '{kind}': model '{place.model}' has no {kind} '{name}'"
+                problems.add(place, message, near_match(name, known))
+                return
     copier = _Copier(spec, child, place, problems)
-    frame = copier.run(body)
+    frame = copier.run(part)
     keys.attached(child, copier.prefix, copier.copies)
     keys.attached_at(frame)
 
@@ -69,8 +70,8 @@ class _Copier:
         self.classes = self._class_names()
         self.copies: dict[int, Element] = {}
 
-    def run(self, body: Body) -> Frame:
-        """Everything that comes along with `body`, which stands in the frame that this returns.
+    def run(self, part: Element) -> Frame:
+        """Everything that comes along with a body or frame, which stands in the frame that this returns.
 
         Default classes name assets, so these names are known first.
         """
@@ -79,7 +80,7 @@ class _Copier:
         self.inside |= {key for part in parts if not isinstance(part, ModelAsset) for key in own_names(part)}
         self._defaults()
         self._assets()
-        frame = self._tree(body)
+        frame = self._tree(part)
         self._referring()
         self._shadow(frame)
         return frame
@@ -179,13 +180,13 @@ class _Copier:
             to = self._section(CustomSection, section)
             to.children += [self.copy(part, to) for part in section.children if isinstance(part, Numeric | CustomText)]
 
-    def _tree(self, body: Body) -> Frame:
-        """The body, or what stands in the world, in a frame that takes the place of `<attach>`."""
+    def _tree(self, part: Element) -> Frame:
+        """The body or frame, or what stands in the world, in a frame that takes the place of `<attach>`."""
         place = self.place
-        whole = body is self.child.worldbody
-        picked = body.children if whole else [body]
+        whole = part is self.child.worldbody
+        picked = part.children if whole else [part]
         self.inside |= {key for element in picked for part in element.walk() for key in own_names(part)}
-        around = MAIN if whole else self.child.defaults.class_of(body.replace(childclass=None))
+        around = MAIN if whole else self.child.defaults.class_of(part.replace(childclass=None))
         frame = Frame(tag="frame", file=place.file, line=place.line, childclass=self.classes[around])
         frame.children = [self.copy(element, frame) for element in picked]
         place.give_way([frame])
