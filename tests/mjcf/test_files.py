@@ -156,7 +156,7 @@ def test_newer_attributes_that_say_nothing_are_read(parts: tuple[str, ...]) -> N
         (("", "", "", 'adhesion="2"'), "attribute 'adhesion' is new in MuJoCo 3.11"),
         (('<option integrator="discrete"/>', "", "", ""), "attribute 'integrator': 'discrete' is new in MuJoCo 3.13"),
         (('<option><flag speculative="enable"/></option>', "", "", ""), "attribute 'speculative' is new in MuJoCo 4.0"),
-        (('<actuator><dcmotor joint="j" input="pos vel"/></actuator>', "", 'name="j"', ""), "'pos vel' is new in MuJoCo 3.12"),
+        (('<actuator><dcmotor joint="j" input="ff"/></actuator>', "", 'name="j"', ""), "'ff' is new in MuJoCo 3.12"),
         (('<actuator><pid joint="j"/></actuator>', "", 'name="j"', ""), "<pid>: is new in MuJoCo 3.12"),
         (('<actuator><orientation joint="j"/></actuator>', "", 'name="j"', ""), "is new in MuJoCo 3.11"),
         (("", "", "", '/><attach body="b" prefix="a"'), "to leave out 'model' is new in MuJoCo 3.11"),

@@ -12,7 +12,7 @@ Source: MuJoCo XML reference, "attach"; mjCModel::operator+= (3.8.1).
 
 from diffsim.base.errors import Problems, near_match
 from diffsim.mjcf.elements.asset import FileAsset, ModelAsset
-from diffsim.mjcf.elements.body import Body, Frame
+from diffsim.mjcf.elements.body import Frame
 from diffsim.mjcf.elements.constraints import Exclude, Pair
 from diffsim.mjcf.elements.deformable import Attach, Flex
 from diffsim.mjcf.elements.sections import (
