@@ -241,7 +241,7 @@ def _beginning(state: EnvState) -> Beginning:
 
 
 def wrap(
-    env: Env,
+    env: Environment,
     episode_length: int = 1000,
     action_repeat: int = 1,
     randomization_fn: Callable[[Model], tuple[Model, Model]] | None = None,

@@ -1,0 +1,186 @@
+"""learn: a policy by SHAC beside Brax's PPO: return over steps of the simulator and over CPU seconds, seed by seed.
+
+    make measure WHAT="learn shac swingup 0 1 2"     # in any environment
+    PYTHONPATH=. PYTHON -m tests.measure.learn ppo swingup 0    # PYTHON of an environment with brax
+    make measure WHAT="learn report"
+
+Tasks are of `diffsim.envs`; swingup is the cartpole, whose pole hangs at first, with a reward as dm_control has it.
+Both learn by the settings that stand here, the same for all tasks. A return is of 32 episodes of other beginnings,
+without noise, played by the same program. CPU seconds are of learning, compilation included, without these episodes.
+A run is a line of /tmp/diffsim_measure/learn.jsonl. The goal of a task is nineteen twentieths of the way from PPO's
+first return to its best, in the median of its seeds.
+"""
+
+import functools
+import json
+import pathlib
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from diffsim import envs
+from diffsim.envs.tasks.planar import CARTPOLE
+
+BOOK = pathlib.Path("/tmp/diffsim_measure/learn.jsonl")
+WORLDS, SHARE = 32, 0.95
+# steps of an episode, of training by SHAC and by PPO
+TASKS = {"swingup": (250, 100_000, 800_000), "hopper": (500, 300_000, 1_200_000), "walker": (500, 300_000, 1_200_000)}
+
+
+def task(name: str) -> envs.Env:
+    """An environment."""
+    if name != "swingup":
+        return envs.make(name)
+
+    def hanging(model: Any, key: Any) -> Any:
+        state, inputs = CARTPOLE.start(model, key)
+        return state.replace(qpos=state.qpos.at[1].add(jnp.pi)), inputs
+
+    def reward(now: envs.Moment) -> dict[str, Any]:
+        (place, angle), spin, push = now.state.qpos, now.state.qvel[1], now.action[0]
+        # a tenth at 2 m and at 5 rad/s
+        slow, centred = (0.5 + 0.5 * 0.1 ** (x * x) for x in (spin / 5, place / 2))
+        return {"upright": 0.5 * (1 + jnp.cos(angle)) * slow * centred * (1 - 0.2 * push * push)}
+
+    env = envs.make("cartpole")
+    return env.replace(task=CARTPOLE._replace(start=hanging, reward=reward, failed=lambda now: jnp.zeros((), bool)))
+
+
+def judged(env: envs.Env, length: int) -> Callable[[Callable[[Any], Any]], float]:
+    """Mean return of a policy; `act` is a pytree that is called with observations."""
+    batch = envs.VmapWrapper(env)
+
+    @jax.jit
+    def returns(act: Any, keys: jax.Array) -> jax.Array:
+        def one(carry: tuple, _: None) -> tuple[tuple, None]:
+            state, alive, total = carry
+            later = batch.step(state, act(state.obs))
+            return (later, alive * (1 - later.done), total + alive * later.reward), None
+
+        state = batch.reset(keys)
+        ones = jnp.ones(len(keys))
+        return jnp.mean(jax.lax.scan(one, (state, ones, 0 * ones), None, length)[0][2])
+
+    keys = jax.random.split(jax.random.key(1000), WORLDS)
+    return lambda act: float(returns(act, keys))
+
+
+def shac(name: str, seed: int, settings: envs.Shac, most: int) -> list[list[float]]:
+    """Rows of steps, CPU seconds and return."""
+    env, length = task(name), TASKS[name][0]
+    judge, rows, aside = judged(env, length), [], 0.0
+    began, every, turn = time.process_time(), max(1, most // (settings.worlds * settings.horizon) // 20), 0
+
+    def watch(steps: int, policy: envs.Policy, _: float) -> None:
+        nonlocal aside, turn
+        turn += 1
+        if turn % every:
+            return
+        jax.block_until_ready(policy)
+        now = time.process_time()
+        rows.append([steps, now - began - aside, judge(policy)])
+        aside += time.process_time() - now
+        print(f"{name} shac {seed}: {rows[-1][0]} steps, {rows[-1][1]:.0f} s, return {rows[-1][2]:.1f}", flush=True)
+
+    envs.shac(env, most, episode_length=length, settings=settings, key=seed, watch=watch)
+    return rows
+
+
+def ppo(name: str, seed: int, most: int) -> list[list[float]]:
+    """The same by Brax's trainer."""
+    from brax.training.agents.ppo import networks, train
+
+    from diffsim.envs import brax
+
+    brax.prepare()
+    env, length, rows = task(name), TASKS[name][0], []
+
+    def progress(steps: int, metrics: dict[str, Any]) -> None:
+        # Brax times its own episodes of evaluation
+        spent = metrics.get("training/walltime", 0.0)
+        rows.append([steps, float(spent), float(metrics["eval/episode_reward"])])
+        print(f"{name} ppo {seed}: {rows[-1][0]} steps, {rows[-1][1]:.0f} s, return {rows[-1][2]:.1f}", flush=True)
+
+    train.train(
+        environment=env,
+        wrap_env_fn=envs.wrap,
+        num_timesteps=most,
+        num_evals=11,
+        episode_length=length,
+        num_envs=256,
+        num_eval_envs=WORLDS,
+        unroll_length=20,
+        batch_size=256,
+        num_minibatches=8,
+        num_updates_per_batch=4,
+        discounting=0.99,
+        learning_rate=3e-4,
+        entropy_cost=1e-3,
+        normalize_observations=True,
+        deterministic_eval=True,
+        network_factory=functools.partial(networks.make_ppo_networks, policy_hidden_layer_sizes=(64, 64)),
+        progress_fn=progress,
+        seed=seed,
+    )
+    return rows
+
+
+def report() -> None:
+    """A line a task: steps and CPU seconds that each way needs for the goal, in the median of its seeds."""
+    lines, met = [json.loads(line) for line in BOOK.read_text().splitlines()], 0
+    for name in TASKS:
+        # of a seed that was run again the last run counts
+        runs = {
+            way: [
+                np.array(rows)
+                for rows in {r["seed"]: r["rows"] for r in lines if (r["way"], r["task"]) == (way, name)}.values()
+            ]
+            for way in ("ppo", "shac")
+        }
+        if not all(runs.values()):
+            continue
+        first, best = (np.median([pick(rows[:, 2]) for rows in runs["ppo"]]) for pick in (lambda x: x[0], np.max))
+        goal, needs = first + SHARE * (best - first), {}
+        for way, seeds in runs.items():
+            there = [np.flatnonzero(rows[:, 2] >= goal) for rows in seeds]
+            # never, where a seed does not come there
+            spent = [rows[at[0], :2] if len(at) else np.full(2, np.inf) for rows, at in zip(seeds, there, strict=True)]
+            needs[way] = np.median(spent, axis=0)
+            top = np.median([np.max(rows[:, 2]) for rows in seeds])
+            print(
+                f"{name:<10}{way:<6}{len(seeds)} seeds, {sum(len(at) > 0 for at in there)} come "
+                f"to {goal:.0f}: after {needs[way][0]:.0f} steps, {needs[way][1]:.0f} CPU s; best {top:.0f}"
+            )
+        share = needs["shac"] / needs["ppo"]
+        met += bool(share[0] <= 0.2 and share[1] <= 0.5)
+        print(f"{name:<10}shac / ppo: {share[0]:.3f} of the steps, {share[1]:.2f} of the time")
+    print(f"learn: SHAC comes to PPO's return in a fifth of the steps and half of the time on {met} tasks")
+
+
+def main() -> None:
+    """Runs what is named."""
+    words = sys.argv[1:]
+    way, name = words[0], words[1] if len(words) > 1 else ""
+    if way == "report":
+        return report()
+    named = dict(word.split("=") for word in words if "=" in word)
+    most = int(named.pop("steps", TASKS[name][1 if way == "shac" else 2]))
+    for seed in [int(word) for word in words if word.isdigit()] or [0]:
+        if way == "shac":
+            settings = envs.Shac().replace(
+                **{key: type(getattr(envs.Shac(), key))(float(value)) for key, value in named.items()}
+            )
+            rows = shac(name, seed, settings, most)
+        else:
+            rows = ppo(name, seed, most)
+        with BOOK.open("a") as file:
+            file.write(json.dumps({"way": way, "task": name, "seed": seed, "settings": named, "rows": rows}) + "\n")
+
+
+if __name__ == "__main__":
+    main()
