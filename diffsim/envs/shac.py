@@ -112,6 +112,15 @@ class Learner(NamedTuple):
     count: Array
     square: Array
 
+    def seen(self, obs: Array) -> "Learner":
+        """With mean and scale of all observations so far, these (h, worlds, size) included."""
+        rows = obs.reshape(-1, obs.shape[-1])
+        count = self.count + len(rows)
+        share, off = len(rows) / count, jnp.mean(rows, axis=0) - self.policy.mean
+        square = self.square + len(rows) * jnp.var(rows, axis=0) + self.count * share * off**2
+        policy = self.policy.replace(mean=self.policy.mean + share * off, scale=jnp.sqrt(square / count + 1e-4))
+        return self._replace(policy=policy, count=count, square=square)
+
 
 class Steps(NamedTuple):
     """Steps of a horizon (h, worlds): what was seen, the reward, what was seen after it, whether the episode ended
@@ -214,7 +223,7 @@ class Learning:
         lagging = optax.incremental_update(critic, learner.lagging, self.settings.lag)
         policy = learner.policy.replace(layers=layers, log_deviation=deviation)
         learner = learner._replace(policy=policy, critic=critic, lagging=lagging, memory=(memory, judge))
-        return _seen(learner, steps.obs), later, (ended, loss, norm)
+        return learner.seen(steps.obs), later, (ended, loss, norm)
 
     def _loss(self, weights: Any, learner: Learner, state: EnvState, key: Array) -> tuple[Array, Any]:
         """Minus J by the reward of a step; the states after the horizon, its steps, and the mean return."""
@@ -282,18 +291,6 @@ def td_lambda(reward: Array, beyond: Array, done: Array, discount: float, trace:
         return (target := reward + discount * mixed), target
 
     return jax.lax.scan(back, beyond[-1], (reward, beyond, done), reverse=True)[1]
-
-
-def _seen(learner: Learner, obs: Array) -> Learner:
-    """Mean and scale of all observations so far, these included."""
-    rows = obs.reshape(-1, obs.shape[-1])
-    count = learner.count + len(rows)
-    share, off = len(rows) / count, jnp.mean(rows, axis=0) - learner.policy.mean
-    square = learner.square + len(rows) * jnp.var(rows, axis=0) + learner.count * share * off**2
-    scale = jnp.sqrt(square / count + 1e-4)
-    return learner._replace(
-        policy=learner.policy.replace(mean=learner.policy.mean + share * off, scale=scale), count=count, square=square
-    )
 
 
 def flat(obs: Any) -> Array:
