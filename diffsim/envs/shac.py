@@ -132,6 +132,23 @@ class Steps(NamedTuple):
     done: Array
     failed: Array
 
+    def targets(self, beyond: Array, discount: float, trace: float) -> Array:
+        """(h, worlds) for the critic by TD(lambda): a mean of the returns after 1, 2, ... steps, with v for the rest.
+
+            y_t = r_t + gamma ((1 - lambda) v_t + lambda y_{t+1});  r_t + gamma v_t at the end of an episode or of all
+
+        Args:
+          beyond: (h, worlds) v, what is expected after each step.
+          discount, trace: gamma and lambda.
+        """
+
+        def back(later: Array, row: tuple[Array, Array, Array]) -> tuple[Array, Array]:
+            reward, beyond, done = row
+            mixed = beyond + trace * (1 - done) * (later - beyond)
+            return (target := reward + discount * mixed), target
+
+        return jax.lax.scan(back, beyond[-1], (self.reward, beyond, self.done), reverse=True)[1]
+
 
 @checked
 def shac(
@@ -256,7 +273,7 @@ class Learning:
         """The critic after some passes over the steps, the memory of its optimizer, and its last loss."""
         settings = self.settings
         beyond = (1 - steps.failed) * self._value(learner.lagging, learner, steps.after)
-        targets = td_lambda(steps.reward, beyond, steps.done, settings.discount, settings.trace)
+        targets = steps.targets(beyond, settings.discount, settings.trace)
         rows = steps.obs.reshape(-1, steps.obs.shape[-1]), targets.reshape(-1)
         scale = 1 - settings.discount
 
@@ -274,23 +291,6 @@ class Learning:
         parts = order.reshape(settings.passes * settings.parts, -1)
         (critic, memory), losses = jax.lax.scan(part, (learner.critic, learner.memory[1]), parts)
         return critic, memory, jnp.mean(losses[-settings.parts :])
-
-
-def td_lambda(reward: Array, beyond: Array, done: Array, discount: float, trace: float) -> Array:
-    """Targets (h, ...) of a critic: means of the returns after 1, 2, ... steps, which end in what is expected then.
-
-    y_t = r_t + gamma ((1 - lambda) v_t + lambda y_{t+1}), and r_t + gamma v_t at the end of an episode or of all.
-
-    Args:
-      reward, beyond, done: (h, ...) r; v, what is expected after each step; 1 where an episode ends.
-    """
-
-    def back(later: Array, row: tuple[Array, Array, Array]) -> tuple[Array, Array]:
-        reward, beyond, done = row
-        mixed = beyond + trace * (1 - done) * (later - beyond)
-        return (target := reward + discount * mixed), target
-
-    return jax.lax.scan(back, beyond[-1], (reward, beyond, done), reverse=True)[1]
 
 
 def flat(obs: Any) -> Array:

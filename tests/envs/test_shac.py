@@ -11,7 +11,7 @@ import pytest
 from diffsim import envs
 from diffsim.base.errors import ArgumentError
 from diffsim.envs import EnvState
-from diffsim.envs.shac import Learning, network, td_lambda
+from diffsim.envs.shac import Learning, Steps, network
 
 LENGTH = 5
 
@@ -95,7 +95,8 @@ def test_targets_of_the_critic_are_mixed_returns() -> None:
     rng = np.random.default_rng(0)
     reward, beyond = rng.normal(size=(2, 6))
     done, gamma, trace = np.array([0, 0, 1, 0, 0, 0]), 0.9, 0.8
-    targets = td_lambda(*map(jnp.asarray, (reward, beyond, done)), gamma, trace)
+    nothing = jnp.zeros(6)
+    targets = Steps(nothing, jnp.asarray(reward), nothing, jnp.asarray(done), nothing).targets(beyond, gamma, trace)
     for t in range(6):
         last = 2 if t <= 2 else 5
         returns = [
