@@ -17,6 +17,8 @@ SMALLEST = 1e-15
 TINY = 1e-14
 # a triangle whose normal is further than this (cosine) from that of its vertex does not count there
 SMOOTH = 0.8
+# a sum of vectors cancels if it is shorter than this part of the sum of their lengths
+CANCELLING = 0.1
 
 # entries of a symmetric matrix
 MOMENTS = ((0, 0), (1, 1), (2, 2), (0, 1), (0, 2), (1, 2))
@@ -109,24 +111,50 @@ def inertia(vertex: Array, face: Array, shell: bool, absolute: bool) -> tuple[fl
 def vertex_normals(vertex: Array, face: Array, smooth: bool) -> Array:
     """Unit normals (nvert, 3): area-weighted means over the triangles around each vertex.
 
-    Unless `smooth`, triangles at a large angle to the mean leave it again. (0, 0, 1) where nothing remains.
+    Unless `smooth`, triangles at a large angle to the mean leave it again. (0, 0, 1) where nothing remains. MuJoCo sums
+    in float32; where triangles cancel, as on walls without thickness, what remains is its rounding: there sums are too.
     """
     first, second, third = (vertex[face[:, corner]] for corner in range(3))
     weighted = cross_product(second - first, third - first)
     weighted[squares(weighted) < TINY] = 0.0
-    total = _gather(weighted[:, None].repeat(3, axis=1), face, len(vertex))
-    if not smooth:
-        mean = _unit(total)[face]
-        aligned = (mean * _unit(weighted)[:, None]).sum(axis=2)
-        leaving = np.where((aligned < SMOOTH)[:, :, None], weighted[:, None], 0.0)
-        total = total - _gather(leaving, face, len(vertex))
-    return unit_or_up(total)
+    area, index = np.sqrt(squares(weighted)), face.ravel()
+    mean, rest = _corner_sums(weighted, np.arange(len(index)), index, len(vertex), smooth, single=False)
+    size = np.bincount(index, area.repeat(3), minlength=len(vertex))
+    delicate = np.minimum(squares(mean), squares(rest)) < (CANCELLING * size) ** 2
+    if delicate.any():
+        corner = np.flatnonzero(delicate[index])
+        rest[delicate] = _corner_sums(weighted, corner, index, len(vertex), smooth, single=True)[1][delicate]
+    return unit_or_up(rest, SMALLEST**2)
 
 
-def unit_or_up(vectors: Array) -> Array:
-    """Unit vectors, (0, 0, 1) for those without length."""
-    length = np.sqrt(squares(vectors))[:, None]
-    return np.where(length > SMALLEST, vectors / np.where(length > SMALLEST, length, 1.0), [0.0, 0.0, 1.0])
+def _corner_sums(
+    weighted: Array, corner: Array, index: Array, count: int, smooth: bool, single: bool
+) -> tuple[Array, Array]:
+    """Sums (count, 3) of the normals (nface, 3) of triangles over the corners in each vertex, before and after those at
+    a large angle have left.
+
+    corner: which corners count, of the 3 nface in `index`, which has their vertices. single: add in float32, in order.
+    """
+    place, values = index[corner], weighted[corner // 3]
+
+    def gather(values: Array) -> Array:
+        if not single:
+            return np.stack([np.bincount(place, column, minlength=count) for column in values.T], axis=1)
+        total = np.zeros((count, 3), np.float32)
+        np.add.at(total, place, values)
+        return total
+
+    mean = gather(values)
+    if smooth:
+        return mean, mean
+    aligned = dot(_unit(mean.astype(float))[place], _unit(weighted)[corner // 3])
+    return mean, mean - gather(np.where((aligned < SMOOTH)[:, None], values, 0.0))
+
+
+def unit_or_up(vectors: Array, least: float = SMALLEST) -> Array:
+    """Unit vectors, (0, 0, 1) for those whose squared length is not over `least`."""
+    square = squares(vectors)[:, None]
+    return np.where(square > least, vectors / np.sqrt(np.where(square > least, square, 1.0)), [0.0, 0.0, 1.0])
 
 
 def directed_edges(face: Array) -> Array:
@@ -173,9 +201,3 @@ def _unit(vectors: Array) -> Array:
     """Unit vectors; those too short stay as they are."""
     square = squares(vectors)
     return vectors / np.sqrt(np.where(square < TINY, 1.0, square))[..., None]
-
-
-def _gather(values: Array, face: Array, count: int) -> Array:
-    """Sums (count, 3) over the corners (nface, 3, 3) that meet in each vertex."""
-    corners, index = values.reshape(-1, 3), face.ravel()
-    return np.stack([np.bincount(index, corners[:, axis], minlength=count) for axis in range(3)], axis=1)
