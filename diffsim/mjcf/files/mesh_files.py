@@ -129,10 +129,10 @@ SPACE = np.isin(np.arange(256), list(b" \t\n\r\v\f"))
 class _Lines:
     """The lines of a file that are of one kind, without their keyword, each ended by a newline."""
 
-    def __init__(self, text: Array) -> None:
-        """Of bytes (n,)."""
-        self.text = text.tobytes()
+    def __init__(self, lines: bytes) -> None:
+        self.text = lines
         # where words begin, and how many there are in each line
+        text = np.frombuffer(lines, np.uint8)
         ends = np.flatnonzero(text == ord("\n"))
         begins = ~SPACE[text]
         begins[1:] &= SPACE[text[:-1]]
@@ -175,8 +175,10 @@ def _sorted_lines(data: bytes) -> dict[str, _Lines]:
     end = np.flatnonzero(text[:-2] == ord("\n"))
     start = np.append(0, end[:-1] + 1)
     # the keyword begins where a line is not blank, or at its end
-    word = np.flatnonzero(text != ord(" "))
-    word = word[np.searchsorted(word, start)]
+    word = start
+    if (indented := text[start] == ord(" ")).any():
+        there = np.flatnonzero(text != ord(" "))
+        word = np.where(indented, there[np.searchsorted(there, start)], start)
     first, second, third = text[word], text[word + 1], text[word + 2]
     alone, pair = (np.isin(after, list(b" \n")) for after in (second, third))
     kinds = {"v": (first == ord("v")) & alone, "f": (first == ord("f")) & (second == ord(" "))}
@@ -188,11 +190,15 @@ def _sorted_lines(data: bytes) -> dict[str, _Lines]:
     for keyword, chosen in kinds.items():
         for letter in range(len(keyword)):
             text[word[chosen] + letter] = ord(" ")
-    length = end + 1 - start
-    lines = {keyword: _Lines(text[:-2][np.repeat(chosen, length)]) for keyword, chosen in kinds.items()}
+    view, lines = memoryview(text), {}
+    for keyword, chosen in kinds.items():
+        # from the first line of a run of this kind to the end of its last
+        change = np.flatnonzero(np.diff(chosen, prepend=False, append=False))
+        runs = zip(start[change[::2]].tolist(), (end[change[1::2] - 1] + 1).tolist(), strict=True)
+        lines[keyword] = _Lines(b"".join(view[first:after] for first, after in runs))
     if b"-" in lines["f"].text:
         faces = _positive_faces([row.lstrip() for row in data.split(b"\n")[:last]])
-        lines["f"] = _Lines(np.frombuffer(b"".join(face + b"\n" for face in faces), np.uint8))
+        lines["f"] = _Lines(b"".join(face + b"\n" for face in faces))
     return lines
 
 
