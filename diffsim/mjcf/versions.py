@@ -76,6 +76,7 @@ SILENT = {
 }
 # ... and forces in the value of no force
 NOTHING = {
+    "compiler": ("conflict",),
     "flag": ("diagexact", "ipc", "speculative"),
     "geom": ("adhesion",),
     "pair": ("adhesion",),
@@ -89,5 +90,5 @@ NOTHING = {
 def says_nothing(tag: str, name: str, text: str) -> bool:
     """Whether a newer attribute can be left out, because 3.8.1 does what it says."""
     words = text.split()
-    none = words == ["disable"] or all(word.strip("+-.0") == "" for word in words)
+    none = words == ["warning" if name == "conflict" else "disable"] or all(word.strip("+-.0") == "" for word in words)
     return name in SILENT.get(tag, ()) or (none and name in NOTHING.get(tag, ()))

@@ -142,7 +142,7 @@ NEWER = '<mujoco>{}<worldbody><body {}><joint {}/><geom size=".1" {}/></body></w
     [
         ("", 'simple="false"', "", 'adhesion="0" castshadow="false"'),
         ('<option><flag ipc="disable" speculative="disable"/></option>', "", 'springyield="0"', ""),
-        ('<compiler savecanonical="true" passthrough="x"/>', "", "", ""),
+        ('<compiler savecanonical="true" passthrough="x" conflict="warning"/>', "", "", ""),
         ('<default><tendon armature=".1" actuatorfrcrange="-1 1"/></default>', "", "", ""),
     ],
 )
@@ -154,6 +154,7 @@ def test_newer_attributes_that_say_nothing_are_read(parts: tuple[str, ...]) -> N
     ("parts", "version"),
     [
         (("", "", "", 'adhesion="2"'), "attribute 'adhesion' is new in MuJoCo 3.11"),
+        (('<compiler conflict="merge"/>', "", "", ""), "attribute 'conflict' is new in MuJoCo 3.10"),
         (('<option integrator="discrete"/>', "", "", ""), "attribute 'integrator': 'discrete' is new in MuJoCo 3.13"),
         (('<option><flag speculative="enable"/></option>', "", "", ""), "attribute 'speculative' is new in MuJoCo 4.0"),
         (('<actuator><dcmotor joint="j" input="ff"/></actuator>', "", 'name="j"', ""), "'ff' is new in MuJoCo 3.12"),
