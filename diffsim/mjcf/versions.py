@@ -38,7 +38,7 @@ NEWER_ATTRIBUTES: dict[str, dict[str, str]] = {
     "light": {"softness": "3.12"},
     "site": {"mesh": "3.13"},
     "texture": {"class": "3.17", "embed": "3.17"},
-    "general": {"input": "3.11", "velrange": "3.12", "ffrange": "3.12", "inheritrange": "3.16"},
+    "general": {"velrange": "3.12", "ffrange": "3.12", "inheritrange": "3.16"},
     "intvelocity": {"actlimited": "3.11"},
     "fixed": {"springyield": "4.0"},
     "spatial": {"springyield": "4.0"},
@@ -57,10 +57,13 @@ NEWER_ELEMENTS: dict[str, dict[str, str]] = {
     for section, more in (("actuator", {}), ("default", {"texture": "3.17"}))
 }
 
+# what actuators may take
+_SIGNATURE = frozenset({"pos", "vel", "ff", "voltage", "none"})
 # and by element and attribute: words, of which the attribute may have several, and the version
 NEWER_WORDS: dict[tuple[str, str], tuple[frozenset[str], str]] = {
     ("option", "integrator"): (frozenset({"discrete"}), "3.13"),
-    ("dcmotor", "input"): (frozenset({"pos", "vel", "ff", "voltage", "none"}), "3.12"),
+    ("dcmotor", "input"): (_SIGNATURE, "3.12"),
+    ("general", "input"): (_SIGNATURE | {"quat", "expmap"}, "3.12"),
 }
 
 # by element and attribute that was required: an <attach> without a model copies parts of its own

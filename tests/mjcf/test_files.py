@@ -7,8 +7,9 @@ from corpus import GYM, SUITE
 
 from diffsim.base.enums import DisableBit, Integrator
 from diffsim.base.errors import MjcfError, UnsupportedError
+from diffsim.load import load
 from diffsim.mjcf import ResourceError, read
-from diffsim.mjcf.elements import Geom, Key, Mesh
+from diffsim.mjcf.elements import Actuator, Geom, Key, Mesh
 
 PACKAGES = ("dm_control/suite", "gymnasium/envs/mujoco/assets", "mujoco/mjx/test_data")
 # test_resolve.py reads those of the corpus
@@ -143,6 +144,7 @@ NEWER = '<mujoco>{}<worldbody><body {}><joint {}/><geom size=".1" {}/></body></w
         ("", 'simple="false"', "", 'adhesion="0" castshadow="false"'),
         ('<option><flag ipc="disable" speculative="disable"/></option>', "", 'springyield="0"', ""),
         ('<compiler savecanonical="true" passthrough="x" conflict="warning"/>', "", "", ""),
+        ('<actuator><general joint="j" input="pos" biastype="affine"/></actuator>', "", 'name="j"', ""),
         ('<default><tendon armature=".1" actuatorfrcrange="-1 1"/></default>', "", "", ""),
     ],
 )
@@ -158,6 +160,10 @@ def test_newer_attributes_that_say_nothing_are_read(parts: tuple[str, ...]) -> N
         (('<option integrator="discrete"/>', "", "", ""), "attribute 'integrator': 'discrete' is new in MuJoCo 3.13"),
         (('<option><flag speculative="enable"/></option>', "", "", ""), "attribute 'speculative' is new in MuJoCo 4.0"),
         (('<actuator><dcmotor joint="j" input="ff"/></actuator>', "", 'name="j"', ""), "'ff' is new in MuJoCo 3.12"),
+        (
+            ('<actuator><general joint="j" input="pos vel"/></actuator>', "", 'name="j"', ""),
+            "'pos vel' is new in MuJoCo",
+        ),
         (('<actuator><pid joint="j"/></actuator>', "", 'name="j"', ""), "<pid>: is new in MuJoCo 3.12"),
         (('<actuator><orientation joint="j"/></actuator>', "", 'name="j"', ""), "is new in MuJoCo 3.11"),
         (("", "", "", '/><attach body="b" prefix="a"'), "to leave out 'model' is new in MuJoCo 3.11"),
@@ -166,3 +172,17 @@ def test_newer_attributes_that_say_nothing_are_read(parts: tuple[str, ...]) -> N
 def test_newer_attributes_that_change_the_motion_name_their_version(parts: tuple[str, ...], version: str) -> None:
     with pytest.raises(UnsupportedError, match=version):
         read(NEWER.format(*parts))
+
+
+def test_an_input_of_a_gain_that_3_8_1_has_not_like_this_is_refused() -> None:
+    """Its class says which gain it is; with a fixed one the one input is the control that 3.8.1 has."""
+    text = NEWER.format(
+        '<default><general gaintype="{}"/></default><actuator><general joint="j" input="pos"/></actuator>',
+        "",
+        'name="j"',
+        "",
+    )
+    spec = read(text.format("affine"))
+    assert spec.resolve(spec.all(Actuator)[0]).input_ == 0
+    with pytest.raises(UnsupportedError, match=r"attribute 'input' of this type of gain is new in MuJoCo 3\.12"):
+        load(text.format("muscle"))

@@ -16,6 +16,7 @@ BEYOND = {"plugin", "frame", "replicate", "body", "default"}
 NEWER = {
     "/geom": {"surfacevel"},
     "/attach": {"frame"},
+    "/general": {"input"},
     "/default/tendon": {"armature", "actuatorfrcrange", "actuatorfrclimited"},
 }
 

@@ -51,7 +51,11 @@ TARGETS = {
 }
 
 TARGET_FIELDS = frozenset({*TARGETS, "slidersite", "refsite", "lengthrange"})
-LAW_FIELDS = frozenset({"actdim", "dyntype", "gaintype", "biastype", "dynprm", "gainprm", "biasprm", "actearly"})
+LAW_FIELDS = frozenset(
+    {"actdim", "dyntype", "gaintype", "biastype", "dynprm", "gainprm", "biasprm", "actearly", "input_"}
+)
+# what the one control of an actuator may be called since MuJoCo 3.12, where its gain is fixed or affine: it is the same
+INPUTS = {"pos": 0, "vel": 1, "pressure": 2}
 ACTIVATION_LIMITS = frozenset({"actlimited", "actrange"})
 MOTOR_OMITS = LAW_FIELDS | ACTIVATION_LIMITS | {"body", "inheritrange"}
 
@@ -100,6 +104,7 @@ class Actuator(Element):
     biasprm: Vector = Reals(PARAMETERS, _ZERO, fewest=1)
     actearly: bool = Flag(False)
     inheritrange: float = Real(0)
+    input_: int | None = Keyword(INPUTS)
 
     @property
     def target(self) -> tuple[TrnType, str | None]:
@@ -119,6 +124,10 @@ class Actuator(Element):
         shared = {name: getattr(self, name) for name in Actuator.attributes()}
         place = {"tag": self.tag, "file": self.file, "line": self.line, "parent": self.parent}
         base = Actuator.of(shared, **place).over(inherited)
+        if base.input_ is not None and base.gaintype not in (GainType.FIXED, GainType.AFFINE):
+            problems.unsupported(
+                self, "attribute 'input' of this type of gain is new in MuJoCo 3.12, not supported yet"
+            )
         return base.replace(**self.law(base, problems))
 
     def check(self, problems: Problems) -> None:

@@ -173,7 +173,7 @@ class Adhesion(Actuator):
 class PluginActuator(Actuator):
     """An actuator whose law a plugin computes."""
 
-    omits = frozenset({"gaintype", "biastype", "gainprm", "biasprm", "inheritrange", "body", "refsite"})
+    omits = frozenset({"gaintype", "biastype", "gainprm", "biasprm", "inheritrange", "body", "refsite", "input_"})
 
     plugin: str | None = Text()
     instance: str | None = Reference("plugin")
