@@ -326,7 +326,7 @@ ROWS: list[tuple[str, str, str, str]] = [
     ('default_twice', '<mujoco><default><default class="a"/><default class="a"/></default><worldbody>{body}</worldbody></mujoco>', "<xml>:1 <default>: default class 'a' already exists", 'refuses'),
     ('default_main', '<mujoco><default><default class="main"/></default><worldbody>{body}</worldbody></mujoco>', "<xml>:1 <default>: default class 'main' already exists", 'refuses'),
     ('default_pair', '<mujoco><default><pair geom1="g"/></default><worldbody>{body}</worldbody></mujoco>', "<xml>:1 <pair>: attribute 'geom1' is not allowed in a default class", 'refuses'),
-    ('default_tendon', '<mujoco><default><tendon armature="1"/></default><worldbody>{body}</worldbody></mujoco>', "<xml>:1 <tendon>: attribute 'armature' is not allowed in a default class", 'refuses'),
+    ('default_muscle', '<mujoco><default><muscle tausmooth="1"/></default><worldbody>{body}</worldbody></mujoco>', "<xml>:1 <muscle>: attribute 'tausmooth' is not allowed in a default class", 'refuses'),
     ('default_muscle', '<mujoco><default><muscle tausmooth="1"/></default><worldbody>{body}</worldbody></mujoco>', "<xml>:1 <muscle>: attribute 'tausmooth' is not allowed in a default class", 'refuses'),
     ('default_actuator', '<mujoco><default><motor joint="j"/></default><worldbody>{body}</worldbody></mujoco>', "<xml>:1 <motor>: attribute 'joint' is not allowed in a default class", 'refuses'),
     ('default_light', '<mujoco><default><light target="b"/></default><worldbody>{body}</worldbody></mujoco>', "<xml>:1 <light>: attribute 'target' is not allowed in a default class", 'refuses'),
