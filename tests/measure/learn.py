@@ -29,7 +29,7 @@ from diffsim.envs.tasks.planar import CARTPOLE
 BOOK = pathlib.Path("/tmp/diffsim_measure/learn.jsonl")
 WORLDS, SHARE = 32, 0.95
 # steps of an episode, of training by SHAC and by PPO
-TASKS = {"swingup": (250, 100_000, 800_000), "hopper": (500, 300_000, 1_200_000), "walker": (500, 300_000, 1_200_000)}
+TASKS = {"swingup": (250, 100_000, 800_000), "hopper": (500, 150_000, 1_200_000), "walker": (500, 150_000, 1_200_000)}
 
 
 def task(name: str) -> envs.Env:

@@ -33,13 +33,13 @@ from diffsim.optimize.trajectory.search import (
     WAYS,
     Aims,
     Attempt,
+    Derivatives,
     Doubt,
     Feedback,
     Proposal,
     Sampling,
     Solution,
     Worlds,
-    aim,
     attempts,
     doubtful,
     draw,
@@ -201,6 +201,7 @@ class _Hunt:
         gains = np.zeros((WAYS, *shape, tangent_size(task.model)), dtype)
         self.open = Feedback(jnp.asarray(gains), _copies(state, steps + 1), jnp.asarray(np.zeros(size, np.int32)))
         self.rest = np.clip(np.zeros(shape, dtype), task.lower, task.upper)
+        self.aims = Derivatives(task, state, self.rest, size)
         self.goal = self.value(self.rest, 0).final
         self.idle = self.value(self.rest, steps)
 
@@ -377,8 +378,7 @@ class _Hunt:
 
     def growing(self, more: int = 1) -> None:
         """A tree of motions, of so many times more of them."""
-        samples, idle = self.settings.samples, self.idle.motion
-        aims = aim(self.task, idle.states, idle.ctrl, REGULARIZED, samples=samples)
+        samples, aims = self.settings.samples, self.aims(self.idle.motion, REGULARIZED)
 
         def tried(begin: State, ctrl: np.ndarray, length: int) -> Attempt:
             if self.late:
@@ -397,7 +397,7 @@ class _Hunt:
         samples, share = self.settings.samples, self.settings.samples // WAYS
         while True:
             motion = find.motion
-            aims = aim(self.task, motion.states, motion.ctrl, mu, samples=samples)
+            aims = self.aims(motion, mu)
             if turn == most or (turn and self.late):
                 return find, aims, turn, False
             turn += 1

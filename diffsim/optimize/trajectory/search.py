@@ -12,8 +12,10 @@ they try are Newton steps with feedback, of several regularizations and lengths 
 how far to look. Sources: Rubinstein and Kroese 2004; Pinneri et al. 2020 (elites are kept).
 """
 
+import contextlib
 import dataclasses
 import functools
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -334,6 +336,30 @@ def aim(task: Task, states: State, ctrl: Array, mu: Array | float, samples: int)
     way = jnp.repeat(jnp.arange(WAYS), samples // WAYS)
     depends = jnp.sqrt(jnp.sum(system.r_x[-1] ** 2, axis=0))
     return Aims(tried, Feedback(gains, states, way), mus, jnp.sum(promised, axis=1), system.unreached(), depends)
+
+
+class Derivatives:
+    """`aim` of motions of a task; its program is compiled in a thread, beside what is done before one is asked for.
+
+    Args:
+      task, state, ctrl, samples: the task, where motions begin, controls (T, nu), and how many are tried.
+    """
+
+    def __init__(self, task: Task, state: State, ctrl: np.ndarray, samples: int) -> None:
+        self.task, self.samples = task, samples
+        self.beside = threading.Thread(target=self._compile, args=(state, jnp.asarray(ctrl)))
+        self.beside.start()
+
+    def _compile(self, state: State, ctrl: Array) -> None:
+        states = jax.tree.map(lambda x: jnp.zeros((len(ctrl) + 1, *x.shape), x.dtype), state)
+        # what fails here fails again where it is needed
+        with contextlib.suppress(Exception):
+            aim(self.task, states, ctrl, 1.0, samples=self.samples)
+
+    def __call__(self, motion: Attempt, mu: float) -> Aims:
+        """Steps from a motion."""
+        self.beside.join()
+        return aim(self.task, motion.states, motion.ctrl, mu, samples=self.samples)
 
 
 def same_worlds(state: State, samples: int) -> Worlds:
