@@ -76,7 +76,7 @@ class Shac(Record):
 class Policy(Saved, Record):
     """What was learned: a function of an observation, or of a batch of them; `save(path)` and `Policy.load(path)`.
 
-    `deviation` (nu,) is that of the noise with which it was learned; `mean` and `scale` are of observations.
+    `log_deviation` is of the noise with which it was learned; `mean` and `scale` are of the observations seen.
     """
 
     layers: Layers = child()
@@ -102,8 +102,8 @@ class Learned(NamedTuple):
 
 
 class Learner(NamedTuple):
-    """What changes: policy, critic, the critic that lags, memories of both optimizers, and observations so far, as
-    count and mean square deviation from their mean."""
+    """What changes: policy, critic, the critic that lags, memories of both optimizers; of observations so far their
+    number, and the sum of squares of what is off their mean."""
 
     policy: Policy
     critic: Layers
@@ -171,7 +171,7 @@ def shac(
       key: of `jax.random.key`, or a whole number.
       randomization_fn: as of `envs.wrap`.
       watch: called after each update with the steps so far, the policy, and the mean return of the episodes that ended
-        in this update, with noise; NaN where none did.
+        in this update, with noise; NaN where none did. The last policy need not be the best: keep what you like.
 
     Returns:
       The policy after the last update, and how learning went.
