@@ -20,6 +20,7 @@ from diffsim.types import State
 from diffsim.types.state import make_inputs, make_state
 from diffsim.version import VERSION
 from diffsim.xla.compiled import compiler_options
+from diffsim.xla.kernels import warp_kernels
 from diffsim.xla.kernels.probe import check_kernels, find_gpu
 
 MODELS = ("cartpole", "hopper", "quadruped", "humanoid")
@@ -50,18 +51,12 @@ def selftest(names: Sequence[str] = MODELS, show: Callable[[str], None] = print)
     device = jax.devices()[0]
     show(f"diffsim {VERSION}, jax {jax.__version__}, Python {platform.python_version()}, {platform.platform()}")
     show(f"device {device.platform}: {len(jax.devices())} x {device.device_kind}")
-    checks = []
-    try:
-        from diffsim.xla.kernels import triton_kernels
-    except ImportError as error:
-        show(f"kernels: this jax has no Triton ({error}); programs use jax's own operations")
+    if find_gpu() is None:
+        show("kernels: no CUDA device; by their interpreter")
+        checks = check_kernels(warp_kernels, interpret=True)
     else:
-        if find_gpu() is None:
-            show("kernels: no CUDA device; their definition by the interpreter, small sizes only")
-            checks = check_kernels(triton_kernels, (1, 6), interpret=True)
-        else:
-            show("kernels: compiled for this GPU")
-            checks = check_kernels(triton_kernels)
+        show("kernels: compiled for this GPU")
+        checks = check_kernels(warp_kernels)
     for check in checks:
         answer = check.failure or f"error {check.error:.1e}"
         show(f"  {check.kernel:<12}{check.rows:4d} rows   {answer:<20}{'ok' if check.passed else 'FAILED'}")

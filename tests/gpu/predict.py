@@ -10,7 +10,7 @@ a matrix read and a factor written. Those that keep triangles move fewer for as 
 import math
 import re
 
-from tests.gpu.program import PALLAS, Graphs, Kernel, Program
+from tests.gpu.program import WARP, Graphs, Kernel, Program
 
 # bytes per us
 BANDWIDTH = 4.8e6 * 0.6
@@ -38,7 +38,7 @@ def _launch_name(kernel: Kernel) -> str:
 def _busy(kernel: Kernel) -> float:
     """Microseconds on the device."""
     moving = max(kernel.bytes / BANDWIDTH, SHORTEST)
-    if kernel.kind == PALLAS:
+    if kernel.kind == WARP:
         return max(moving, PALLAS_TIME * kernel.bytes / (PALLAS_BYTES.get(kernel.function, 8.0) * PALLAS_SIZE))
     if kernel.is_library:
         return FACTOR if "potrf" in kernel.kind else TRIANGULAR

@@ -16,7 +16,7 @@ CALLS = {"call", "conditional", "async-start"}
 TAKING = {"bitcast", "slice", "dynamic-slice", "gather"}
 # custom calls into libraries end a CUDA graph
 LIBRARY = re.compile("cusolver|cublas|cudnn|cub", re.IGNORECASE)
-PALLAS = "__gpu$xla.gpu.triton"
+WARP = "__gpu$xla.gpu.ptx"
 
 
 class Instruction(NamedTuple):
@@ -52,7 +52,7 @@ class Kernel(NamedTuple):
     @property
     def is_library(self) -> bool:
         """Whether it is a call of a library."""
-        return bool(LIBRARY.search(self.kind)) and self.kind != PALLAS
+        return bool(LIBRARY.search(self.kind)) and self.kind != WARP
 
 
 class Loop(NamedTuple):

@@ -45,7 +45,7 @@ ENTRY %main (a: f32[8,100]) -> f32[8,10] {
   %loop_add_fusion = (f32[8,10]{1,0}, f32[8]{0}) fusion(%loop_slice_fusion, %loop_slice_fusion), kind=kLoop, calls=%fused_add
   %while.1 = (s32[], f32[8,10]{1,0}) while(%loop_add_fusion), condition=%test, body=%body
   %while.2 = (s32[], f32[8,10]{1,0}) while(%while.1), condition=%test, body=%body, backend_config={"known_trip_count":{"n":"5"}}
-  %call.7 = f32[8,10]{1,0} custom-call(%while.2), custom_call_target="__gpu$xla.gpu.triton", metadata={op_name="jit(f)/jit(solve_packed)/pallas_call"}
+  %call.7 = f32[8,10]{1,0} custom-call(%while.2), custom_call_target="__gpu$xla.gpu.ptx", metadata={op_name="jit(f)/jit(solve_packed)/pallas_call"}
   ROOT %empty = f32[8,0]{1,0} copy(%call.7)
 }
 """  # noqa: E501

@@ -25,7 +25,7 @@ from jax.interpreters import ad, batching, mlir
 from diffsim.xla.compiled import run_alone
 from diffsim.xla.kernels import cpu_cholesky
 from diffsim.xla.kernels.cpu_cholesky import in_shares, solve_rounded
-from diffsim.xla.kernels.probe import triton
+from diffsim.xla.kernels.probe import cuda_kernels
 
 Array = jax.Array
 # of a primitive: what it computes, or how it is transformed
@@ -40,7 +40,7 @@ class Kernels(NamedTuple):
 
 
 # rows of the largest matrix that is a kernel's
-LARGEST = 128
+LARGEST = 64
 # numbers that a kernel can count
 MOST = 2**31 - 1
 
@@ -104,14 +104,14 @@ def product(a: Array, b: Array) -> Array:
 
 
 def _factor_kernel(matrix: Array) -> Array:
-    kernels, flat = triton(), matrix.reshape(-1, *matrix.shape[-2:])
+    kernels, flat = cuda_kernels(), matrix.reshape(-1, *matrix.shape[-2:])
     if kernels is None or flat.size > MOST or not is_small(matrix):
         return plain_factor(matrix)
     return kernels.factor(flat).reshape(matrix.shape)
 
 
 def _solve_kernel(lower: Array, b: Array) -> Array:
-    kernels, flat = triton(), [x.reshape(-1, *x.shape[-2:]) for x in (lower, b)]
+    kernels, flat = cuda_kernels(), [x.reshape(-1, *x.shape[-2:]) for x in (lower, b)]
     if kernels is None or max(x.size for x in flat) > MOST or not is_small(lower):
         return plain_solve(lower, b)
     return kernels.solve(*flat).reshape(b.shape)
@@ -277,7 +277,7 @@ def _flat(x: Array, kept: int) -> Array:
 
 def _sum_kernel(*arguments: Array) -> Array:
     *matrices, diagonal, b = arguments
-    kernels = triton()
+    kernels = cuda_kernels()
     if kernels is None or matrices[0].size > MOST or not is_small(matrices[0]):
         return plain_solve_sum(*arguments)
     flat = *(_flat(x, 2) for x in matrices), *(_flat(x, 1) for x in (diagonal, b))
@@ -286,11 +286,11 @@ def _sum_kernel(*arguments: Array) -> Array:
 
 def _gram_kernel(*arguments: Array) -> Array:
     matrix, diagonal, jacobian, *weights, b = arguments
-    kernels = triton()
+    kernels = cuda_kernels()
     if kernels is None or max(x.size for x in arguments) > MOST:
         return plain_solve_gram(*arguments)
     terms = _flat(matrix, 2), _flat(diagonal, 1), _flat(jacobian, 2), *(_flat(weight, 3) for weight in weights)
-    return kernels.solve_packed(kernels.gram(*terms), _flat(b, 1)).reshape(b.shape)
+    return kernels.solve_gram(*terms, _flat(b, 1)).reshape(b.shape)
 
 
 def _sum_on_cpu(*arguments: Array) -> Array:

@@ -1,11 +1,10 @@
 """Whether the kernels are right where they run: each on small problems, beside numpy in float64.
 
-No test can know the GPU on which a program will run. `triton` asks here once in a process, before the first program
+No test can know the GPU on which a program will run. `cuda_kernels` asks here once in a process, before the first program
 with kernels is made, and `diffsim selftest` prints what was found.
 """
 
 import functools
-import importlib
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -14,13 +13,13 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from diffsim.xla.kernels import warp_kernels
+
 # matrices of one row, of no power of two, and of the largest model that people usually have; worlds that do not fill
 # their last program
 SIZES, WORLDS = (1, 6, 27, 64), 11
 # of a solve with well conditioned matrices in float32, relative to the largest number of the answer
 ALLOWED = 1e-4
-# the module of kernels, which this jax may lack
-MODULE = "diffsim.xla.kernels.triton_kernels"
 
 
 class Check(NamedTuple):
@@ -41,7 +40,7 @@ def check_kernels(kernels: Any, sizes: tuple[int, ...] = SIZES, **settings: Any)
     """Runs each kernel on matrices of each size.
 
     Args:
-      kernels: a module with `factor`, `solve`, `solve_sum`, `gram` and `solve_packed`.
+      kernels: a module with `factor`, `solve`, `solve_sum` and `solve_gram`.
       sizes: numbers of rows.
       settings: arguments of the kernels, as `interpret=True`.
     """
@@ -73,7 +72,7 @@ def _check_size(kernels: Any, n: int, settings: dict[str, Any]) -> list[Check]:
             solved(2 * matrix + np.eye(n) * diagonal[:, None]),
         ),
         "solve_gram": (
-            lambda: kernels.solve_packed(kernels.gram(m, d, j, k, **settings), right, **settings),
+            lambda: kernels.solve_gram(m, d, j, k, right, **settings),
             solved(gram),
         ),
     }
@@ -89,28 +88,24 @@ def _check_size(kernels: Any, n: int, settings: dict[str, Any]) -> list[Check]:
 
 
 @functools.cache
-def triton() -> Any:
-    """The module of kernels; None where this jax has no Triton, or where a kernel fails on the GPU that is there.
+def cuda_kernels() -> Any:
+    """The module of kernels; None where one of them fails on the GPU that is there.
 
     Of a failure it warns once. Where there is no GPU a program is compiled for one elsewhere, and nothing can be asked.
     """
-    try:
-        kernels = importlib.import_module(MODULE)
-    except ImportError:
-        return None
     gpu = find_gpu()
     if gpu is None:
-        return kernels
+        return warp_kernels
 
     def ask() -> list[Check]:
         with jax.default_device(gpu):
-            return check_kernels(kernels)
+            return check_kernels(warp_kernels)
 
     # a program is being made when this is asked, and what is traced in another thread is none of it
     with ThreadPoolExecutor(1) as thread:
         failed = [check for check in thread.submit(ask).result() if not check.passed]
     if not failed:
-        return kernels
+        return warp_kernels
     first = failed[0]
     warnings.warn(
         f"{len(failed)} kernels fail on this GPU, first {first.kernel} of {first.rows} rows "

@@ -1,0 +1,233 @@
+"""Cholesky factors and solves of many small matrices, and their sums with J^T K J: kernels of a warp for CUDA.
+
+A warp has one world. Lanes are rows, so that a column of a matrix of up to 32 rows is one value (of more rows, one for
+each 32), and a matrix is a list of columns, which never leaves the registers. Arrays are read once, in JAX's order.
+
+factor: right-looking, A = L L^T from the first column on; from each column its products with L_kj are taken from the
+columns k behind it.
+solve: y = L^-1 b column by column, then x = L^-T y, each entry less the product of its column with those behind it.
+solve_sum, solve_gram: both, of matrices that are added while they are read, and nobody sees the factor. No pivot of
+theirs is less than what rounding may take from a sum.
+gram: of each constraint of d rows J^T K J is a sum of d products of a column, J, with a row, K J.
+Source: Golub and Van Loan 2013, sec. 4.2 (outer product Cholesky) and 3.1 (column-oriented substitution).
+"""
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from diffsim.xla.kernels.cpu_cholesky import lost_to_rounding
+from diffsim.xla.kernels.warp import LANES, Kernel, Machine, call
+
+Array = jax.Array
+# rows by 32, from those of the first entry that is not zero on
+Column = list[Any]
+# constraints whose rows are read before any of them is added
+AT_ONCE = 4
+
+
+def _load(w: Machine, array: Any, start: int, n: int, first: int = 0) -> Column:
+    """n numbers from `start` on, without the 32s before the one that number `first` is in."""
+    return [w.load(array, start + g, n - g) for g in range(first // LANES * LANES, n, LANES)]
+
+
+def _store(w: Machine, array: Any, start: int, n: int, column: Column) -> None:
+    for value, g in zip(column, range(0, n, LANES), strict=True):
+        w.store(array, start + g, n - g, value)
+
+
+def _entry(w: Machine, values: Column, row: int) -> Any:
+    """Number `row` of a vector, in all lanes."""
+    return w.lane(values[row // LANES], row % LANES)
+
+
+def _put(w: Machine, values: Column, row: int, value: Any) -> None:
+    values[row // LANES] = w.put(values[row // LANES], row % LANES, value)
+
+
+def _read_sum(w: Machine, matrices: Sequence[Any], diagonal: Any, n: int) -> list[Column]:
+    """Columns of a sum of symmetric matrices, whose rows they are in memory, and a diagonal, each from its own on."""
+    columns, shift = [], _load(w, diagonal, 0, n)
+    for k in range(n):
+        first, *others = (_load(w, matrix, k * n, n, first=k) for matrix in matrices)
+        column = [sum(terms, value) for value, *terms in zip(first, *others, strict=True)]
+        columns.append([w.put(column[0], k % LANES, column[0] + shift[k // LANES]), *column[1:]])
+    return columns
+
+
+def _add_gram(w: Machine, matrix: list[Column], jacobian: Any, weight: Any, size: tuple[int, int, int]) -> list[Column]:
+    """The matrix with J^T K J of constraints of some rows each.
+
+    Args:
+      w: the machine.
+      matrix: columns.
+      jacobian: J (dim, count, n), first rows first.
+      weight: K (dim, count, dim).
+      size: number of J's first row, dim and count.
+    """
+    (above, dim, count), n = size, len(matrix)
+    rows = range(dim)
+
+    def add(number: int, first: int, columns: list[Column], jacobian: Any, weight: Any) -> list[Column]:
+        """With a number of constraints from the first on."""
+        places = [[i * count + first + c for i in rows] for c in range(number)]
+        read = [
+            ([_load(w, jacobian, (above + p) * n, n) for p in place], [[w.scalar(weight, p * dim + k) for k in rows] for p in place])
+            for place in places
+        ]
+        for j, block in read:
+            for i in rows:
+                # row i of K J, each of its entries in all lanes
+                groups = [[block[i][k] * j[k][g] for k in rows] for g in range(len(j[i]))]
+                row = [entry for first, *others in groups for entry in w.lanes(sum(others, first))]
+                columns = [
+                    [value + row[k] * factor for value, factor in zip(column, j[i][k // LANES :], strict=True)]
+                    for k, column in enumerate(columns)
+                ]
+        return columns
+
+    turns, left = divmod(count, AT_ONCE)
+    if turns:
+        values, structure = jax.tree.flatten(matrix)
+
+        def turn(index: Any, values: list[Any]) -> list[Any]:
+            moved = w.moved(jacobian, index, AT_ONCE * n), w.moved(weight, index, AT_ONCE * dim)
+            return jax.tree.leaves(add(AT_ONCE, 0, jax.tree.unflatten(structure, values), *moved))
+
+        matrix = jax.tree.unflatten(structure, w.loop(turns, turn, values))
+    return add(left, turns * AT_ONCE, matrix, jacobian, weight) if left else matrix
+
+
+def _factor(w: Machine, matrix: list[Column], least: float = 0.0) -> tuple[list[Column], Column]:
+    """Columns of L, with L L^T the matrix, each from its diagonal on, and 1 / L_jj.
+
+    No pivot is below the share `least` of the entry on the diagonal.
+    """
+    columns, inverse = list(matrix), [w.zero() for _ in matrix[0]]
+    for j in range(len(columns)):
+        column, lane = columns[j], j % LANES
+        pivot = w.at_least(column[0], least * matrix[j][0]) if least else column[0]
+        root = w.rsqrt(w.lane(pivot, lane))
+        _put(w, inverse, j, root)
+        top = w.from_lane_on(w.put(column[0], lane, pivot) if least else column[0], lane)
+        column = columns[j] = [value * root for value in (top, *column[1:])]
+        if j + 1 < len(columns):
+            entries = [entry for value in column for entry in w.lanes(value)]
+            for k in range(j + 1, len(columns)):
+                skipped = k // LANES - j // LANES
+                entry = entries[skipped * LANES + k % LANES]
+                columns[k] = [x - entry * l for x, l in zip(columns[k], column[skipped:], strict=True)]
+    return columns, inverse
+
+
+def _solve(w: Machine, lower: list[Column], inverse: Column, b: Column) -> Column:
+    """x with L L^T x = b, for columns of L and 1 / L_jj."""
+    left, y, x = list(b), [w.zero() for _ in b], [w.zero() for _ in b]
+    for j, column in enumerate(lower):
+        entry = _entry(w, left, j) * _entry(w, inverse, j)
+        _put(w, y, j, entry)
+        for g, value in enumerate(column, j // LANES):
+            left[g] = left[g] - entry * value
+    for j in reversed(range(len(lower))):
+        g = j // LANES
+        first, *others = (value * known for value, known in zip(lower[j], x[g:], strict=True))
+        _put(w, x, j, (y[g] - w.sum(sum(others, first))) * inverse[g])
+    return x
+
+
+def _factor_kernel(w: Machine, matrix: Any, lower: Any, *, n: int) -> None:
+    """Writes L by columns, with zeros above the diagonal."""
+    zeros = [w.zero()] * -(-n // LANES)
+    columns, _ = _factor(w, [_load(w, matrix, k * n, n, first=k) for k in range(n)])
+    for k, column in enumerate(columns):
+        _store(w, lower, k * n, n, [*zeros[: k // LANES], *column])
+
+
+def _solve_kernel(w: Machine, lower: Any, b: Any, x: Any, *, n: int, count: int) -> None:
+    """Solves for `count` right sides, one after another in memory, with L by columns."""
+    columns = [_load(w, lower, k * n, n, first=k) for k in range(n)]
+    diagonal = [w.zero() for _ in range(0, n, LANES)]
+    for k, column in enumerate(columns):
+        _put(w, diagonal, k, column[0])
+    inverse = [1.0 / value for value in diagonal]
+
+    def one(index: Any, _: list[Any]) -> list[Any]:
+        _store(w, w.moved(x, index, n), 0, n, _solve(w, columns, inverse, _load(w, w.moved(b, index, n), 0, n)))
+        return []
+
+    w.loop(count, one, [])
+
+
+def _solve_assembled(w: Machine, matrix: list[Column], b: Any, x: Any) -> None:
+    n = len(matrix)
+    _store(w, x, 0, n, _solve(w, *_factor(w, matrix, lost_to_rounding(n)), _load(w, b, 0, n)))
+
+
+def _solve_sum_kernel(w: Machine, *arrays: Any, n: int) -> None:
+    """Solves with the sum of symmetric matrices and a diagonal."""
+    *matrices, diagonal, b, x = arrays
+    _solve_assembled(w, _read_sum(w, matrices, diagonal, n), b, x)
+
+
+def _solve_gram_kernel(w: Machine, *arrays: Any, n: int, groups: tuple[tuple[int, int, int], ...]) -> None:
+    """Solves with M + diagonal + J^T K J."""
+    m, diagonal, jacobian, *weights, b, x = arrays
+    matrix = _read_sum(w, [m], diagonal, n)
+    for weight, size in zip(weights, groups, strict=True):
+        matrix = _add_gram(w, matrix, jacobian, weight, size)
+    _solve_assembled(w, matrix, b, x)
+
+
+@functools.cache
+def _sized(kernel: Kernel, **sizes: Any) -> Kernel:
+    """A kernel of arrays of some sizes, the same one for the same sizes."""
+    return functools.partial(kernel, **sizes)
+
+
+def factor(matrix: Array, interpret: bool = False) -> Array:
+    """Lower factors L (batch, n, n) of symmetric positive definite matrices (batch, n, n); nan where one is not.
+
+    Reads the upper triangles. `interpret` runs the kernel without a GPU.
+    """
+    kernel = _sized(_factor_kernel, n=matrix.shape[1])
+    return jnp.swapaxes(call("factor", kernel, [matrix], matrix.shape, interpret), 1, 2)
+
+
+def solve(lower: Array, b: Array, interpret: bool = False) -> Array:
+    """x (batch, n, k) with L L^T x = b, for factors L (batch, n, n) and b (batch, n, k)."""
+    _, n, count = b.shape
+    sides = jnp.swapaxes(b, 1, 2)
+    kernel = _sized(_solve_kernel, n=n, count=count)
+    return jnp.swapaxes(call("solve", kernel, [jnp.swapaxes(lower, 1, 2), sides], sides.shape, interpret), 1, 2)
+
+
+def solve_sum(*arguments: Array, interpret: bool = False) -> Array:
+    """x (batch, n) with A x = b, A the sum of matrices (batch, n, n) and a diagonal (batch, n); nan as in `factor`.
+
+    Args:
+      arguments: the matrices, the diagonal and b (batch, n).
+      interpret: runs the kernel without a GPU.
+    """
+    b = arguments[-1]
+    return call("solve_sum", _sized(_solve_sum_kernel, n=b.shape[1]), arguments, b.shape, interpret)
+
+
+def solve_gram(*arguments: Array, interpret: bool = False) -> Array:
+    """x (batch, n) with (M + diagonal + J^T K J) x = b; nan as in `factor`.
+
+    Args:
+      arguments: M (batch, n, n), the diagonal (batch, n), J (batch, rows, n), K (batch, dim, count, dim) of each group
+        of its rows, and b (batch, n).
+      interpret: runs the kernel without a GPU.
+    """
+    _, _, _, *weights, b = arguments
+    groups, above = [], 0
+    for weight in weights:
+        _, dim, count, _ = weight.shape
+        groups.append((above, dim, count))
+        above += dim * count
+    kernel = _sized(_solve_gram_kernel, n=b.shape[1], groups=tuple(groups))
+    return call("solve_gram", kernel, arguments, b.shape, interpret)
