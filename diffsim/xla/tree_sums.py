@@ -99,6 +99,8 @@ class Trees:
             rest = _sums_by_shape(self.shapes, values[1:] if self.rooted else values, False)
             return jnp.concatenate([values[:1], rest]) if self.rooted else rest
         if len(self.parent) <= MASK_LIMIT:
+            if for_gpu():
+                return _written_out(self.mask, values)
             return jnp.matmul(jnp.asarray(self.mask, values.dtype), values, precision=HIGHEST)
         for pointer in self.rounds_below_root:
             values = values + pick_some(values, pointer)
@@ -106,17 +108,10 @@ class Trees:
 
     @launched_once
     def above_at(self, nodes: np.ndarray, *terms: Scaled) -> Array:
-        """(m, k): sum over `nodes` (m,) and their ancestors of vectors times factors, for all terms; zero for node -1.
-
-        On a GPU the factors go into the mask, not into the vectors, which are larger.
-        """
+        """(m, k): sum over `nodes` (m,) and their ancestors of vectors times factors of all terms; 0 for node -1."""
         if self.shapes is None and len(self.parent) <= MASK_LIMIT:
             mask = np.vstack([self.mask, np.zeros((1, len(self.parent)), dtype=bool)])[nodes]
-            if not for_gpu():
-                return _product(mask, _total(terms))
-            weights = jnp.asarray(mask, terms[0][0].dtype)
-            products = [jnp.matmul(weights * factor[None], vectors, precision=HIGHEST) for vectors, factor in terms]
-            return functools.reduce(jnp.add, products)
+            return (_written_out if for_gpu() else _product)(mask, _total(terms))
         return pick_some(self.above(_total(terms)), nodes)
 
     def compose(self, values: Array, product: Callable[[Array, Array], Array], identity: np.ndarray) -> Array:

@@ -1,5 +1,5 @@
 # ruff: noqa: E402
-"""`python tests/gpu/device.py [--only PATTERN] [--trace FOLDER]`: the programs of `make gpu-plan` on the GPU that is there.
+"""`python tests/gpu/device.py [--only PATTERN] [--trace FOLDER]`: programs of `make gpu-plan` on the GPU that is there.
 
 Steps per second of rollouts and gradients, ours beside MJX, in one process: all are compiled first, in threads, and
 then timed in turn. `--trace` writes a profile of each of ours, compiled without CUDA graphs, whose kernels a profiler

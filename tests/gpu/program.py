@@ -38,8 +38,7 @@ class Instruction(NamedTuple):
 class Kernel(NamedTuple):
     """A launch: name, what kind (an operation, or the target of a custom call), bytes of one, how often in a run.
 
-    `result` is the type of what it computes, `times` counts dynamic loops by the trips that were assumed, `function` is
-    the jitted function that launches it, if it is one of Pallas.
+    `result` is the type of what it computes, `times` counts dynamic loops by the trips that were assumed.
     """
 
     name: str
@@ -47,7 +46,6 @@ class Kernel(NamedTuple):
     bytes: int
     times: float
     result: str
-    function: str = ""
 
     @property
     def is_library(self) -> bool:
@@ -111,8 +109,7 @@ def _visit(
             moved = _bytes_of(each, types, computations)
             # nothing is launched for arrays without entries
             if size_of(each.type):
-                function = each.attribute(r"jit\((\w+)\)/pallas_call") or ""
-                program.kernels.append(Kernel(each.name, _kind(each), moved, times, each.type, function))
+                program.kernels.append(Kernel(each.name, _kind(each), moved, times, each.type))
 
 
 def _kind(each: Instruction) -> str:

@@ -3,7 +3,7 @@
 from collections import Counter
 
 from tests.gpu.predict import time_of
-from tests.gpu.program import PALLAS, read_graphs, read_program, size_of
+from tests.gpu.program import WARP, read_graphs, read_program, size_of
 
 HLO = """HloModule jit_f
 
@@ -45,7 +45,7 @@ ENTRY %main (a: f32[8,100]) -> f32[8,10] {
   %loop_add_fusion = (f32[8,10]{1,0}, f32[8]{0}) fusion(%loop_slice_fusion, %loop_slice_fusion), kind=kLoop, calls=%fused_add
   %while.1 = (s32[], f32[8,10]{1,0}) while(%loop_add_fusion), condition=%test, body=%body
   %while.2 = (s32[], f32[8,10]{1,0}) while(%while.1), condition=%test, body=%body, backend_config={"known_trip_count":{"n":"5"}}
-  %call.7 = f32[8,10]{1,0} custom-call(%while.2), custom_call_target="__gpu$xla.gpu.ptx", metadata={op_name="jit(f)/jit(solve_packed)/pallas_call"}
+  %call.7 = f32[8,10]{1,0} custom-call(%while.2), custom_call_target="__gpu$xla.gpu.ptx"
   ROOT %empty = f32[8,0]{1,0} copy(%call.7)
 }
 """  # noqa: E501
@@ -82,9 +82,7 @@ def test_kernels_bytes_and_loops() -> None:
     assert bytes_of["loop_add_fusion"] == 3 * 320 + 32
     assert [(loop.trips, loop.is_dynamic) for loop in program.loops] == [(3, True), (5, False)]
     assert {kernel.name for kernel in program.kernels if kernel.is_library} == {"potrf"}
-    assert {(kernel.name, kernel.function) for kernel in program.kernels if kernel.kind == PALLAS} == {
-        ("call.7", "solve_packed")
-    }
+    assert {kernel.name for kernel in program.kernels if kernel.kind == WARP} == {"call.7"}
 
 
 def test_graphs() -> None:

@@ -7,9 +7,9 @@ so. All are primitives of JAX, so that a kernel is traced only where a program i
 
 `solve_sum` adds matrices and a diagonal; on CUDA they are added while the factor reads them. `solve_gram` adds to a
 matrix M and a diagonal what rows with weights contribute, J^T K J, K one small block for each constraint: on CUDA one
-kernel writes half of the symmetric sum, without K J or J^T K J ever being stored, and another solves. Nobody else sees
-the matrix or its factor. Where rounding leaves a sum in float32 without one, LAPACK solves with a little more on the
-diagonal, and the kernels raise the pivots that vanished by as much (cpu_cholesky.py).
+kernel adds and solves, and neither K J nor the matrix nor its factor is ever stored. Where rounding leaves a sum in
+float32 without a factor, LAPACK solves with a little more on the diagonal, and the kernels raise the pivots that
+vanished by as much (cpu_cholesky.py).
 """
 
 import os
@@ -41,8 +41,6 @@ class Kernels(NamedTuple):
 
 # rows of the largest matrix that is a kernel's
 LARGEST = 64
-# numbers that a kernel can count
-MOST = 2**31 - 1
 
 
 def plain_factor(matrix: Array) -> Array:
@@ -104,17 +102,17 @@ def product(a: Array, b: Array) -> Array:
 
 
 def _factor_kernel(matrix: Array) -> Array:
-    kernels, flat = cuda_kernels(), matrix.reshape(-1, *matrix.shape[-2:])
-    if kernels is None or flat.size > MOST or not is_small(matrix):
+    kernels = cuda_kernels()
+    if kernels is None or not is_small(matrix):
         return plain_factor(matrix)
-    return kernels.factor(flat).reshape(matrix.shape)
+    return kernels.factor(_flat(matrix, 2)).reshape(matrix.shape)
 
 
 def _solve_kernel(lower: Array, b: Array) -> Array:
-    kernels, flat = cuda_kernels(), [x.reshape(-1, *x.shape[-2:]) for x in (lower, b)]
-    if kernels is None or max(x.size for x in flat) > MOST or not is_small(lower):
+    kernels = cuda_kernels()
+    if kernels is None or not is_small(lower):
         return plain_solve(lower, b)
-    return kernels.solve(*flat).reshape(b.shape)
+    return kernels.solve(_flat(lower, 2), _flat(b, 2)).reshape(b.shape)
 
 
 def _batch_solve(arguments: Sequence[Array], dims: Sequence[int | None]) -> tuple[Array, int]:
@@ -218,7 +216,7 @@ def solve_sum(matrices: Sequence[Array], diagonal: Array, b: Array) -> Array:
 def solve_gram(matrix: Array, diagonal: Array, rows: tuple[Array, Sequence[Array]], b: Array) -> Array:
     """x (n,) with (M + diagonal + J^T K J) x = b, for a small matrix M (n, n).
 
-    It is `plain_solve_gram`, by two kernels on CUDA.
+    It is `plain_solve_gram`, by one kernel on CUDA.
 
     Args:
       rows: J (k, n), and K (dim, count, dim) of each group of its rows.
@@ -238,6 +236,28 @@ def _jvp(assemble: Assemble) -> Rule:
         return x[..., 0], solve(lower, push[..., None] - product(change, x))[..., 0]
 
     return rule
+
+
+def _gram_jvp(primals: Sequence[Array], tangents: Sequence[Any]) -> tuple[Array, Array]:
+    """dx = A^-1 (db - dA x) by another solve; dA x is the derivative of a product, and no matrix like A is made."""
+    (*terms, b), (*changes, push) = primals, [ad.instantiate_zeros(tangent) for tangent in tangents]
+    x = solve_gram_p.bind(*terms, b)
+
+    def pushed(matrix: Array, diagonal: Array, jacobian: Array, *weights: Array) -> Array:
+        """(M + diagonal + J^T K J) x."""
+        moved, forces, start = product(jacobian, x[..., None])[..., 0], [], 0
+        for weight in weights:
+            dim, count, _ = weight.shape[-3:]
+            apart = moved[..., start : start + dim * count].reshape(*moved.shape[:-1], 1, dim, count)
+            # as a sum: products of matrices of three rows each would be a kernel of their own
+            force = jnp.sum(weight * jnp.swapaxes(apart, -1, -2), axis=-1)
+            forces.append(force.reshape(*moved.shape[:-1], -1))
+            start += dim * count
+        pulled = product(jnp.concatenate(forces, axis=-1)[..., None, :], jacobian)[..., 0, :]
+        return product(matrix, x[..., None])[..., 0] + diagonal * x + pulled
+
+    _, change = jax.jvp(pushed, tuple(terms), tuple(changes))
+    return x, solve_gram_p.bind(*terms, push - change)
 
 
 # what is no kernel's has the same derivative
@@ -278,7 +298,7 @@ def _flat(x: Array, kept: int) -> Array:
 def _sum_kernel(*arguments: Array) -> Array:
     *matrices, diagonal, b = arguments
     kernels = cuda_kernels()
-    if kernels is None or matrices[0].size > MOST or not is_small(matrices[0]):
+    if kernels is None or not is_small(matrices[0]):
         return plain_solve_sum(*arguments)
     flat = *(_flat(x, 2) for x in matrices), *(_flat(x, 1) for x in (diagonal, b))
     return kernels.solve_sum(*flat).reshape(b.shape)
@@ -287,7 +307,7 @@ def _sum_kernel(*arguments: Array) -> Array:
 def _gram_kernel(*arguments: Array) -> Array:
     matrix, diagonal, jacobian, *weights, b = arguments
     kernels = cuda_kernels()
-    if kernels is None or max(x.size for x in arguments) > MOST:
+    if kernels is None:
         return plain_solve_gram(*arguments)
     terms = _flat(matrix, 2), _flat(diagonal, 1), _flat(jacobian, 2), *(_flat(weight, 3) for weight in weights)
     return kernels.solve_gram(*terms, _flat(b, 1)).reshape(b.shape)
@@ -311,14 +331,16 @@ def _sum_lapack(*arguments: Array) -> Array:
     return in_shares(lambda *terms: solve_rounded(lambda: plain_sum(*terms[:-1]), terms[-1]), *matrices, alike, b)
 
 
-def _assembled(name: str, assemble: Assemble, plain: Rule, kernels: Kernels) -> Primitive:
+def _assembled(name: str, assemble: Assemble, plain: Rule, kernels: Kernels, jvp: Rule) -> Primitive:
     """A solve, linear in its last argument, with what is assembled of the others."""
-    solver = primitive(name, plain, kernels, (_jvp(assemble), _batch(assemble, lambda: solver)))
+    solver = primitive(name, plain, kernels, (jvp, _batch(assemble, lambda: solver)))
     ad.primitive_transposes[solver] = _transpose(solver)
     return solver
 
 
-solve_sum_p = _assembled("small_cholesky_solve_sum", plain_sum, plain_solve_sum, Kernels(_sum_kernel, _sum_on_cpu))
+solve_sum_p = _assembled(
+    "small_cholesky_solve_sum", plain_sum, plain_solve_sum, Kernels(_sum_kernel, _sum_on_cpu), _jvp(plain_sum)
+)
 solve_gram_p = _assembled(
-    "small_cholesky_solve_gram", plain_gram, plain_solve_gram, Kernels(_gram_kernel, plain_solve_gram)
+    "small_cholesky_solve_gram", plain_gram, plain_solve_gram, Kernels(_gram_kernel, plain_solve_gram), _gram_jvp
 )

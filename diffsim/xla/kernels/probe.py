@@ -1,10 +1,11 @@
 """Whether the kernels are right where they run: each on small problems, beside numpy in float64.
 
-No test can know the GPU on which a program will run. `cuda_kernels` asks here once in a process, before the first program
-with kernels is made, and `diffsim selftest` prints what was found.
+No test can know the GPU on which a program will run. `cuda_kernels` asks here once in a process, before the first
+program with kernels is made, and `diffsim selftest` prints what was found.
 """
 
 import functools
+import importlib
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -13,13 +14,13 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from diffsim.xla.kernels import warp_kernels
-
 # matrices of one row, of no power of two, and of the largest model that people usually have; worlds that do not fill
 # their last program
 SIZES, WORLDS = (1, 6, 27, 64), 11
 # of a solve with well conditioned matrices in float32, relative to the largest number of the answer
 ALLOWED = 1e-4
+# the kernels, which are read only where a program is made for CUDA
+MODULE = "diffsim.xla.kernels.warp_kernels"
 
 
 class Check(NamedTuple):
@@ -93,19 +94,19 @@ def cuda_kernels() -> Any:
 
     Of a failure it warns once. Where there is no GPU a program is compiled for one elsewhere, and nothing can be asked.
     """
-    gpu = find_gpu()
+    kernels, gpu = importlib.import_module(MODULE), find_gpu()
     if gpu is None:
-        return warp_kernels
+        return kernels
 
     def ask() -> list[Check]:
         with jax.default_device(gpu):
-            return check_kernels(warp_kernels)
+            return check_kernels(kernels)
 
     # a program is being made when this is asked, and what is traced in another thread is none of it
     with ThreadPoolExecutor(1) as thread:
         failed = [check for check in thread.submit(ask).result() if not check.passed]
     if not failed:
-        return warp_kernels
+        return kernels
     first = failed[0]
     warnings.warn(
         f"{len(failed)} kernels fail on this GPU, first {first.kernel} of {first.rows} rows "

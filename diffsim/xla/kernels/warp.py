@@ -1,16 +1,17 @@
 """A warp, 32 threads of a GPU that work in step, as an instruction set with two meanings: PTX text, and numpy.
 
 A kernel is a function of a machine and of the arrays of a world; each world has a warp of its own, which keeps all of
-its numbers in registers. A value is one number in each of the 32 lanes. Values have +, -, * and / like arrays; the
-machine has what arrays have no sign for. `Ptx` writes the program of the threads, NVIDIA's virtual assembly, which every
-driver since that of the first such card compiles and which XLA launches by itself (`call`); `Interpreter` runs the same
-function on numpy arrays (worlds, 32), so that a kernel is tested where there is no GPU.
+its numbers in registers. A value is one number in each of the 32 lanes. Values have +, -, * and / like arrays; for the
+rest there are the machine's functions. `Ptx` writes the program of the threads in NVIDIA's virtual assembly, which
+drivers compile for their card and XLA launches without help (`call`). `Interpreter` runs the same function on numpy
+arrays (worlds, 32), so that a kernel is tested where there is no GPU.
 
 Loops over rows of a matrix are Python's, and so written out; `loop` is one that the program has.
 Source: PTX ISA 7.0, sec. 9.7 (shfl.sync, bar.warp.sync); XLA's custom call for PTX.
 """
 
 import functools
+import math
 import struct
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -231,29 +232,30 @@ class Ptx:
         self.line(f"@{again} bra", label)
         return kept
 
+    @classmethod
+    @functools.cache
+    def text(cls, name: str, kernel: Kernel, shapes: tuple[tuple[int, ...], ...]) -> str:
+        """The program of a kernel, which is asked for again and again.
 
-def write_ptx(name: str, kernel: Kernel, sizes: Sequence[int], worlds: int) -> str:
-    """The program of a kernel.
-
-    Args:
-      name: of the program.
-      kernel: what each warp does for its world.
-      sizes: how many numbers of each array, operands and then results, belong to a world.
-      worlds: how many there are.
-    """
-    program = Ptx()
-    arrays = []
-    for number, size in enumerate(sizes):
-        array, address, lane = program.new("d"), program.new("d"), program.new("d")
-        program.line("ld.param.u64", array, f"[{name}_{number}]")
-        program.line("cvta.to.global.u64", array, array)
-        program.line("mad.wide.u32", address, "%world", str(4 * size), array)
-        program.line("mad.wide.u32", lane, "%lane", "4", address)
-        arrays.append(Pointer(address, lane))
-    kernel(program, *arrays)
-    parameters = ", ".join(f".param .u64 {name}_{number}" for number in range(len(sizes)))
-    body = "\n".join(program.lines)
-    return f""".version 7.0
+        Args:
+          name: of the program.
+          kernel: what each warp does for its world.
+          shapes: (worlds, ...) of each array, operands and then the result.
+        """
+        worlds, sizes = shapes[0][0], [math.prod(shape[1:]) for shape in shapes]
+        program = cls()
+        arrays = []
+        for number, size in enumerate(sizes):
+            array, address, lane = program.new("d"), program.new("d"), program.new("d")
+            program.line("ld.param.u64", array, f"[{name}_{number}]")
+            program.line("cvta.to.global.u64", array, array)
+            program.line("mad.wide.u32", address, "%world", str(4 * size), array)
+            program.line("mad.wide.u32", lane, "%lane", "4", address)
+            arrays.append(Pointer(address, lane))
+        kernel(program, *arrays)
+        parameters = ", ".join(f".param .u64 {name}_{number}" for number in range(len(sizes)))
+        body = "\n".join(program.lines)
+        return f""".version 7.0
 .target sm_70
 .address_size 64
 .visible .entry {name}({parameters})
@@ -282,12 +284,6 @@ ret;
 """
 
 
-@functools.cache
-def _program(name: str, kernel: Kernel, shapes: tuple[tuple[int, ...], ...]) -> str:
-    """The program of a kernel of arrays (worlds, ...), as it is asked for again and again."""
-    return write_ptx(name, kernel, [int(np.prod(shape[1:])) for shape in shapes], shapes[0][0])
-
-
 def call(name: str, kernel: Kernel, operands: Sequence[Shaped], out: tuple[int, ...], interpret: bool) -> Any:
     """Runs a kernel, each world by a warp.
 
@@ -300,7 +296,7 @@ def call(name: str, kernel: Kernel, operands: Sequence[Shaped], out: tuple[int, 
     """
     if interpret:
         arrays = [np.asarray(x).reshape(len(x), -1) for x in operands]
-        result = np.full((out[0], int(np.prod(out[1:]))), np.nan, np.float32)
+        result = np.full((out[0], math.prod(out[1:])), np.nan, np.float32)
         with np.errstate(all="ignore"):
             kernel(Interpreter(out[0]), *arrays, result)
         return result.reshape(out)
@@ -312,7 +308,7 @@ def call(name: str, kernel: Kernel, operands: Sequence[Shaped], out: tuple[int, 
         *operands,
         name=name,
         kernel_type="ptx",
-        kernel_data=_program(name, kernel, shapes),
+        kernel_data=Ptx.text(name, kernel, shapes),
         shared_mem_bytes=np.int32(0),
         output_indices=(np.int32(len(operands)),),
         **grid,
@@ -321,7 +317,10 @@ def call(name: str, kernel: Kernel, operands: Sequence[Shaped], out: tuple[int, 
 
 
 class Interpreter:
-    """The same instructions on arrays (worlds, 32), or (worlds, 1) of what is in all lanes; memory is (worlds, size)."""
+    """The same instructions on arrays (worlds, 32), or (worlds, 1) of what is in all lanes.
+
+    Memory is (worlds, size).
+    """
 
     def __init__(self, worlds: int) -> None:
         self.worlds = worlds

@@ -13,6 +13,7 @@ Source: Golub and Van Loan 2013, sec. 4.2 (outer product Cholesky) and 3.1 (colu
 """
 
 import functools
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -48,12 +49,22 @@ def _put(w: Machine, values: Column, row: int, value: Any) -> None:
     values[row // LANES] = w.put(values[row // LANES], row % LANES, value)
 
 
+def _everywhere(w: Machine, values: Column) -> list[Any]:
+    """The numbers of a vector, each in all lanes."""
+    return [number for value in values for number in w.lanes(value)]
+
+
+def _total(terms: Sequence[Any]) -> Any:
+    """A sum that does not begin with 0, which would be one more instruction."""
+    return functools.reduce(operator.add, terms)
+
+
 def _read_sum(w: Machine, matrices: Sequence[Any], diagonal: Any, n: int) -> list[Column]:
     """Columns of a sum of symmetric matrices, whose rows they are in memory, and a diagonal, each from its own on."""
     columns, shift = [], _load(w, diagonal, 0, n)
     for k in range(n):
-        first, *others = (_load(w, matrix, k * n, n, first=k) for matrix in matrices)
-        column = [sum(terms, value) for value, *terms in zip(first, *others, strict=True)]
+        read = [_load(w, matrix, k * n, n, first=k) for matrix in matrices]
+        column = [_total(terms) for terms in zip(*read, strict=True)]
         columns.append([w.put(column[0], k % LANES, column[0] + shift[k // LANES]), *column[1:]])
     return columns
 
@@ -69,22 +80,18 @@ def _add_gram(w: Machine, matrix: list[Column], jacobian: Any, weight: Any, size
       size: number of J's first row, dim and count.
     """
     (above, dim, count), n = size, len(matrix)
-    rows = range(dim)
 
     def add(number: int, first: int, columns: list[Column], jacobian: Any, weight: Any) -> list[Column]:
-        """With a number of constraints from the first on."""
-        places = [[i * count + first + c for i in rows] for c in range(number)]
-        read = [
-            ([_load(w, jacobian, (above + p) * n, n) for p in place], [[w.scalar(weight, p * dim + k) for k in rows] for p in place])
-            for place in places
-        ]
-        for j, block in read:
-            for i in rows:
-                # row i of K J, each of its entries in all lanes
-                groups = [[block[i][k] * j[k][g] for k in rows] for g in range(len(j[i]))]
-                row = [entry for first, *others in groups for entry in w.lanes(sum(others, first))]
+        """With a number of constraints from the first on, all of whose rows are read before they are added."""
+        places = [[i * count + first + c for i in range(dim)] for c in range(number)]
+        rows = [[_load(w, jacobian, (above + place) * n, n) for place in constraint] for constraint in places]
+        blocks = [[[w.scalar(weight, p * dim + k) for k in range(dim)] for p in constraint] for constraint in places]
+        for j, block in zip(rows, blocks, strict=True):
+            for column_of_j, weights in zip(j, block, strict=True):
+                products = ([k * x for k, x in zip(weights, group, strict=True)] for group in zip(*j, strict=True))
+                row = _everywhere(w, [_total(terms) for terms in products])
                 columns = [
-                    [value + row[k] * factor for value, factor in zip(column, j[i][k // LANES :], strict=True)]
+                    [value + row[k] * x for value, x in zip(column, column_of_j[k // LANES :], strict=True)]
                     for k, column in enumerate(columns)
                 ]
         return columns
@@ -115,11 +122,11 @@ def _factor(w: Machine, matrix: list[Column], least: float = 0.0) -> tuple[list[
         top = w.from_lane_on(w.put(column[0], lane, pivot) if least else column[0], lane)
         column = columns[j] = [value * root for value in (top, *column[1:])]
         if j + 1 < len(columns):
-            entries = [entry for value in column for entry in w.lanes(value)]
+            entries = _everywhere(w, column)
             for k in range(j + 1, len(columns)):
                 skipped = k // LANES - j // LANES
                 entry = entries[skipped * LANES + k % LANES]
-                columns[k] = [x - entry * l for x, l in zip(columns[k], column[skipped:], strict=True)]
+                columns[k] = [x - entry * factor for x, factor in zip(columns[k], column[skipped:], strict=True)]
     return columns, inverse
 
 
@@ -133,8 +140,8 @@ def _solve(w: Machine, lower: list[Column], inverse: Column, b: Column) -> Colum
             left[g] = left[g] - entry * value
     for j in reversed(range(len(lower))):
         g = j // LANES
-        first, *others = (value * known for value, known in zip(lower[j], x[g:], strict=True))
-        _put(w, x, j, (y[g] - w.sum(sum(others, first))) * inverse[g])
+        known = w.sum(_total([value * entry for value, entry in zip(lower[j], x[g:], strict=True)]))
+        _put(w, x, j, (y[g] - known) * inverse[g])
     return x
 
 

@@ -1,4 +1,4 @@
-"""CUDA's kernels, run by Pallas' interpreter, beside their plain definitions; the primitives and their derivatives.
+"""CUDA's kernels, run by their interpreter, beside their plain definitions; the primitives and their derivatives.
 
 float32: that is what the kernels are for.
 """
@@ -11,20 +11,20 @@ from matrices import MATRICES, chain, wide
 from uncompiled import uncompiled
 
 from diffsim.math import linalg
-from diffsim.xla.kernels import cholesky, cpu_cholesky, triton_kernels
+from diffsim.xla.kernels import cholesky, cpu_cholesky, warp_kernels
 from diffsim.xla.kernels.cpu_cholesky import solve_bordered
 
 EPSILON = float(np.finfo(np.float32).eps)
 
 
 # not all of a program's worlds, and more than one program
-@pytest.mark.parametrize(("n", "count"), [(1, 3), (6, 35), (27, 9), (128, 2)])
+@pytest.mark.parametrize(("n", "count"), [(1, 3), (6, 35), (27, 9), (64, 2)])
 def test_kernels_are_the_plain_definitions(n, count):
     rng = np.random.default_rng(n)
     for name, make in MATRICES.items():
         matrix, b = make(rng, count, n).astype(np.float32), rng.normal(size=(count, n, 2)).astype(np.float32)
-        lower = triton_kernels.factor(matrix, interpret=True)
-        x = np.asarray(triton_kernels.solve(lower, b, interpret=True), float)
+        lower = warp_kernels.factor(matrix, interpret=True)
+        x = np.asarray(warp_kernels.solve(lower, b, interpret=True), float)
         scale = np.sqrt(np.einsum("bi,bj->bij", *2 * [np.diagonal(matrix, axis1=1, axis2=2)]))
         product = np.asarray(lower, float) @ np.asarray(lower, float).swapaxes(1, 2)
         # in units of the entries: the rounding of n products
@@ -45,10 +45,8 @@ def test_the_kernel_of_a_sum_is_factor_and_solve(n, count, addends):
     rng = np.random.default_rng(n)
     matrices = [make(rng, count, n).astype(np.float32) for make in (chain, wide)][:addends]
     diagonal, b = (rng.uniform(1, 2, (count, n)).astype(np.float32) for _ in range(2))
-    found = triton_kernels.solve_sum(*matrices, diagonal, b, interpret=True)
+    found = warp_kernels.solve_sum(*matrices, diagonal, b, interpret=True)
     total = sum(matrices[1:], matrices[0] + np.eye(n, dtype=np.float32) * diagonal[:, None])
-    lower = triton_kernels.factor(total, interpret=True)
-    assert np.array_equal(found, triton_kernels.solve(lower, b[..., None], interpret=True)[..., 0])
     plain = cholesky.plain_solve_sum(*matrices, diagonal, b)
     condition = np.linalg.cond(total.astype(float)).max()
     assert np.max(np.abs(found - plain)) < max(1e-6, 2 * EPSILON * condition) * np.max(np.abs(plain))
@@ -93,8 +91,8 @@ def test_the_sum_in_a_batch_of_some_of_its_terms(mapped):
 
 def test_a_matrix_that_is_not_positive_definite_gives_nan_in_its_own_world():
     matrix = np.stack([np.eye(4), np.diag([1, 1, -1, 1]), np.eye(4)]).astype(np.float32)
-    lower = triton_kernels.factor(matrix, interpret=True)
-    x = triton_kernels.solve(lower, np.ones((3, 4, 1), np.float32), interpret=True)
+    lower = warp_kernels.factor(matrix, interpret=True)
+    x = warp_kernels.solve(lower, np.ones((3, 4, 1), np.float32), interpret=True)
     assert np.isnan(x[1]).all()
     assert np.array_equal(x[::2], np.ones((2, 4, 1)))
 
@@ -147,7 +145,7 @@ def test_every_order_of_maps():
 
 @pytest.mark.parametrize(
     ("switch", "dtype", "n", "count"),
-    [("1", np.float32, 128, 2), ("0", np.float32, 27, 0), ("1", np.float64, 27, 0), ("1", np.float32, 129, 0)],
+    [("1", np.float32, 64, 2), ("0", np.float32, 27, 0), ("1", np.float64, 27, 0), ("1", np.float32, 65, 0)],
 )
 def test_which_solves_are_the_kernels(monkeypatch, switch, dtype, n, count):
     monkeypatch.setenv("DIFFSIM_KERNELS", switch)
@@ -155,7 +153,7 @@ def test_which_solves_are_the_kernels(monkeypatch, switch, dtype, n, count):
     assert str(jax.make_jaxpr(linalg.solve_spd)(*shapes)).count("small_cholesky") == count
 
 
-@pytest.mark.parametrize(("n", "count"), [(1, 3), (6, 35), (27, 9), (128, 2)])
+@pytest.mark.parametrize(("n", "count"), [(1, 3), (6, 35), (27, 9), (64, 2)])
 def test_bordered_solves_are_the_plain_ones(n: int, count: int) -> None:
     rng = np.random.default_rng(n)
     for name, make in MATRICES.items():
@@ -206,7 +204,7 @@ def test_a_sum_that_rounding_leaves_without_a_factor_is_solved(batch) -> None:
         b, none = (np.stack([x] * 3) for x in (b, none))
     cpu = np.asarray(jax.jit(lambda *terms: cholesky.solve_sum(terms[:2], *terms[2:]))(*terms, none, b))
     arguments = [x.reshape(-1, *x.shape[len(batch) :]) for x in (*terms, none, b)]
-    cuda = np.asarray(triton_kernels.solve_sum(*arguments, interpret=True)).reshape(cpu.shape)
+    cuda = np.asarray(warp_kernels.solve_sum(*arguments, interpret=True)).reshape(cpu.shape)
     for x in (cpu, cuda):
         found = x[1] if batch else x
         allowed = 4 * cpu_cholesky.lost_to_rounding(n) * np.max(np.diagonal(exact)) * np.max(np.abs(found))

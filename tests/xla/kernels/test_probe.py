@@ -7,22 +7,22 @@ import jax
 import numpy as np
 import pytest
 
-from diffsim.xla.kernels import probe, triton_kernels
+from diffsim.xla.kernels import probe, warp_kernels
 
 
 @pytest.fixture(autouse=True)
 def _forget():
-    probe.triton.cache_clear()
+    probe.cuda_kernels.cache_clear()
     yield
-    probe.triton.cache_clear()
+    probe.cuda_kernels.cache_clear()
 
 
 def kernels(**changed):
     """All kernels by the interpreter, some of them replaced."""
-    names = "factor", "solve", "solve_sum", "gram", "solve_packed"
+    names = "factor", "solve", "solve_sum", "solve_gram"
 
     def interpreted(name):
-        return lambda *arguments: getattr(triton_kernels, name)(*arguments, interpret=True)
+        return lambda *arguments: getattr(warp_kernels, name)(*arguments, interpret=True)
 
     return types.SimpleNamespace(**({name: interpreted(name) for name in names} | changed))
 
@@ -38,7 +38,7 @@ def test_kernels_that_are_right_are_used(monkeypatch):
     monkeypatch.setattr(probe, "check_kernels", lambda kernels: checks)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert probe.triton() is right
+        assert probe.cuda_kernels() is right
 
 
 def refuses(*arguments):
@@ -50,7 +50,7 @@ def refuses(*arguments):
     [
         ({"solve": lambda lower, b: np.full_like(b, np.nan)}, "first solve of 6 rows .error nan"),
         ({"factor": lambda matrix: matrix}, "first factor of 6 rows .error"),
-        ({"gram": refuses}, "first solve_gram of 6 rows .NotImplementedError: no such instruction"),
+        ({"solve_gram": refuses}, "first solve_gram of 6 rows .NotImplementedError: no such instruction"),
     ],
 )
 def test_kernels_that_fail_are_left_out_with_one_warning(changed, said, monkeypatch):
@@ -60,10 +60,10 @@ def test_kernels_that_fail_are_left_out_with_one_warning(changed, said, monkeypa
     monkeypatch.setattr(probe.importlib, "import_module", lambda name: broken)
     monkeypatch.setattr(probe, "check_kernels", lambda kernels: checks)
     with pytest.warns(RuntimeWarning, match=said) as warned:
-        assert probe.triton() is None
-        assert probe.triton() is None
+        assert probe.cuda_kernels() is None
+        assert probe.cuda_kernels() is None
     assert len(warned) == 1
 
 
 def test_without_a_gpu_nothing_is_asked():
-    assert probe.triton() is triton_kernels
+    assert probe.cuda_kernels() is warp_kernels
