@@ -6,12 +6,13 @@ work of all, and each member goes through the trips that it would go through by 
 
 - `where_needed`: those that need a search come first, a group after the other; the others cost nothing.
 - `in_parts`: a wide computation of a large batch goes in parts that caches hold.
-- `run`: a loop, a quarter of the batch at a time, and what is left of all quarters at the end.
-- `run_short`: a loop whose trips are too short to pay for copies: all go on until an eighth of them is left.
+- `run`: a loop, on a CPU a quarter of the batch at a time, and what is left of all quarters at the end.
+- `run_short`: a loop whose trips are too short to pay for copies: all go on until an eighth of them is left, which is
+  how a GPU, which works on all at once, runs loops of large batches too.
 - `run_in_slots`: a few slots side by side; what has ended leaves, and the next takes its place.
 - `in_turn`: no loop; a few members are computed side by side, one group after another, those that need it.
 
-Most of it is for CPUs: a GPU, which works on all at once, has the whole batch. None of the loops is differentiated.
+The rest is for CPUs: a GPU has the whole batch. None of the loops is differentiated.
 """
 
 from collections.abc import Callable
@@ -38,6 +39,8 @@ WHOLE, PART = 1 << 24, 1 << 18
 PARTS, FEWEST, REST = 4, 128, 8
 # numbers of a member's state that fill vector units and caches: loops of such members run one after another
 LARGE = 5000
+# numbers of all states from which on an iteration of a GPU takes longer than its launches
+MANY = 1 << 20
 
 
 def spread(size: int, values: Array, batched: bool) -> Array:
@@ -215,12 +218,14 @@ def run(loop: WhileLoop, problem: Any, start: Any) -> Any:
             return jax.vmap(loop.run, (_axes(batched), 0))(problem, start)
         return _Batch(loop, problem, tuple(jax.tree.leaves(batched)), size).run(start)
 
-    return _batched_by(loop, of_a_batch)(problem, start)
+    if for_cpu():
+        return _batched_by(loop, of_a_batch)(problem, start)
+    return run_short(loop._replace(ready=lambda ready: ready), loop.ready(problem), start)
 
 
 def run_short(loop: WhileLoop, problem: Any, start: Any) -> Any:
-    """`run` of a loop of short trips: on a CPU all worlds go on until an eighth of them is left, and the problems of
-    those alone are copied. Of 64 worlds of ten humanoids most need one or two products, and one needs twelve.
+    """`run` of a loop of short trips: all worlds go on until an eighth of them is left, and the problems of those alone
+    are copied. Of 64 worlds of ten humanoids most need one or two products, and one needs twelve.
     """
 
     def of_a_batch(size: int, batched: Any, problem: Any, start: Any) -> Any:
@@ -229,29 +234,35 @@ def run_short(loop: WhileLoop, problem: Any, start: Any) -> Any:
             return jax.vmap(loop.run, (axes, 0))(problem, start)
         unfinished, advance = jax.vmap(loop.unfinished), jax.vmap(loop.advance_unfinished, (axes, 0))
         state = jax.lax.while_loop(lambda x: jnp.sum(unfinished(x)) > few, lambda x: advance(problem, x), start)
-        rest = jnp.argsort(~unfinished(state))[:few]
-        of_rest = jax.tree.map(lambda x, has_axis: x[rest] if has_axis else x, problem, batched)
-        last = jax.vmap(loop.run, (axes, 0))(of_rest, jax.tree.map(lambda x: x[rest], state))
-        return jax.tree.map(lambda x, end: x.at[rest].set(end), state, last)
+        rest = jnp.nonzero(unfinished(state), size=few, fill_value=size)[0]
+        taken = lambda x: x.at[rest].get(mode="clip")  # noqa: E731
+        of_rest = jax.tree.map(lambda x, has_axis: taken(x) if has_axis else x, problem, batched)
+        last = jax.vmap(loop.run, (axes, 0))(of_rest, jax.tree.map(taken, state))
+        return jax.tree.map(lambda x, end: x.at[rest].set(end, mode="drop"), state, last)
 
     return _batched_by(loop, of_a_batch)(problem, start)
 
 
 def _batched_by(loop: WhileLoop, of_a_batch: Callable[..., Any]) -> Callable[..., Any]:
-    """The loop, of whose batches on a CPU `of_a_batch` makes the last states; of large members one after another."""
+    """The loop, of whose batches `of_a_batch` makes the last states, on a GPU if they are large; on a CPU large members
+    go one after another.
+    """
 
     def rule(size: int, batched: Any, problem: Any, start: Any) -> Any:
         starts = jax.vmap(lambda x: x, (_axes(batched[1]),), axis_size=size)(start)
-        if sum(x.size for x in jax.tree.leaves(starts)) < LARGE * size:
+        numbers = sum(x.size for x in jax.tree.leaves(starts))
+        if not for_cpu() and numbers < MANY:
+            return jax.vmap(loop.run, (_axes(batched[0]), 0))(problem, starts)
+        if not for_cpu() or numbers < LARGE * size:
             return of_a_batch(size, batched[0], problem, starts)
 
         def member(number: Array) -> Any:
-            return whole(*jax.tree.map(lambda x, has: x[number] if has else x, (problem, start), tuple(batched)))
+            return run_one(*jax.tree.map(lambda x, has: x[number] if has else x, (problem, start), tuple(batched)))
 
         return jax.lax.map(member, jnp.arange(size))
 
-    whole = with_batch_rule(loop.run, rule)
-    return whole if for_cpu() else loop.run
+    run_one = with_batch_rule(loop.run, rule)
+    return run_one
 
 
 class _Batch(NamedTuple):

@@ -62,6 +62,9 @@ class Loop(NamedTuple):
     depth: int
 
 
+Trips = tuple[float | tuple[float, ...], ...]
+
+
 class Program(NamedTuple):
     """All launches and loops of a program."""
 
@@ -69,12 +72,13 @@ class Program(NamedTuple):
     loops: list[Loop]
 
 
-def read_program(text: str, trips: tuple[float, ...] = ()) -> Program:
+def read_program(text: str, trips: Trips = ()) -> Program:
     """The launches and loops of optimized HLO.
 
     Args:
       text: of the module.
-      trips: how often dynamic loops run, by their depth among dynamic loops; the last one for deeper ones, 1 for none.
+      trips: how often dynamic loops run, by their depth among dynamic loops, several if such loops follow one another;
+        the last one for deeper ones, 1 for none.
     """
     computations, entry = _computations(text)
     program = Program([], [])
@@ -86,7 +90,7 @@ def _visit(
     computations: dict[str, list[Instruction]],
     name: str,
     place: tuple[float, int, int],
-    trips: tuple[float, ...],
+    trips: Trips,
     program: Program,
 ) -> None:
     """Adds what a computation launches; `place` is how often it runs, and in how many loops and dynamic loops it is."""
@@ -95,7 +99,10 @@ def _visit(
     for each in computations[name]:
         if each.operation == "while":
             known = each.attribute(r"known_trip_count[^\d]*(\d+)")
-            count = float(known) if known else trips[min(dynamic, len(trips) - 1)]
+            here = trips[min(dynamic, len(trips) - 1)]
+            before = sum(loop.is_dynamic and loop.depth == depth for loop in program.loops)
+            several = here if isinstance(here, tuple) else (here,)
+            count = float(known) if known else several[min(before, len(several) - 1)]
             program.loops.append(Loop(each.name, count, known is None, depth))
             inside = depth + 1, dynamic + (known is None)
             body, condition = (str(each.attribute(rf"{key}=%([\w.\-]+)")) for key in ("body", "condition"))

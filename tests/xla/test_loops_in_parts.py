@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import diffsim
+from diffsim.xla import batched_loops
 from diffsim.xla.batched_loops import FEWEST, LARGE, REST, WhileLoop, run, run_short
 
 Array = jax.Array
@@ -66,6 +67,17 @@ def test_what_is_made_ready_is_made_of_each_worlds_own_problem(size: int) -> Non
     lengths = np.random.default_rng(1).integers(0, 9, size).astype(float)
     run_one = lambda length: run(search, (length, jnp.ones(())), (length, jnp.zeros(())))[1]  # noqa: E731
     assert np.array_equal(jax.jit(jax.vmap(run_one))(jnp.asarray(lengths)), lengths**3)
+
+
+@pytest.mark.parametrize("many", [1, 1 << 30])
+def test_a_gpu_leaves_few_worlds_for_the_end(many: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    monkeypatch.setattr(batched_loops, "MANY", many)
+    lengths = LENGTHS["few take long"](np.random.default_rng(0), FEWEST).astype(float)
+    batch = jax.jit(jax.vmap(countdown, (0, None)))
+    assert np.array_equal(batch(jnp.asarray(lengths), jnp.ones(()))[1], expected(lengths))
+    loops = batch.lower(jnp.asarray(lengths), jnp.ones(())).as_text().count("stablehlo.while")
+    assert loops == (2 if many == 1 else 1)
 
 
 def test_batches_of_batches() -> None:
