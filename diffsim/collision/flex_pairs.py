@@ -16,8 +16,8 @@ from jax import Array
 from diffsim.flex.points import flex_elements
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology, per_topology
-from diffsim.xla.batched_loops import if_anywhere
 from diffsim.xla.gather import pick
+from diffsim.xla.select import if_anywhere
 
 # pairs of elements that are compared one by one; elements of a cluster
 ALL, CLUSTER = 1 << 15, 16

@@ -29,9 +29,8 @@ from diffsim.math.vector import Components, dot_components, minus_components, mu
 from diffsim.types.data import Contacts, Kinematics
 from diffsim.types.model import Model
 from diffsim.xla.barriers import decided, for_cpu, stored
-from diffsim.xla.batched_loops import if_anywhere
 from diffsim.xla.gather import pick_existing
-from diffsim.xla.select import count, largest, rows_where, where
+from diffsim.xla.select import count, if_anywhere, largest, rows_where, where
 
 Index = Array | np.ndarray
 

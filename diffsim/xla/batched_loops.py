@@ -12,7 +12,7 @@ work of all, and each member goes through the trips that it would go through by 
 - `run_in_slots`: a few slots side by side; what has ended leaves, and the next takes its place.
 - `in_turn`: no loop; a few members are computed side by side, one group after another, those that need it.
 
-The rest is for CPUs: a GPU has the whole batch. None of the loops is differentiated.
+None of the loops is differentiated.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.interpreters.partial_eval import dce_jaxpr
 
-from diffsim.xla.barriers import anywhere, for_cpu
+from diffsim.xla.barriers import for_cpu
 from diffsim.xla.gather import Packed, packed
 from diffsim.xla.select import where_tree
 
@@ -63,17 +63,6 @@ def with_batch_rule(function: Callable[..., Tree], rule: Callable[..., Tree]) ->
 def _axes(batched: Any) -> Any:
     """Axes of a `vmap`, of what is batched."""
     return jax.tree.map(lambda has_axis: 0 if has_axis else None, batched)
-
-
-def if_anywhere(flag: Array, compute: Callable[[], Tree], otherwise: Tree, *, spares: bool = False) -> Tree:
-    """`compute()` where a flag is set, () or one for each row, elsewhere something else of the same shapes.
-
-    A CPU computes it if any world of a batch has a flag set, a GPU always; but never if it only `spares` other work.
-    """
-    chosen = lambda: where_tree(flag, compute(), otherwise)  # noqa: E731
-    if for_cpu():
-        return jax.lax.cond(anywhere(jnp.any(flag)), chosen, lambda: otherwise)
-    return otherwise if spares else chosen()
 
 
 def fold_wanted(wanted: Array, group: int, work: Callable[[Array, Tree], Tree], start: Tree) -> Tree:
@@ -232,12 +221,11 @@ def run_short(loop: WhileLoop, problem: Any, start: Any) -> Any:
         few, axes = size // REST, _axes(batched)
         if few < 2:
             return jax.vmap(loop.run, (axes, 0))(problem, start)
-        unfinished, advance = jax.vmap(loop.unfinished), jax.vmap(loop.advance_unfinished, (axes, 0))
-        state = jax.lax.while_loop(lambda x: jnp.sum(unfinished(x)) > few, lambda x: advance(problem, x), start)
+        unfinished, advance = jax.vmap(loop.unfinished), partial(jax.vmap(loop.advance_unfinished, (axes, 0)), problem)
+        state = jax.lax.while_loop(lambda x: jnp.sum(unfinished(x)) > few, advance, start)
         rest = jnp.nonzero(unfinished(state), size=few, fill_value=size)[0]
-        taken = lambda x: x.at[rest].get(mode="clip")  # noqa: E731
-        of_rest = jax.tree.map(lambda x, has_axis: taken(x) if has_axis else x, problem, batched)
-        last = jax.vmap(loop.run, (axes, 0))(of_rest, jax.tree.map(taken, state))
+        of_rest = jax.tree.map(lambda x, has_axis: x.at[rest].get(mode="clip") if has_axis else x, problem, batched)
+        last = jax.vmap(loop.run, (axes, 0))(of_rest, jax.tree.map(lambda x: x.at[rest].get(mode="clip"), state))
         return jax.tree.map(lambda x, end: x.at[rest].set(end, mode="drop"), state, last)
 
     return _batched_by(loop, of_a_batch)(problem, start)
@@ -261,8 +249,7 @@ def _batched_by(loop: WhileLoop, of_a_batch: Callable[..., Any]) -> Callable[...
 
         return jax.lax.map(member, jnp.arange(size))
 
-    run_one = with_batch_rule(loop.run, rule)
-    return run_one
+    return (run_one := with_batch_rule(loop.run, rule))
 
 
 class _Batch(NamedTuple):
@@ -319,10 +306,9 @@ class _Batch(NamedTuple):
             parts = [next(rest) if batched else x for x, batched in zip(leaves, self.batched, strict=True)]
             return self.loop.ready(tree.unflatten(parts))
 
-        problem = jax.vmap(ready)(of_part)
         allowed = jnp.where(is_last, 0, self.size // PARTS // PARTS)
-        advance = jax.vmap(self.loop.advance_unfinished)
-        return jax.lax.while_loop(lambda x: jnp.sum(unfinished(x)) > allowed, lambda x: advance(problem, x), state)
+        advance = partial(jax.vmap(self.loop.advance_unfinished), jax.vmap(ready)(of_part))
+        return jax.lax.while_loop(lambda x: jnp.sum(unfinished(x)) > allowed, advance, state)
 
 
 class Jobs(NamedTuple):
@@ -359,8 +345,9 @@ def work_through(jobs: Jobs, results: Any, count: Array, slots: int) -> Any:
         carries = jobs.advance(board.job, board.carries, board.following >= count)
         done = jobs.ended(carries)
         place = jnp.where(done & (board.job < count), board.job, size)
-        kept = jobs.result(carries)
-        results = jax.tree.map(lambda all, new: all.at[place].set(new, mode="drop"), board.results, kept)
+        results = jax.tree.map(
+            lambda all, new: all.at[place].set(new, mode="drop"), board.results, jobs.result(carries)
+        )
         job = jnp.where(done, board.following + jnp.cumsum(done, dtype=jnp.int32) - 1, board.job)
         carries = where_tree(done, jobs.start(job), carries)
         following = jnp.minimum(board.following + jnp.sum(done, dtype=jnp.int32), size)
@@ -404,8 +391,9 @@ def run_in_slots(loop: Loop, arguments: tuple, slots: int) -> Any:
             return advance(constants[1], carry, *arguments)
 
         def step(job: Array, carries: Any, _: Array) -> Any:
-            stepped = jax.vmap(one_step)(jnp.minimum(job, size - 1), carries)
-            return where_tree(jax.vmap(loop.ended)(carries), carries, stepped)
+            return where_tree(
+                jax.vmap(loop.ended)(carries), carries, jax.vmap(one_step)(jnp.minimum(job, size - 1), carries)
+            )
 
         def first(job: Array) -> Any:
             return jax.tree.map(lambda x: x[jnp.minimum(job, size - 1)], starts)

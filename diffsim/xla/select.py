@@ -49,6 +49,17 @@ def where_tree(condition: Array, yes: Tree, no: Tree) -> Tree:
     return jax.tree.map(of_leaf, yes, no)
 
 
+def if_anywhere(flag: Array, compute: Callable[[], Tree], otherwise: Tree, *, spares: bool = False) -> Tree:
+    """`compute()` where a flag is set, () or one for each row, elsewhere something else of the same shapes.
+
+    A CPU computes it if any world of a batch has a flag set, a GPU always; but never if it only `spares` other work.
+    """
+    chosen = lambda: where_tree(flag, compute(), otherwise)  # noqa: E731
+    if for_cpu():
+        return jax.lax.cond(anywhere(jnp.any(flag)), chosen, lambda: otherwise)
+    return otherwise if spares else chosen()
+
+
 def _is_weak(value: Array | float) -> bool:
     """Whether a value takes its type from what it meets, as the numbers of Python do."""
     return isinstance(value, (bool, int, float)) or (isinstance(value, Array) and jax.typeof(value).weak_type)

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from diffsim.xla import batched_loops
-from diffsim.xla.batched_loops import GROUP, if_anywhere, in_parts, where_needed
+from diffsim.xla.batched_loops import GROUP, in_parts, where_needed
+from diffsim.xla.select import if_anywhere
 
 WORLDS, CASES = 7, 5
 

@@ -28,8 +28,8 @@ from diffsim.geometry.shapes import Candidates, Shape, candidate, relative_pose,
 from diffsim.math import safe
 from diffsim.math.vector import cross, dot, mul_vec, mul_vec_t, scale
 from diffsim.xla.barriers import decided, stored
-from diffsim.xla.batched_loops import if_anywhere, in_parts, where_needed
-from diffsim.xla.select import greatest
+from diffsim.xla.batched_loops import in_parts, where_needed
+from diffsim.xla.select import greatest, if_anywhere
 
 Tree = TypeVar("Tree")
 Kinds = tuple[GeomType, GeomType]

@@ -48,8 +48,8 @@ from diffsim.geometry.smooth.minkowski import (
 from diffsim.math import safe
 from diffsim.math.rotation import frame_from_z, quat_exp, quat_to_mat
 from diffsim.math.vector import cross, dot, mul_mat, mul_vec, mul_vec_t, pack, scale, total, transpose, unpack
-from diffsim.xla.batched_loops import if_anywhere, where_needed
-from diffsim.xla.select import first, where_tree
+from diffsim.xla.batched_loops import where_needed
+from diffsim.xla.select import first, if_anywhere, where_tree
 
 STEPS = 24
 STARTS = 6
