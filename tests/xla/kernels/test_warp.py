@@ -1,4 +1,4 @@
-"""What a warp is told in PTX: registers are written before they are read, and shared memory is not overwritten early."""
+"""What a warp is told in PTX: registers are written before they are read, shared memory is not overwritten early."""
 
 import re
 
