@@ -54,8 +54,8 @@ MUTATIONS = {
     ),
     "the step length of an unrolled iteration is held": Mutation(
         "solver/iteration.py",
-        "alpha - change, 0",
-        "alpha - 0 * change, 0",
+        "-safe.divide(change, curvature), 0",
+        "-0 * safe.divide(change, curvature), 0",
         f"{SOLVER}::test_unrolled_iterations_equal_differences",
     ),
     "edges of a pyramid cancel in the reference acceleration": Mutation(

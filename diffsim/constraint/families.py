@@ -22,7 +22,7 @@ from diffsim.constraint.active_set import INEQUALITIES, fix_activity, fix_zones,
 from diffsim.constraint.contact import rows_within_reach, slot_body_ids
 from diffsim.constraint.equality import body_pairs
 from diffsim.constraint.rows import RawRows, Sources, assemble, prepare, with_velocities
-from diffsim.kinematics.tree import dof_blocks, free_points
+from diffsim.kinematics.tree import body_dof_mask, dof_blocks, dof_mask, free_points
 from diffsim.math.linalg import BlockColumns, columns_of, stack_rows
 from diffsim.math.spatial import spatial_vector
 from diffsim.math.stencil_rows import Segment, SparseRows
@@ -32,6 +32,7 @@ from diffsim.types.constraints import Constraints, Law, RowGroup
 from diffsim.types.data import ComFrame, Contacts, Solution
 from diffsim.types.topology import Topology
 from diffsim.xla.gather import pick
+from diffsim.xla.kernels.cpu_cholesky import limbs_of
 
 
 class Family(NamedTuple):
@@ -125,7 +126,12 @@ def make_constraints(source: Sources) -> Constraints:
             group = fix_zones(group, active_set, len(groups))
         groups.append(group)
         start += group.height
-    return Constraints(jacobian=jacobian, groups=tuple(groups), warm=warm)
+    topology, slots, limbs = model.topology, source.slots, None
+    if slots.body is not None and not slots.flexes and all(raw.slot is not None for raw in all_rows if not raw.sign):
+        # a contact couples the dofs of one of its bodies that do not move the other
+        moves = np.logical_xor(*body_dof_mask(topology)[slots.body.T])
+        limbs = limbs_of(dof_mask(topology) | dof_mask(topology).T | (moves.T @ moves))
+    return Constraints(jacobian=jacobian, groups=tuple(groups), warm=warm, limbs=limbs)
 
 
 def _stack(source: Sources, jacobians: Sequence[Array | BlockColumns | Segment]) -> BlockColumns | SparseRows:

@@ -19,7 +19,7 @@ from diffsim.math.vector import scale
 from diffsim.types.data import ComFrame, Inertia, Tendons
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology, per_topology
-from diffsim.xla.barriers import elementwise_stage, stage, transposed
+from diffsim.xla.barriers import elementwise_stage, stage, with_transpose
 from diffsim.xla.gather import pick
 
 
@@ -53,8 +53,7 @@ def _block(topology: Topology, index: np.ndarray, momentum: Array, cdof: Array) 
     """
 
     def one_block(lower: Array, upper: Array, momentum: Array, cdof: Array) -> Array:
-        products = pair_products(momentum, cdof)
-        mirrored = transposed(products, lambda: pair_products(cdof, momentum))
+        products, mirrored = with_transpose(pair_products(momentum, cdof), lambda: pair_products(cdof, momentum))
         return jnp.where(lower, products, jnp.where(upper, mirrored, 0))
 
     return per_block(one_block, *coupled(topology, index), pick(momentum, index), pick(cdof, index))

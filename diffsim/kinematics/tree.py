@@ -14,6 +14,7 @@ from diffsim.base.joints import dofs_angular
 from diffsim.math.linalg import Blocks, blocks_of, worthwhile, worthwhile_blocks
 from diffsim.math.stencil_rows import Fixed, Points
 from diffsim.types.topology import Topology, per_topology
+from diffsim.xla.kernels.cpu_cholesky import Limbs, limbs_of
 from diffsim.xla.tree_sums import Scaled, Trees
 
 
@@ -131,6 +132,12 @@ def coupled_dofs(topology: Topology) -> np.ndarray:
         tied = np.unique(label[trees[trees >= 0]])
         label[np.isin(label, tied)] = np.min(tied, initial=topology.ntree)
     return label[topology.dof_treeid]
+
+
+@per_topology
+def dof_limbs(topology: Topology) -> Limbs | None:
+    """How M falls apart: arms and legs meet only in the trunk."""
+    return limbs_of(dof_mask(topology) | dof_mask(topology).T)
 
 
 @per_topology

@@ -15,11 +15,12 @@ import jax.numpy as jnp
 import jax.scipy.linalg
 import numpy as np
 from jax import Array
+from jax.ad_checkpoint import checkpoint_name
 
 from diffsim.math.vector import matmul, total
-from diffsim.xla.barriers import barrier, for_gpu
+from diffsim.xla.barriers import SEARCH_RESULT, barrier, for_gpu
 from diffsim.xla.gather import pick_some
-from diffsim.xla.kernels.cholesky import factor, solve
+from diffsim.xla.kernels.cholesky import Limbs, factor, is_small, solve, solve_sum
 
 # products with the Hessian that a solve by blocks is expected to take, and one by a dense factor does not
 PRODUCTS = 8
@@ -318,9 +319,28 @@ def _solved_jvp(solve: Solve, primals: tuple, tangents: tuple) -> tuple[Array, A
     return x, solved(solve, matrix, factor, db - dmatrix.mul_vec(x))
 
 
-def solve_blocks(matrix: BlockDiagonal, b: Array) -> Array:
-    """x (n,) with matrix x = b, for a positive definite matrix."""
+def solve_blocks(matrix: BlockDiagonal, b: Array, limbs: Limbs | None = None) -> Array:
+    """x (n,) with matrix x = b, for a positive definite matrix; `limbs`: how it falls apart, if that is known."""
+    if matrix.blocks.single and is_small(matrix.parts[0]):
+        return solve_once(limbs, matrix.parts[0][0], b)
     return solved(block_solve, matrix, block_factor(matrix.parts), b)
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+def solve_once(limbs: Limbs | None, matrix: Array, b: Array) -> Array:
+    """x (n,) with matrix x = b, for a small positive definite matrix: factor and solve are one operation.
+
+    Reverse mode stores x, and solves once more.
+    """
+    return solve_sum([matrix], jnp.zeros((0,), b.dtype), b, limbs)
+
+
+@solve_once.defjvp
+def _solve_once_jvp(
+    limbs: Limbs | None, primals: tuple[Array, Array], tangents: tuple[Array, Array]
+) -> tuple[Array, Array]:
+    x = checkpoint_name(solve_once(limbs, *primals), SEARCH_RESULT)
+    return x, solve_once(limbs, primals[0], tangents[1] - matmul(tangents[0], x))
 
 
 def solve_general_blocks(matrix: BlockDiagonal, b: Array) -> Array:

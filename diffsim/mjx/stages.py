@@ -227,7 +227,7 @@ def fwd_actuation(m: Model, d: Data) -> Data:
 def fwd_acceleration(m: Model, d: Data) -> Data:
     """All forces but those of constraints, and the acceleration by these."""
     others = d.qfrc_passive + d.qfrc_actuator + applied_force(m, inputs_of(d), d, d)
-    return with_records(m, d, smooth_acceleration(d.M, others - d.qfrc_bias))
+    return with_records(m, d, smooth_acceleration(m, d.M, others - d.qfrc_bias))
 
 
 def solve(m: Model, d: Data) -> Data:

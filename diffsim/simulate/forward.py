@@ -112,7 +112,7 @@ def evaluate(
         rows = make_constraints(sources._replace(reach=model.opt.contact_reach))
         solution = derivatives_within_reach(model, solution, Objective(inertia.M, smooth_force, rows))
     solution = solution if sleeping is None else solution.replace(qacc=still(sleeping, solution.qacc))
-    smooth = smooth_acceleration(inertia.M, smooth_force)
+    smooth = smooth_acceleration(model, inertia.M, smooth_force)
 
     # what only sensors and users read
     subtrees = compute_subtree_velocities(model, com, velocities)

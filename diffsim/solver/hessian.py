@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
 
 from diffsim.math.linalg import (
     BlockColumns,
@@ -37,7 +38,7 @@ from diffsim.solver.objective import (
     may_join,
     row_weights,
 )
-from diffsim.xla.barriers import for_cpu, for_gpu
+from diffsim.xla.barriers import SEARCH_RESULT, for_cpu, for_gpu
 from diffsim.xla.batched_loops import WhileLoop, run_short
 from diffsim.xla.kernels.cholesky import is_small, solve_gram, solve_sum
 from diffsim.xla.select import where
@@ -102,7 +103,7 @@ def solve_hessian_once(objective: Objective, x: PerGroup, b: Array) -> Array:
         rows = jacobian.parts[0][0], row_weights(constraints, x)
         return solve_gram(inertia, dof_curvature(constraints, x), rows, b)
     diagonal, matrices = hessian_terms(objective, x)
-    return solve_sum([matrix.parts[0][0] for matrix in matrices], diagonal, b)
+    return solve_sum([matrix.parts[0][0] for matrix in matrices], diagonal, b, constraints.limbs)
 
 
 def solve_hessian_linear(objective: Objective, x: PerGroup, b: Array) -> Array:
@@ -111,6 +112,27 @@ def solve_hessian_linear(objective: Objective, x: PerGroup, b: Array) -> Array:
     if qM.blocks.single and is_small(qM.parts[0]):
         return solve_hessian_once(objective, x, b)
     return solve_hessian(factor_hessian(objective, x), objective, x, b)
+
+
+@jax.custom_jvp
+def newton_step(objective: Objective, x: PerGroup, gradient: Array) -> Array:
+    """-H^-1 gradient (nv,) at residuals x.
+
+    Its derivative s' follows from H s = -gradient: H s' = -gradient' - H' s, with a product of H' and a vector, not H'.
+    """
+    return -solve_hessian_once(objective, x, gradient)
+
+
+@newton_step.defjvp
+def _newton_step_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
+    step = checkpoint_name(newton_step(*primals), SEARCH_RESULT)
+
+    def rest(objective: Objective, x: PerGroup, gradient: Array) -> Array:
+        """H s + gradient (nv,), zero at the step s."""
+        return hessian_product(objective, x, step) + gradient
+
+    _, change = jax.jvp(rest, primals, tangents)
+    return step, -solve_hessian_linear(*primals[:2], change)
 
 
 class _Preconditioned(NamedTuple):

@@ -14,11 +14,13 @@ from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
 
 from diffsim.math import safe
 from diffsim.math.vector import inner
 from diffsim.solver.line_search import Derivatives, LineRows, line_rows, line_search
 from diffsim.solver.objective import Objective, generalized_force, project, residuals
+from diffsim.xla.barriers import SEARCH_RESULT
 from diffsim.xla.batched_loops import WhileLoop, run
 from diffsim.xla.select import where, where_tree
 
@@ -45,6 +47,13 @@ class Settings(NamedTuple):
     ls_iterations: int
     full_step: bool
     unroll: bool
+
+
+class Start(NamedTuple):
+    """Where the iterations begin: acceleration (nv,) and M a (nv,); J a, where it is known, is in the constraints."""
+
+    qacc: Array
+    inertia_product: Array
 
 
 class Iterate(NamedTuple):
@@ -111,8 +120,8 @@ class _Problem(NamedTuple):
     tolerances: tuple[Array, Array]
 
 
-def iterate(objective: Objective, rule_for: RuleMaker, settings: Settings, qacc: Array, aid: Any = None) -> Progress:
-    """Minimizes from `qacc` (nv,); a fixed number of iterations if `settings.unroll`.
+def iterate(objective: Objective, rule_for: RuleMaker, settings: Settings, start: Start, aid: Any = None) -> Progress:
+    """Minimizes from a start; a fixed number of iterations if `settings.unroll`.
 
     `aid`: arrays that the rule reads in every iteration, such as a factor of M.
     """
@@ -130,12 +139,12 @@ def iterate(objective: Objective, rule_for: RuleMaker, settings: Settings, qacc:
     problem = _Problem(objective, aid, tolerances)
     if settings.unroll or settings.iterations == 1:
         problem = _readable(problem)
-    start = _start(problem.objective, settings, qacc, rule_for(problem.objective, problem.aid))
-    if settings.unroll:
-        return _unrolled(lambda progress: advance(problem, progress), settings, start)
+    first = _first(problem.objective, settings, start, rule_for(problem.objective, problem.aid))
     if settings.iterations == 1:
-        return advance(problem, start)
-    return run(WhileLoop(unfinished, advance, _readable), problem, start)
+        return advance(problem, first)
+    if settings.unroll:
+        return _unrolled(lambda progress: advance(problem, progress), settings, first)
+    return run(WhileLoop(unfinished, advance, _readable), problem, first)
 
 
 def _readable(problem: _Problem) -> _Problem:
@@ -158,11 +167,11 @@ def _unrolled(advance: Callable[[Progress], Progress], settings: Settings, start
     return jax.lax.scan(one_iteration, start, length=settings.iterations)[0]
 
 
-def _start(objective: Objective, settings: Settings, qacc: Array, rule: Rule) -> Progress:
-    """The state before the first iteration, at qacc (nv,)."""
-    warm = objective.constraints.warm
+def _first(objective: Objective, settings: Settings, start: Start, rule: Rule) -> Progress:
+    """The state before the first iteration."""
+    qacc, warm = start.qacc, objective.constraints.warm
     rows_product = warm if warm.size else objective.constraints.jacobian.mul_vec(qacc)
-    point = _evaluate(objective, qacc, objective.qM.mul_vec(qacc), rows_product)
+    point = _evaluate(objective, *start, rows_product)
     # rules of full steps do not use the direction before, which is then empty
     blank, zero = jnp.zeros_like(qacc[:0] if settings.full_step else qacc), jnp.zeros((), qacc.dtype)
     done = _converged(objective, settings, point, rule)
@@ -210,10 +219,7 @@ def _step(objective: Objective, settings: Settings, progress: Progress, rule: Ru
     slope = inner(vector, point.gradient)
     alpha = _length(settings, *jax.lax.stop_gradient((line, vector, slope)), progress.done)
     if settings.unroll:
-        # a root of the slope along the line, or 0, gets the derivative of a root by the line
-        slope_there, curvature = line(alpha)
-        change = safe.divide(slope_there - jax.lax.stop_gradient(slope_there), jax.lax.stop_gradient(curvature))
-        alpha = where(alpha > 0, alpha - change, 0)
+        alpha = _root(checkpoint_name(alpha, SEARCH_RESULT), line)
         alpha = where(progress.done, 1, alpha) if settings.full_step else alpha
     moved = _evaluate(
         objective,
@@ -245,6 +251,19 @@ class _Line(NamedTuple):
         """First and second derivative by the step length alpha."""
         slope, curvature = self.rows(alpha)
         return self.linear + alpha * self.quadratic + slope, self.quadratic + curvature
+
+
+@jax.custom_jvp
+def _root(alpha: Array, line: _Line) -> Array:
+    """The step length alpha (), where it is positive as a root of the derivative along the line."""
+    return alpha
+
+
+@_root.defjvp
+def _root_jvp(primals: tuple[Array, _Line], tangents: tuple[Any, Any]) -> tuple[Array, Array]:
+    alpha, line = primals
+    (_, curvature), (change, _) = jax.jvp(lambda line: line(alpha), (line,), tangents[1:])
+    return alpha, where(alpha > 0, -safe.divide(change, curvature), 0)
 
 
 def _length(settings: Settings, derivatives: Derivatives, vector: Array, slope: Array, done: Array) -> Array:

@@ -83,12 +83,12 @@ def constraint_force(constraints: Constraints, qacc: Array) -> Array:
     return generalized_force(constraints, residuals_at(constraints, qacc))
 
 
-def cost(objective: Objective, qacc: Array, rows_product: Array) -> Array:
-    """The cost () that is minimized, from qacc (nv,) and J qacc (nrow,)."""
-    qM, qfrc_smooth, constraints = objective
+def cost(objective: Objective, qacc: Array, inertia_product: Array, rows_product: Array) -> Array:
+    """The cost () that is minimized, from qacc (nv,), M qacc (nv,) and J qacc (nrow,)."""
+    _, qfrc_smooth, constraints = objective
     x = residuals(constraints, qacc, rows_product)
     costs = [jnp.sum(laws.cost(rows, part)) for rows, part in zip(constraints.groups, x, strict=True)]
-    return inner(qacc, 0.5 * qM.mul_vec(qacc) - qfrc_smooth) + sum(costs)
+    return inner(qacc, 0.5 * inertia_product - qfrc_smooth) + sum(costs)
 
 
 def gradient(objective: Objective, qacc: Array) -> Array:

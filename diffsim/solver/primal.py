@@ -16,17 +16,20 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
 
 from diffsim.base.enums import DisableBit
+from diffsim.kinematics.tree import dof_limbs
 from diffsim.math import safe
 from diffsim.math.linalg import PerSize, block_factor, block_solve, solve_blocks, solved
 from diffsim.math.stencil_rows import SparseRows
 from diffsim.math.vector import inner
-from diffsim.solver.hessian import factor_hessian, solve_hessian_inexactly, solve_hessian_once
-from diffsim.solver.iteration import Direction, Iterate, Rule, RuleMaker, Settings, iterate
+from diffsim.solver.hessian import factor_hessian, newton_step, solve_hessian_inexactly
+from diffsim.solver.iteration import Direction, Iterate, Rule, RuleMaker, Settings, Start, iterate
 from diffsim.solver.objective import Objective, acting_contacts, cost, residuals
 from diffsim.types import Model
 from diffsim.types.constraints import Constraints, PerGroup
+from diffsim.xla.barriers import SEARCH_RESULT
 from diffsim.xla.select import if_everywhere
 
 Array = jax.Array
@@ -68,13 +71,15 @@ def newton(model: Model, objective: Objective, start: Array, unroll: bool) -> Mi
 
     Where iterations are few, and may end before the optimum, it starts from the better of both, as MuJoCo does.
     """
-    factor = block_factor(objective.qM.parts)
-    if model.opt.few_iterations or model.opt.disabled(DisableBit.WARMSTART):
-        objective, start = better_start(model, objective, factor, start)
+    method = Method(newton_rule, True)
     if isinstance(objective.constraints.jacobian, SparseRows):
         tolerance = jax.lax.stop_gradient(model.opt.tolerance / cost_scale(model))
-        return _descend(model, objective, Method(inexact_newton_rule, True, Inexact(factor, tolerance)), start, unroll)
-    return _descend(model, objective, Method(newton_rule, True), start, unroll)
+        method = Method(inexact_newton_rule, True, Inexact(block_factor(objective.qM.parts), tolerance))
+    if model.opt.few_iterations or model.opt.disabled(DisableBit.WARMSTART):
+        objective, first = better_start(model, objective, start, None if method.aid is None else method.aid.factor)
+    else:
+        first = Start(start, objective.qM.mul_vec(start))
+    return _descend(model, objective, method, first, unroll)
 
 
 def newton_rule(objective: Objective, _: None) -> Rule:
@@ -82,7 +87,7 @@ def newton_rule(objective: Objective, _: None) -> Rule:
 
     def direction(point: Iterate, previous: Direction) -> Direction:
         x = residuals(objective.constraints, point.qacc, point.rows_product)
-        step = -solve_hessian_once(objective, x, point.gradient)
+        step = newton_step(objective, x, point.gradient)
         return Direction(step, point.gradient, step)
 
     return Rule(direction)
@@ -121,8 +126,8 @@ def inexact_newton_rule(objective: Objective, aid: Inexact) -> Rule:
 def conjugate_gradients(model: Model, objective: Objective, start: Array, unroll: bool) -> Minimum:
     """Conjugate gradients from the acceleration without constraints, or from `start` (nv,) if that is better."""
     factor = block_factor(objective.qM.parts)
-    objective, start = better_start(model, objective, factor, start)
-    return _descend(model, objective, Method(conjugate_rule, False, factor), start, unroll)
+    objective, first = better_start(model, objective, start, factor)
+    return _descend(model, objective, Method(conjugate_rule, False, factor), first, unroll)
 
 
 def conjugate_rule(objective: Objective, factor: PerSize) -> Rule:
@@ -151,7 +156,7 @@ class Method(NamedTuple):
     aid: Any = None
 
 
-def _descend(model: Model, objective: Objective, method: Method, start: Array, unroll: bool) -> Minimum:
+def _descend(model: Model, objective: Objective, method: Method, start: Start, unroll: bool) -> Minimum:
     """Iterations from `start`, by the directions that a rule chooses."""
     opt, scale = model.opt, jax.lax.stop_gradient(cost_scale(model))
     settings = Settings(
@@ -181,22 +186,30 @@ def _descend(model: Model, objective: Objective, method: Method, start: Array, u
     return if_everywhere(fits, lambda: search(few), lambda: search(lean))
 
 
-def better_start(model: Model, objective: Objective, factor: PerSize, warm: Array) -> tuple[Objective, Array]:
-    """The acceleration without constraints, by a factor of M, or that of the warm start (nv,) if its cost is lower; and
-    the objective, with J times it.
+def better_start(model: Model, objective: Objective, warm: Array, factor: PerSize | None) -> tuple[Objective, Start]:
+    """The acceleration without constraints, or that of the warm start (nv,) if its cost is lower; and the objective,
+    with J times it.
+
+    A factor of M is read where there is one. Without constraints M a is qfrc_smooth. What reverse mode needs of the
+    comparison is stored.
     """
-    smooth = solved(block_solve, objective.qM, factor, objective.qfrc_smooth)
+    qM, force, constraints = objective
+    if factor is None:
+        smooth = solve_blocks(qM, force, dof_limbs(model.topology))
+    else:
+        smooth = solved(block_solve, qM, factor, force)
     if model.opt.disabled(DisableBit.WARMSTART):
-        return objective, smooth
-    constraints = objective.constraints
-    products = [constraints.jacobian.mul_vec(start) for start in (warm, smooth)]
-    is_warm = cost(objective, warm, products[0]) < cost(objective, smooth, products[1])
-    start, product = (jnp.where(is_warm, *pair) for pair in ((warm, smooth), products))
-    return objective._replace(constraints=dataclasses.replace(constraints, warm=product)), start
+        return objective, Start(smooth, force)
+    project = constraints.jacobian.mul_vec
+    starts = [(warm, qM.mul_vec(warm), project(warm)), (smooth, force, project(smooth))]
+    is_warm = checkpoint_name(cost(objective, *starts[0]) < cost(objective, *starts[1]), SEARCH_RESULT)
+    start, inertia_product, product = (jnp.where(is_warm, *pair) for pair in zip(*starts, strict=True))
+    objective = objective._replace(constraints=dataclasses.replace(constraints, warm=product))
+    return objective, Start(start, inertia_product)
 
 
 def unconstrained(model: Model, objective: Objective, start: Array, unroll: bool) -> Minimum:
     """Without constraints there is nothing to search for: M^-1 qfrc_smooth."""
-    qacc = solve_blocks(objective.qM, objective.qfrc_smooth)
+    qacc = solve_blocks(objective.qM, objective.qfrc_smooth, dof_limbs(model.topology))
     zero = jnp.zeros((), qacc.dtype)
     return Minimum(qacc, jnp.zeros_like(qacc), jnp.zeros((), jnp.int32), zero, jnp.ones((), bool), None)

@@ -14,6 +14,7 @@ from jax.ad_checkpoint import checkpoint_name
 from diffsim.base import errors
 from diffsim.base.enums import DisableBit, Solver
 from diffsim.dynamics.bias import MotionForces
+from diffsim.kinematics.tree import dof_limbs
 from diffsim.math.linalg import BlockDiagonal, solve_blocks
 from diffsim.math.stencil_rows import SparseRows
 from diffsim.solver.adjoint import at_optimum
@@ -57,9 +58,9 @@ class Aids(NamedTuple):
 NO_AIDS = Aids()
 
 
-def smooth_acceleration(qM: BlockDiagonal, qfrc_smooth: Array) -> Smooth:
+def smooth_acceleration(model: Model, qM: BlockDiagonal, qfrc_smooth: Array) -> Smooth:
     """qacc_smooth = M^-1 qfrc_smooth, the acceleration without constraints."""
-    return Smooth(qfrc_smooth=qfrc_smooth, qacc_smooth=solve_blocks(qM, qfrc_smooth))
+    return Smooth(qfrc_smooth=qfrc_smooth, qacc_smooth=solve_blocks(qM, qfrc_smooth, dof_limbs(model.topology)))
 
 
 def solve(
@@ -89,13 +90,21 @@ def solve(
         raise errors.UnsupportedError.of(f"<option {which}>", reason)
     objective = Objective(qM, qfrc_smooth, constraints)
     minimize = SOLVERS[model.opt.solver] if constraints.groups else unconstrained
-    # the search is a while loop, which has no reverse mode: its derivative comes from what follows
-    minimum = minimize(model, *jax.lax.stop_gradient((objective, qacc_warmstart)), unroll=False)
-    qacc, dual_forces = checkpoint_name((minimum.qacc, minimum.forces), SEARCH_RESULT)
-    if model.opt.unrolled and constraints.groups:
-        qacc = through_iterations(qacc, model, objective, qacc_warmstart)
+    # a search of more than one iteration is a while loop, which has no reverse mode: its derivative comes after it
+    unrolled = opt.unrolled and bool(constraints.groups)
+    if unrolled and opt.solver == Solver.PGS:
+        reason = "solver_gradient 'unroll' needs the solver Newton or CG; with PGS use 'implicit'"
+        raise errors.UnsupportedError.of("<option solver>", reason)
+    if unrolled and opt.iterations == 1:
+        minimum = minimize(model, objective, qacc_warmstart, unroll=True)
+        qacc, dual_forces = minimum.qacc, None
     else:
-        qacc = at_optimum(qacc, objective, aids.motion)
+        minimum = minimize(model, *jax.lax.stop_gradient((objective, qacc_warmstart)), unroll=False)
+        qacc, dual_forces = checkpoint_name((minimum.qacc, minimum.forces), SEARCH_RESULT)
+        if unrolled:
+            qacc = through_iterations(qacc, model, objective, qacc_warmstart)
+        else:
+            qacc = at_optimum(qacc, objective, aids.motion)
     forces = row_forces(constraints, qacc)
     if dual_forces is not None:
         # a solver that minimizes over forces has them already, more exactly than by qacc
@@ -124,9 +133,6 @@ def through_iterations(qacc: Array, model: Model, objective: Objective, start: A
     Values come from a loop that ends where it has converged, and are passed through; derivatives are those of a fixed
     number of iterations, opt.iterations. The tangent of `qacc` is ignored.
     """
-    if model.opt.solver == Solver.PGS:
-        reason = "solver_gradient 'unroll' needs the solver Newton or CG; with PGS use 'implicit'"
-        raise errors.UnsupportedError.of("<option solver>", reason)
     return qacc
 
 

@@ -18,6 +18,7 @@ from jax import Array
 from diffsim.math.linalg import BlockColumns
 from diffsim.math.stencil_rows import SparseRows
 from diffsim.types.record import Record, child, leaf, record, static
+from diffsim.xla.kernels.cpu_cholesky import Limbs
 
 # one array (dim, n) per group of rows
 PerGroup = tuple[Array, ...]
@@ -121,6 +122,8 @@ class Constraints(Record):
     groups: tuple[RowGroup, ...] = child()
     # J qacc_warmstart (m/s^2 or rad/s^2), where the solver starts; empty where it has to compute that
     warm: Array = leaf("nrow")
+    # how M + J^T K J falls apart, of which solves make use; None if that is not known
+    limbs: Limbs | None = static(default=None)
 
     @property
     def J(self) -> Array:

@@ -54,7 +54,7 @@ def test_a_direction_that_does_not_descend_is_no_convergence(full_step: bool) ->
     settings = iteration.Settings(jnp.asarray(1e-10), jnp.asarray(1e-10), 100, 50, full_step, unroll=False)
     rule = lambda *_: iteration.Rule(uphill)  # noqa: E731
     iterate = uncompiled(lambda objective, start: iteration.iterate(objective, rule, settings, start))
-    end = iterate(Objective(inertia, force, constraints), start)
+    end = iterate(Objective(inertia, force, constraints), iteration.Start(start, inertia.mul_vec(start)))
     assert end.stuck and end.done and end.iterations == 1
     assert (end.point.qacc == start).all()
 

@@ -109,7 +109,10 @@ def test_few_iterations_and_conjugate_gradients_start_from_the_better_of_two(sol
     if solver == Solver.CG:
         assert again.solver_niter < reference.solver_niter
     else:
-        costs = [cost(Objective(qM, smooth, rows), end.qacc, rows.J @ end.qacc) for end in (again, reference)]
+        costs = [
+            cost(Objective(qM, smooth, rows), end.qacc, qM.mul_vec(end.qacc), rows.J @ end.qacc)
+            for end in (again, reference)
+        ]
         assert costs[0] < costs[1]
 
 

@@ -351,10 +351,13 @@ def cholesky_solve(lower: Array, b: Array) -> Array:
     return triangular_solve(lower, half, transpose_a=True, **options)
 
 
-def cholesky_solve_sum(*arguments: Array) -> Array:
-    """x (..., n) with A x = b, the last argument; A is the sum of matrices (..., n, n) and, after them, a diagonal."""
+def cholesky_solve_sum(*arguments: Array, **params: Any) -> Array:
+    """x (..., n) with A x = b, the last argument; A is the sum of matrices (..., n, n) and, after them, a diagonal,
+    which may be empty.
+    """
     *matrices, diagonal, b = arguments
-    total = sum(matrices, np.eye(b.shape[-1], dtype=b.dtype) * diagonal[..., None, :])
+    unit = np.eye(b.shape[-1], dtype=b.dtype)
+    total = sum(matrices, unit * diagonal[..., None, :] if diagonal.shape[-1] else 0 * unit)
     return cholesky_solve(cholesky(total), b[..., None])[..., 0]
 
 

@@ -20,6 +20,7 @@ from diffsim.dynamics.bias import damps_implicitly
 from diffsim.dynamics.inertia import DOF_DAMPING
 from diffsim.dynamics.passive import damping_derivative
 from diffsim.flex.cell_forces import with_cells
+from diffsim.kinematics.tree import dof_limbs
 from diffsim.math.linalg import BlockDiagonal, solve_blocks, solve_general_blocks
 from diffsim.sensor import read_sensors
 from diffsim.simulate.events import split_step
@@ -90,7 +91,7 @@ def euler(model: Model, state: State, inputs: Inputs, data: Data) -> Motion:
     qacc = data.qacc
     inertia = euler_inertia(model, state, inputs, data)
     if inertia is not data.M:
-        qacc = solve_blocks(inertia, data.qfrc_smooth + data.qfrc_constraint)
+        qacc = solve_blocks(inertia, data.qfrc_smooth + data.qfrc_constraint, dof_limbs(model.topology))
     return _semi_implicit(model, state, data, qacc)
 
 
@@ -142,7 +143,7 @@ def implicit_fast(model: Model, state: State, inputs: Inputs, data: Data) -> Mot
     """As `implicit`, without Coriolis forces and symmetric; free bodies that nothing holds by the midpoint rule."""
     force = data.qfrc_smooth + data.qfrc_constraint
     inertia = implicit_fast_inertia(model, state, inputs, data)
-    qacc = with_cells(model, state.qvel, data, inertia, force, solve_blocks(inertia, force))
+    qacc = with_cells(model, state.qvel, data, inertia, force, solve_blocks(inertia, force, dof_limbs(model.topology)))
     plain = _semi_implicit(model, state, data, qacc)
     if not free_bodies(model.topology).dofs.size or model.opt.enabled(EnableBit.INVDISCRETE):
         return plain

@@ -12,6 +12,7 @@ float32 without a factor, LAPACK solves with a little more on the diagonal, and 
 vanished by as much (cpu_cholesky.py).
 """
 
+import math
 import os
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -22,9 +23,10 @@ from jax.core import ShapedArray
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
+from diffsim.xla.barriers import stored
 from diffsim.xla.compiled import run_alone
 from diffsim.xla.kernels import cpu_cholesky
-from diffsim.xla.kernels.cpu_cholesky import in_shares, solve_rounded
+from diffsim.xla.kernels.cpu_cholesky import Limbs, in_shares, solve_limbs, solve_rounded
 from diffsim.xla.kernels.probe import cuda_kernels
 
 Array = jax.Array
@@ -135,8 +137,8 @@ def primitive(name: str, plain: Rule, kernels: Kernels, rules: tuple[Rule, Rule]
       rules: of its derivative, and of a batch.
     """
     new = Primitive(name)
-    run_alone(new, plain)
-    new.def_abstract_eval(lambda *arguments: ShapedArray(arguments[-1].shape, arguments[-1].dtype))
+    run_alone(new, plain, ("limbs",))
+    new.def_abstract_eval(lambda *arguments, **_: ShapedArray(arguments[-1].shape, arguments[-1].dtype))
     ad.primitive_jvps[new], batching.primitive_batchers[new] = rules
     for platform, computed in ((None, plain), ("cuda", kernels.cuda), ("cpu", kernels.cpu)):
         mlir.register_lowering(new, mlir.lower_fun(computed, multiple_results=False), platform=platform)
@@ -164,9 +166,10 @@ Assemble = Callable[..., Array]
 
 
 def plain_sum(*terms: Array) -> Array:
-    """The sum of matrices (..., n, n) and, the last of the terms, of a diagonal (..., n)."""
+    """The sum of matrices (..., n, n) and, the last of the terms, of a diagonal (..., n), or of none (..., 0)."""
     first, *others, diagonal = terms
-    total = first + jnp.broadcast_to(jnp.eye(first.shape[-1], dtype=first.dtype), first.shape) * diagonal[..., None, :]
+    unit = jnp.broadcast_to(jnp.eye(first.shape[-1], dtype=first.dtype), first.shape)
+    total = first + unit * diagonal[..., None, :] if diagonal.shape[-1] else first
     for other in others:
         total = total + other
     return total
@@ -188,7 +191,7 @@ def plain_gram(matrix: Array, diagonal: Array, jacobian: Array, *weights: Array)
     return total
 
 
-def plain_solve_sum(*arguments: Array) -> Array:
+def plain_solve_sum(*arguments: Array, limbs: Limbs | None = None) -> Array:
     """x (..., n) with `plain_sum` of the terms times x = b, the last argument (..., n): the definition."""
     return _plain(plain_sum, arguments)
 
@@ -203,14 +206,18 @@ def _plain(assemble: Assemble, arguments: Sequence[Array]) -> Array:
     return plain_solve(plain_factor(assemble(*terms)), b[..., None])[..., 0]
 
 
-def solve_sum(matrices: Sequence[Array], diagonal: Array, b: Array) -> Array:
+def solve_sum(matrices: Sequence[Array], diagonal: Array, b: Array, limbs: Limbs | None = None) -> Array:
     """x (n,) with A x = b, where A, the sum of matrices and a diagonal (n,), is symmetric positive definite.
 
     It is `plain_solve_sum`, by one kernel on CUDA.
+
+    Args:
+      diagonal: (0,) for none.
+      limbs: how A falls apart, which a CPU uses in a batch; None if that is not known.
     """
-    in_kernel = is_small(matrices[0]) or is_tiny(matrices[0])
-    solve_terms = solve_sum_p.bind if in_kernel else _solve_large_sum
-    return solve_terms(*matrices, diagonal, b)
+    if is_small(matrices[0]) or is_tiny(matrices[0]):
+        return solve_sum_p.bind(*matrices, diagonal, b, limbs=limbs)
+    return _solve_large_sum(*matrices, diagonal, b)
 
 
 def solve_gram(matrix: Array, diagonal: Array, rows: tuple[Array, Sequence[Array]], b: Array) -> Array:
@@ -228,7 +235,7 @@ def solve_gram(matrix: Array, diagonal: Array, rows: tuple[Array, Sequence[Array
 def _jvp(assemble: Assemble) -> Rule:
     """dx = A^-1 (db - dA x), by one factor."""
 
-    def rule(primals: Sequence[Array], tangents: Sequence[Any]) -> tuple[Array, Array]:
+    def rule(primals: Sequence[Array], tangents: Sequence[Any], **_: Any) -> tuple[Array, Array]:
         (*terms, b), (*changes, push) = primals, [ad.instantiate_zeros(tangent) for tangent in tangents]
         matrix, change = jax.jvp(assemble, tuple(terms), tuple(changes))
         lower = factor(matrix)
@@ -268,14 +275,14 @@ _solve_large_sum.defjvp(_jvp(plain_sum))
 def _batch(assemble: Assemble, primitive_of: Callable[[], Primitive]) -> Rule:
     """A batch of right sides of the same terms is solved by one factor."""
 
-    def rule(arguments: Sequence[Array], dims: Sequence[int | None]) -> tuple[Array, int]:
+    def rule(arguments: Sequence[Array], dims: Sequence[int | None], **known: Any) -> tuple[Array, int]:
         (*terms, b), (*of_terms, of_b) = arguments, dims
         if all(dim is None for dim in of_terms):
             return solve(factor(assemble(*terms)), jnp.moveaxis(b, of_b or 0, -1)), b.ndim - 1
         size = next(x.shape[dim] for x, dim in zip(arguments, dims, strict=True) if dim is not None)
         pairs = zip(arguments, dims, strict=True)
         whole = (jnp.broadcast_to(x, (size, *x.shape)) if dim is None else jnp.moveaxis(x, dim, 0) for x, dim in pairs)
-        return primitive_of().bind(*whole), 0
+        return primitive_of().bind(*whole, **known), 0
 
     return rule
 
@@ -283,23 +290,24 @@ def _batch(assemble: Assemble, primitive_of: Callable[[], Primitive]) -> Rule:
 def _transpose(itself: Primitive) -> Rule:
     """The solve as an operation that is linear in b only."""
 
-    def rule(cotangent: Array, *arguments: Any) -> list[Array | None]:
+    def rule(cotangent: Array, *arguments: Any, **known: Any) -> list[Array | None]:
         terms = arguments[:-1]
-        return [*(None for _ in terms), itself.bind(*terms, ad.instantiate_zeros(cotangent))]
+        return [*(None for _ in terms), itself.bind(*terms, ad.instantiate_zeros(cotangent), **known)]
 
     return rule
 
 
 def _flat(x: Array, kept: int) -> Array:
     """An array with all axes but the last few as one."""
-    return x.reshape(-1, *x.shape[x.ndim - kept :])
+    return x.reshape(math.prod(x.shape[: x.ndim - kept]), *x.shape[x.ndim - kept :])
 
 
-def _sum_kernel(*arguments: Array) -> Array:
+def _sum_kernel(*arguments: Array, **_: Any) -> Array:
     *matrices, diagonal, b = arguments
     kernels = cuda_kernels()
     if kernels is None or not is_small(matrices[0]):
         return plain_solve_sum(*arguments)
+    diagonal = diagonal if diagonal.shape[-1] else jnp.zeros_like(b)
     flat = *(_flat(x, 2) for x in matrices), *(_flat(x, 1) for x in (diagonal, b))
     return kernels.solve_sum(*flat).reshape(b.shape)
 
@@ -313,11 +321,14 @@ def _gram_kernel(*arguments: Array) -> Array:
     return kernels.solve_gram(*terms, _flat(b, 1)).reshape(b.shape)
 
 
-def _sum_on_cpu(*arguments: Array) -> Array:
-    *terms, b = arguments
-    if is_tiny(terms[0]):
-        return cpu_cholesky.factor_and_solve(plain_sum(*terms), b)
-    return _sum_lapack(*arguments)
+def _sum_on_cpu(*arguments: Array, limbs: Limbs | None) -> Array:
+    *matrices, diagonal, b = arguments
+    if is_tiny(matrices[0]):
+        return cpu_cholesky.factor_and_solve(plain_sum(*arguments[:-1]), b)
+    if limbs is None or b.ndim == 1 or b.size < cpu_cholesky.SIDE_BY_SIDE * b.shape[-1]:
+        return _sum_lapack(*arguments)
+    total = plain_sum(*(_flat(x, 2) for x in matrices), stored(_flat(diagonal, 1)))
+    return solve_limbs(total, _flat(b, 1), limbs).reshape(b.shape)
 
 
 def _sum_lapack(*arguments: Array) -> Array:
@@ -327,8 +338,9 @@ def _sum_lapack(*arguments: Array) -> Array:
     *matrices, diagonal, b = arguments
     if b.ndim == 1:
         return solve_rounded(lambda: plain_sum(*matrices, diagonal), b)
-    alike = product(diagonal, jnp.eye(diagonal.shape[-1], dtype=diagonal.dtype))
-    return in_shares(lambda *terms: solve_rounded(lambda: plain_sum(*terms[:-1]), terms[-1]), *matrices, alike, b)
+    if diagonal.shape[-1]:
+        diagonal = product(diagonal, jnp.eye(diagonal.shape[-1], dtype=diagonal.dtype))
+    return in_shares(lambda *terms: solve_rounded(lambda: plain_sum(*terms[:-1]), terms[-1]), *matrices, diagonal, b)
 
 
 def _assembled(name: str, assemble: Assemble, plain: Rule, kernels: Kernels, jvp: Rule) -> Primitive:

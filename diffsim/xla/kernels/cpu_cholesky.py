@@ -28,8 +28,10 @@ a million times below its largest, and stiff rows between its ends add to the la
 is solved again with more on its diagonal, about as much as rounding took.
 """
 
+import itertools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -37,10 +39,49 @@ import jaxlib.version
 import numpy as np
 from jaxlib import lapack
 
+from diffsim.xla.barriers import stored
+from diffsim.xla.gather import pick
+
 Array = jax.Array
 
 # rows of the largest matrix for which this takes less than LAPACK, alone too; and of those without a loop
 LARGEST, WRITTEN_OUT = 8, 2
+# the most rows of matrices with limbs, and of their trunks, and the fewest matrices whose limbs are worth it
+MOST_ROWS, TRUNK, SIDE_BY_SIDE = 128, 12, 64
+
+
+class Limbs(NamedTuple):
+    """How the rows of symmetric matrices fall apart: those of two limbs meet in zeros, and only the trunk's meet all.
+
+    Attributes:
+      trunk: its rows.
+      limbs: rows of the limbs, at most `LARGEST` each; those of as many rows together.
+    """
+
+    trunk: tuple[int, ...]
+    limbs: tuple[tuple[tuple[int, ...], ...], ...]
+
+
+def limbs_of(pattern: np.ndarray) -> Limbs | None:
+    """The limbs of matrices that are zero where a symmetric pattern (n, n), bool, says so; None if there are none.
+
+    Rows that meet most others become the trunk, one after another, until limbs are left.
+    """
+    n, trunk, rest = len(pattern), list[int](), np.arange(len(pattern))
+    while LARGEST < n <= MOST_ROWS and len(trunk) <= TRUNK:
+        meets = pattern[rest[:, None], rest] | np.eye(len(rest), dtype=bool)
+        connected = meets
+        for _ in range(len(rest).bit_length()):
+            connected = connected @ connected
+        crowd = np.sum(connected, axis=1)
+        if trunk and np.max(crowd, initial=0) <= LARGEST:
+            limbs = sorted({tuple(rest[row].tolist()) for row in connected}, key=lambda limb: (-len(limb), limb))
+            groups = (tuple(group) for _, group in itertools.groupby(limbs, len))
+            return Limbs(tuple(sorted(trunk)), tuple(groups)) if len(limbs) > 1 else None
+        next_one = rest[np.argmax(np.where(crowd > LARGEST, np.sum(meets, axis=1), 0))]
+        trunk.append(int(next_one))
+        rest = np.setdiff1d(rest, trunk)
+    return None
 
 
 def factor(matrix: Array) -> Array:
@@ -59,6 +100,67 @@ def factor_and_solve(matrix: Array, b: Array) -> Array:
     n = b.shape[-1]
     rows = _eliminate(_last(jnp.concatenate([matrix, b[..., None]], axis=-1)))
     return jnp.moveaxis(_substitute(rows[:, :n], rows[:, n:])[:, 0], 0, -1)
+
+
+def solve_limbs(matrix: Array, b: Array, limbs: Limbs) -> Array:
+    """x (m, n) with A x = b (m, n), for symmetric positive definite A that fall apart.
+
+    Limbs are eliminated first, those of as many rows side by side, then what is left of the trunk, all written out:
+
+        A_ll = U^T U,   [W w] = U^-T [A_lt b_l],   (A_tt - sum W^T W) x_t = b_t - sum W^T w,   U x_l = w - W x_t
+    """
+    # worlds last, all entries at once: taking blocks out first would be thrice as slow
+    matrix, b, trunk = stored(stored(matrix).transpose(1, 2, 0)), b.T, np.asarray(limbs.trunk)
+    count, least = len(trunk) + 1, lost_to_rounding(len(b))
+
+    def part(rows: np.ndarray, *columns: np.ndarray) -> Array:
+        """(rows, columns + 1, m) entries of the matrices, and b."""
+        there = jnp.swapaxes(pick(matrix, rows), 0, 1)
+        parts = [*(pick(there, one) for one in columns), pick(b, rows)[None]]
+        return jnp.swapaxes(jnp.concatenate(parts), 0, 1)
+
+    above, limb_rows, index = [], [], [trunk]
+    for rows in map(np.asarray, limbs.limbs):
+        limb = stored(jnp.stack([part(one, one, trunk) for one in rows], axis=2))
+        done = _eliminated(limb, least, [])
+        above += [row[-count:, k] for row, _ in done for k in range(len(rows))]
+        limb_rows.append(done)
+        index.append(rows.T.reshape(-1))
+    done = _eliminated(stored(part(trunk, trunk)), least, above)
+    x = stored(jnp.stack(_substituted([(row[:-1], inverse, row[-1]) for row, inverse in done])))
+    solution = [*x]
+    for done in limb_rows:
+        rest = []
+        for row, inverse in done:
+            w = row[-count:]
+            rest.append((row[:-count], inverse, stored(w[-1] - sum(w[k] * x[k : k + 1] for k in range(len(x))))))
+        solution += [one for of_row in _substituted(rest) for one in jnp.unstack(of_row)]
+    return pick(jnp.stack(solution), np.argsort(np.concatenate(index))).T
+
+
+def _eliminated(rows: Array, least: float, above: Sequence[Array]) -> list[tuple[Array, Array]]:
+    """Rows of U from the diagonal on, and 1 / U_jj, of rows (n, n + k, ...) [A, b].
+
+    No pivot is below the share `least` of the entry on the diagonal. `above`: rows (n + k, ...) of U that came before.
+    """
+    done: list[tuple[Array, Array]] = []
+    for j in range(len(rows)):
+        row, floor = rows[j, j:], least * rows[j, j]
+        for one in above:
+            row = row - one[j : j + 1] * one[j:]
+        for i, (one, _) in enumerate(done):
+            row = row - one[j - i : j - i + 1] * one[j - i :]
+        inverse = 1 / jnp.sqrt(jnp.where(row[0] < floor, floor, row[0]))
+        done.append((stored(row * inverse[None]), inverse))
+    return done
+
+
+def _substituted(rows: Sequence[tuple[Array, Array, Array]]) -> list[Array]:
+    """x (n, ...) with U x = y, of rows of U from the diagonal on, 1 / U_jj and y."""
+    x: list[Array] = []
+    for row, inverse, right in reversed(rows):
+        x.insert(0, (right - sum(a * b for a, b in zip(row[1:], x, strict=True))) * inverse)
+    return x
 
 
 def _last(matrix: Array) -> Array:
@@ -154,14 +256,14 @@ def _shares() -> int:
 
 def solve_rounded(summed: Callable[[], Array], b: Array) -> Array:
     """x (..., n) with A x = b (..., n), for a sum A of float32 matrices; nan where it is far from positive definite."""
-    x = solve_bordered(summed(), b)
-    lost = jnp.any(jnp.isnan(x), axis=-1) & jnp.all(jnp.isfinite(b), axis=-1)
+    x, lost = solve_bordered(summed(), b)
 
     def raised() -> Array:
         # summed again, so that nobody has to keep the sum
         total = summed()
         more = lost_to_rounding(b.shape[-1]) * jnp.eye(b.shape[-1], dtype=total.dtype)
-        return jnp.where(lost[..., None], solve_bordered(total + total * jnp.broadcast_to(more, total.shape), b), x)
+        again, _ = solve_bordered(total + total * jnp.broadcast_to(more, total.shape), b)
+        return jnp.where(lost[..., None], again, x)
 
     return jax.lax.cond(jnp.any(lost), raised, lambda: x)
 
@@ -171,16 +273,22 @@ def lost_to_rounding(n: int) -> float:
     return float(2 * np.sqrt(n) * np.finfo(np.float32).eps)
 
 
-def solve_bordered(matrix: Array, b: Array) -> Array:
-    """x (..., n) with A x = b (..., n), for symmetric positive definite A in float32; nan where one is not."""
+def solve_bordered(matrix: Array, b: Array) -> tuple[Array, Array]:
+    """x (..., n) with A x = b (..., n), for symmetric positive definite A in float32; nan where one is not, and whether
+    that is so for a finite b, (...).
+    """
     n, size = b.shape[-1], jnp.max(jnp.abs(b), axis=-1, keepdims=True)
     size = jnp.where(size > 0, size, 1)
     b = b / size
-    below = jnp.concatenate([jnp.zeros_like(b), jnp.full((*b.shape[:-1], 1), CORNER, b.dtype)], axis=-1)
-    rows = jnp.concatenate([matrix, b[..., None]], axis=-1)
-    upper, info = _factor(jnp.concatenate([rows, below[..., None, :]], axis=-2))
+    batch = [(0, 0)] * (b.ndim - 1)
+    column = jnp.pad(b, [*batch, (0, 1)], constant_values=CORNER)[..., None]
+    bordered = jnp.pad(matrix, [*batch, (0, 1), (0, 1)])
+    # one pass, where joining b and a last row would be three
+    is_last = np.arange(n + 1).reshape(*[1] * b.ndim, -1) == n
+    upper, info = _factor(jnp.where(is_last, column, bordered))
     right = jnp.concatenate([jnp.zeros((*b.shape, 1), b.dtype), -upper[..., n:, n:]], axis=-2)
-    return jnp.where((info == 0)[..., None], size * _solve_upper(upper, right)[..., :n, 0], jnp.nan)
+    x = jnp.where((info == 0)[..., None], size * _solve_upper(upper, right)[..., :n, 0], jnp.nan)
+    return x, (info != 0) & jnp.isfinite(size[..., 0])
 
 
 def _factor(matrix: Array) -> tuple[Array, Array]:

@@ -12,7 +12,7 @@ from uncompiled import uncompiled
 
 from diffsim.math import linalg
 from diffsim.xla.kernels import cholesky, cpu_cholesky, warp_kernels
-from diffsim.xla.kernels.cpu_cholesky import solve_bordered
+from diffsim.xla.kernels.cpu_cholesky import Limbs, limbs_of, solve_bordered
 
 EPSILON = float(np.finfo(np.float32).eps)
 
@@ -161,7 +161,7 @@ def test_bordered_solves_are_the_plain_ones(n: int, count: int) -> None:
         unit = np.sqrt(np.diagonal(matrix, axis1=1, axis2=2))
         exact = np.linalg.solve(matrix.astype(float), b[..., None].astype(float))[..., 0]
         plain = cholesky.plain_solve(cholesky.plain_factor(matrix), b[..., None])[..., 0]
-        error, allowed = (np.max(np.abs(x - exact) * unit) for x in (solve_bordered(matrix, b), plain))
+        error, allowed = (np.max(np.abs(x - exact) * unit) for x in (solve_bordered(matrix, b)[0], plain))
         assert error < 4 * allowed + 1e-6 * np.max(np.abs(exact) * unit), name
 
 
@@ -181,6 +181,53 @@ def test_shares_of_a_batch_are_the_batch(monkeypatch, count: int) -> None:
         found.append(jax.jit(lambda *terms: cholesky.solve_sum(terms[:1], *terms[1:]))(matrix, diagonal, b))
     assert np.array_equal(found[0], found[1])
     assert np.array_equal(found[0], found[2])
+
+
+# rows of the trunk of some matrices, not all in a row, and of their limbs
+TRUNK, LIMBS = (0, 1, 5), (((9, 10, 11, 12, 13),), ((2, 3, 4), (6, 7, 8)), ((14, 15),))
+
+
+def falls_apart() -> np.ndarray:
+    pattern = np.zeros((16, 16), bool)
+    pattern[list(TRUNK)] = pattern[:, list(TRUNK)] = True
+    for limb in (limb for group in LIMBS for limb in group):
+        pattern[np.ix_(limb, limb)] = True
+    return pattern
+
+
+def test_limbs_are_what_a_trunk_holds_together() -> None:
+    pattern = falls_apart()
+    assert limbs_of(pattern) == Limbs(TRUNK, LIMBS)
+    # all in one; too few rows; a chain of three limbs with more rows in its trunk than it may have
+    assert limbs_of(np.ones((16, 16), bool)) is None and limbs_of(pattern[:8, :8]) is None
+    chained = np.abs(np.subtract.outer(np.arange(60), np.arange(60))) < 7
+    assert limbs_of(chained) is None
+
+
+def test_matrices_that_fall_apart_are_solved_without_lapack() -> None:
+    """In a batch, with derivatives by both; and with a pivot that rounding took."""
+    pattern, rng, count = falls_apart(), np.random.default_rng(0), 64
+    half = np.where(pattern, rng.normal(size=(count, 16, 16)), 0)
+    terms = [x.astype(np.float32) for x in (half + half.swapaxes(1, 2), 16 * np.eye(16)[None] + 0 * half)]
+    diagonal, b = (rng.uniform(1, 2, (count, 16)).astype(np.float32) for _ in range(2))
+    total = sum(terms).astype(float) + np.eye(16) * diagonal[:, None]
+    solve_all = jax.jit(jax.vmap(lambda *terms: cholesky.solve_sum(terms[:2], *terms[2:], Limbs(TRUNK, LIMBS))))
+    assert "potrf" not in solve_all.lower(*terms, diagonal, b).as_text()
+    few = [x[:8] for x in (*terms, diagonal, b)]
+    assert "potrf" in solve_all.lower(*few).as_text()
+    for found, exact in ((solve_all(*terms, diagonal, b), total), (solve_all(*few), total[:8])):
+        assert np.max(np.abs(found - np.linalg.solve(exact, b[: len(found), :, None])[..., 0])) < 1e-5
+    matrices = total.astype(np.float32)
+    slopes = [
+        jax.jit(jax.vmap(jax.jacrev(f, (0, 1))))(matrices, b)
+        for f in (lambda m, b: linalg.solve_once(Limbs(TRUNK, LIMBS), m, b), jnp.linalg.solve)
+    ]
+    for found, expected in zip(*slopes, strict=True):
+        assert np.max(np.abs(found - expected)) < 1e-5 * np.max(np.abs(expected))
+    rounded = np.eye(16, dtype=np.float32)
+    rounded[2, 3] = rounded[3, 2] = 1
+    x = np.asarray(cpu_cholesky.solve_limbs(rounded[None], np.ones((1, 16), np.float32), Limbs(TRUNK, LIMBS))[0])
+    assert np.max(np.abs(rounded @ x - 1)) < 4 * cpu_cholesky.lost_to_rounding(16) * np.max(np.abs(x))
 
 
 def lost(n: int) -> tuple[list[np.ndarray], np.ndarray]:
@@ -214,11 +261,12 @@ def test_a_sum_that_rounding_leaves_without_a_factor_is_solved(batch) -> None:
 
 def test_bordered_solves_are_nan_where_a_matrix_is_not_positive() -> None:
     matrix = np.stack([np.eye(3), -np.eye(3), np.diag([1, 0, 1])]).astype(np.float32)
-    assert np.isnan(solve_bordered(matrix, np.ones((3, 3), np.float32))).any(1).tolist() == [False, True, True]
+    x, lost = solve_bordered(matrix, np.ones((3, 3), np.float32))
+    assert np.isnan(x).any(1).tolist() == lost.tolist() == [False, True, True]
 
 
 @pytest.mark.parametrize("size", [0.0, 1e-30, 1e17, 1e30])
 def test_bordered_solves_are_of_any_size(size: float) -> None:
     """Derivatives along a chaotic motion grow without bounds, and are numbers all the same."""
     matrix, b = 2 * np.eye(3, dtype=np.float32)[None], np.full((1, 3), size, np.float32)
-    np.testing.assert_allclose(solve_bordered(matrix, b), b / 2, rtol=1e-6)
+    np.testing.assert_allclose(solve_bordered(matrix, b)[0], b / 2, rtol=1e-6)
