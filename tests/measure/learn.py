@@ -2,7 +2,7 @@
 
     make measure WHAT="learn shac swingup 0 1 2"     # in any environment
     PYTHONPATH=. PYTHON -m tests.measure.learn ppo swingup 0    # PYTHON of an environment with brax
-    make measure WHAT="learn report"
+    make measure WHAT="learn report"                            # and the curves, as docs/pictures/shac.png
 
 Tasks are of `diffsim.envs`; swingup is the cartpole, whose pole hangs at first, with a reward as dm_control has it.
 Both learn by the settings that stand here, the same for all tasks. A return is of 32 episodes of other beginnings,
@@ -21,6 +21,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import matplotlib.pyplot as plt
 import numpy as np
 
 from diffsim import envs
@@ -131,19 +132,21 @@ def ppo(name: str, seed: int, most: int) -> list[list[float]]:
 
 
 def report() -> None:
-    """A line a task: steps and CPU seconds that each way needs for the goal, in the median of its seeds."""
+    """A line a task: steps and CPU seconds that each way needs for the goal, in the median of its seeds; all curves."""
     lines, met = [json.loads(line) for line in BOOK.read_text().splitlines()], 0
-    for name in TASKS:
-        # of a seed that was run again the last run counts
-        runs = {
-            way: [
-                np.array(rows)
-                for rows in {r["seed"]: r["rows"] for r in lines if (r["way"], r["task"]) == (way, name)}.values()
-            ]
-            for way in ("ppo", "shac")
-        }
+    figure, panels = plt.subplots(1, len(TASKS), figsize=(4 * len(TASKS), 3.4), constrained_layout=True)
+    for panel, name in zip(panels, TASKS, strict=True):
+        runs: dict[str, list[np.ndarray]] = {}
+        for way, colour in (("ppo", "#c0562f"), ("shac", "#2a75b5")):
+            # of a seed that was run again the last run counts
+            by_seed = {line["seed"]: line["rows"] for line in lines if (line["way"], line["task"]) == (way, name)}
+            runs[way] = list(map(np.array, by_seed.values()))
+            for i, rows in enumerate(runs[way]):
+                panel.semilogx(*rows[1:, [0, 2]].T, color=colour, label=None if i else way)
+        panel.set(title=name, xlabel="steps of the simulator")
         if not all(runs.values()):
             continue
+        panel.legend()
         first, best = (np.median([pick(rows[:, 2]) for rows in runs["ppo"]]) for pick in (lambda x: x[0], np.max))
         goal, needs = first + SHARE * (best - first), {}
         for way, seeds in runs.items():
@@ -159,6 +162,8 @@ def report() -> None:
         share = needs["shac"] / needs["ppo"]
         met += bool(share[0] <= 0.2 and share[1] <= 0.5)
         print(f"{name:<10}shac / ppo: {share[0]:.3f} of the steps, {share[1]:.2f} of the time")
+    panels[0].set(ylabel="return of an episode")
+    figure.savefig(pathlib.Path(__file__).parents[2] / "docs/pictures/shac.png", dpi=80)
     print(f"learn: SHAC comes to PPO's return in a fifth of the steps and half of the time on {met} tasks")
 
 
