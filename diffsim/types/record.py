@@ -264,6 +264,9 @@ def restore(cls: type[T], path: str | Path) -> T:
                 raise ValueError(f"it claims {size} bytes, more than {LARGEST}")
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
+        strange = [f"{name} of type {array.dtype}" for name, array in arrays.items() if array.dtype.kind not in "biuf"]
+        if strange:
+            raise ValueError(f"it has {strange[0]}")
         header = json.loads(arrays.pop("facts").tobytes())
         kind, version = str(header["format"]), header["version"]
     except DAMAGED as problem:

@@ -86,8 +86,8 @@ def count_nonfinite(path: str, cone: Cone, total: int, seed: int) -> tuple[int, 
     return int(bad[0]), int(bad[1])
 
 
-# files that Python opens by itself
-OWN_FILES = (".py", ".pyc", ".so")
+# files that Python opens by itself, or looks for when it shows where a warning comes from
+OWN_FILES = (".py", ".pyc", ".so", "<string>")
 
 opened: list[str] = []
 

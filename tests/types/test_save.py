@@ -115,6 +115,10 @@ DAMAGES = {
     "later version": (lambda path: with_header(path, version=99), "saved in format 99, this diffsim reads format 6"),
     "missing": (lambda path: rewritten(path, {"body_mass.npy": None}), "'body_mass' is missing"),
     "shape": (lambda path: rewritten(path, {"body_mass.npy": as_npy(np.zeros(99))}), r"body_mass has shape \(99,\)"),
+    "complex": (
+        lambda path: rewritten(path, {"body_mass.npy": as_npy(np.load(path)["body_mass"] + 1j)}),
+        "it has body_mass of type complex128",
+    ),
     "structure": (
         lambda path: rewritten(path, {"topology/body_parentid.npy": as_npy(np.zeros(2, np.int32))}),
         "its structure is not the one that was saved",
