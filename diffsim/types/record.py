@@ -264,9 +264,6 @@ def restore(cls: type[T], path: str | Path) -> T:
                 raise ValueError(f"it claims {size} bytes, more than {LARGEST}")
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
-        strange = [f"{name} of type {array.dtype}" for name, array in arrays.items() if array.dtype.kind not in "biuf"]
-        if strange:
-            raise ValueError(f"it has {strange[0]}")
         header = json.loads(arrays.pop("facts").tobytes())
         kind, version = str(header["format"]), header["version"]
     except DAMAGED as problem:
@@ -277,6 +274,9 @@ def restore(cls: type[T], path: str | Path) -> T:
         hint = "make it anew from its XML; numpy.load reads the arrays of the file"
         raise _refused(path, f"saved in format {version}, this diffsim reads format {VERSION}", hint)
     try:
+        strange = [f"{name} of type {array.dtype}" for name, array in arrays.items() if array.dtype.kind not in "biuf"]
+        if strange:
+            raise ValueError(f"it has {strange[0]}")
         result = _put_together(cls, "", arrays, header["facts"])
         _check(result, header["digest"], path)
     except MjcfError:
