@@ -103,7 +103,11 @@ ELEMENTS = {
     "torus": ('<mesh name="m" builtin="supertorus" params="9 2 1 1"/>', r"radius in \(0, 1\]"),
     "wedge": ('<mesh name="m" builtin="wedge" params="9 9 200 9 0"/>', "field of view"),
     "plate": ('<mesh name="m" builtin="plate" params="99999 99999"/>', "vertices, the limit"),
-    "cone": ('<mesh name="m" builtin="cone" params="-1 1"/>', "from 0 to"),
+    "large wedge": (
+        '<mesh name="m" builtin="wedge" params="1000 1000 30 30 0"/>',
+        "1000000 vertices of a wedge, the limit is",
+    ),
+    "cone": ('<mesh name="m" builtin="cone" params="-1 1"/>', "from 0 to 5000"),
     "no_field": ('<hfield name="h" size="1 1 1 1"/>', "needs a file, or nrow and ncol"),
     "field_size": ('<hfield name="h" nrow="2" ncol="2" size="1 1 0 1"/>', "must be positive"),
     "field_nan": ('<hfield name="h" nrow="1" ncol="2" size="1 1 1 1" elevation="0 nan"/>', "'nan' is not a finite"),

@@ -32,6 +32,10 @@ _ICOSAHEDRON_FACES = np.array(
 )  # fmt: skip
 
 
+# so many points on a sphere, or corners of a cone's two flat sides, have their hull in some 3 s
+MOST_IN_HULL, MOST_IN_RING = 100_000, 5_000
+
+
 def sphere(params: Array) -> Surface:
     """Radius 1, an icosahedron whose triangles are split in four as often as params say."""
     splits = _whole(params[0], 0, 4, "subdivision")
@@ -138,6 +142,7 @@ def supertorus(params: Array) -> Surface:
 def wedge(params: Array) -> Surface:
     """Points on a part of the unit sphere seen from its center, with frames; denser in the middle for gamma > 0."""
     count, gamma = _grid(params), params[4]
+    check_count(count[0] * count[1], MOST_IN_HULL, "vertices of a wedge")
     fov = params[2:4]
     if not (0 < fov[0] <= 180 and 0 < fov[1] <= 90):
         raise AssetError("the field of view of a wedge is at most 180 by 90 degrees")
@@ -167,7 +172,7 @@ def plate(params: Array) -> Surface:
 
 def cone(params: Array) -> Surface:
     """A regular polygon at z = -1 and a smaller one, or a point for radius 0, at z = 1."""
-    count, radius = _whole(params[0], 0, MOST_VERTICES // 2, "number of edges"), params[1]
+    count, radius = _whole(params[0], 0, MOST_IN_RING, "number of edges"), params[1]
     angle = 2 * pi * np.arange(count) / count if count else np.zeros(0)
     ring = np.stack([np.cos(angle), np.sin(angle), np.full(count, -1.0)], axis=1)
     top = ring * [radius, radius, -1] if radius > 0 else np.array([[0.0, 0, 1]])
