@@ -216,8 +216,12 @@ def velocity_slopes(model: Model, state: State, inputs: Inputs, data: Data) -> t
         return np.zeros(0, int), jnp.zeros((0,), data.actuator_velocity.dtype)
     conditions = Conditions(state.act, Command(inputs.ctrl), data.actuator_length, data.actuator_velocity)
     slopes = [_slope(group, members(model, group, conditions), data.act_dot) for group in moving]
-    ids = np.concatenate([group.ids for group in moving])
-    return ids, _unless_at_limit(model, ids, data.actuator_force, jnp.concatenate(slopes))
+    ids, slope = np.concatenate([group.ids for group in moving]), jnp.concatenate(slopes)
+    limited = model.topology.actuator_forcelimited[ids] != 0
+    if limited.any():
+        force, (lower, upper) = pick(data.actuator_force, ids), pick(model.actuator_forcerange, ids).T
+        slope = jnp.where(limited & ((force <= lower) | (force >= upper)), 0, slope)
+    return ids, slope
 
 
 def _slope(group: Group, actuators: Actuators, act_dot: Array) -> Array:
@@ -230,13 +234,3 @@ def _slope(group: Group, actuators: Actuators, act_dot: Array) -> Array:
     if group.bias.slope:
         terms.append(group.bias.slope(actuators, actuators.biasprm))
     return total(terms)
-
-
-def _unless_at_limit(model: Model, ids: np.ndarray, force: Array, slope: Array) -> Array:
-    """Slopes (n,) of the actuators `ids`, zero where the force, of all (nu,), is at its limit."""
-    limited = model.topology.actuator_forcelimited[ids] != 0
-    if not limited.any():
-        return slope
-    lower, upper = pick(model.actuator_forcerange, ids).T
-    force = pick(force, ids)
-    return jnp.where(limited & ((force <= lower) | (force >= upper)), 0, slope)

@@ -352,7 +352,15 @@ def hand() -> str:
     wrist = _link("w0", "0 0 0.04", "1 0 0", _link("w1", "0 0 0.04", "0 1 0", fingers))
     bodies = f'{_sites("arm")}<body pos="0 0 0">{wrist}</body>'
     tendons += [("arm", "w0"), ("w0", "w1")]
-    return _model(bodies, *_muscles(tendons))
+    # two tendons from one link to the next around the joint between them, and a muscle on each
+    paths = muscles = ""
+    for below, above in tendons:
+        for side in "ab":
+            name = f"{above}{side}"
+            path = f'<site site="{below}{side}"/><geom geom="{above}"/><site site="{name}"/>'
+            paths += f'<spatial name="{name}" stiffness="1" damping="0.1">{path}</spatial>'
+            muscles += f'<muscle tendon="{name}" force="1" lengthrange="0.01 0.1"/>'
+    return _model(bodies, paths, muscles)
 
 
 def _link(name: str, pos: str, axis: str, inside: str) -> str:
@@ -368,18 +376,6 @@ def _link(name: str, pos: str, axis: str, inside: str) -> str:
 def _sites(name: str) -> str:
     """Ends of tendons on both sides of a link, ahead of the next joint in both of its directions."""
     return "".join(f'<site name="{name}{side}" pos="{x} {x} 0.025"/>' for side, x in (("a", 0.008), ("b", -0.008)))
-
-
-def _muscles(tendons: list[tuple[str, str]]) -> tuple[str, str]:
-    """Two spatial tendons from one link to the next around the joint between them, and a muscle on each."""
-    paths = muscles = ""
-    for below, above in tendons:
-        for side in "ab":
-            name = f"{above}{side}"
-            path = f'<site site="{below}{side}"/><geom geom="{above}"/><site site="{name}"/>'
-            paths += f'<spatial name="{name}" stiffness="1" damping="0.1">{path}</spatial>'
-            muscles += f'<muscle tendon="{name}" force="1" lengthrange="0.01 0.1"/>'
-    return paths, muscles
 
 
 def _model(bodies: str, tendons: str, actuators: str) -> str:

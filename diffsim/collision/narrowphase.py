@@ -21,7 +21,7 @@ from diffsim.base.enums import GeomType
 from diffsim.collision.layout import ContactLayout, Grid, layout_of
 from diffsim.collision.pairs import PairParameters, pair_parameters
 from diffsim.geometry.colliders import GeomFrames, Poses, frames_at, gather, row_axes
-from diffsim.geometry.shapes import Candidates, Shape, bounding_boxes, choose, negligible, unit_x
+from diffsim.geometry.shapes import Candidates, Shape, bounding_boxes, negligible, unit_x
 from diffsim.kinematics.poses import geom_frames
 from diffsim.math import safe
 from diffsim.math.rotation import across, axis_far_from, frame_along
@@ -30,7 +30,7 @@ from diffsim.types.data import Contacts, Kinematics
 from diffsim.types.model import Model
 from diffsim.xla.barriers import decided, for_cpu, stored
 from diffsim.xla.gather import pick_existing
-from diffsim.xla.select import count, if_anywhere, largest, rows_where, where
+from diffsim.xla.select import count, if_anywhere, largest, rows_where, where, where_tree
 
 Index = Array | np.ndarray
 
@@ -39,7 +39,15 @@ BOXED = (GeomType.ELLIPSOID, GeomType.CYLINDER, GeomType.BOX, GeomType.MESH, Geo
 
 def bounding_gap(model: Model, poses: Poses, grid: Grid) -> Array:
     """A bound (n, m), m, of the distances of the pairs of a table; for boxes and the like by spheres and boxes."""
-    spheres = _between_spheres(model, poses, grid)
+    # distances of the bounding spheres, or of a plane and a bounding sphere
+    (pos1, mat1), (pos2, _) = frames_at(poses, grid.geom1), frames_at(poses, grid.geom2)
+    centers = zip(stored(unpack(pos1)), stored(unpack(pos2)), strict=True)
+    between = [b[None, :] - a[:, None] for a, b in centers]
+    if model.topology.geom_type[grid.geom1[0]] == GeomType.PLANE:
+        distance = total([n[:, None] * x for n, x in zip(unpack(mat1[:, :, 2]), between, strict=True)])
+    else:
+        distance = safe.sqrt(total([x * x for x in between]))
+    spheres = distance - model.geom_rbound[grid.geom1][:, None] - model.geom_rbound[grid.geom2][None]
     kinds = [model.topology.geom_type[geoms[0]] for geoms in (grid.geom1, grid.geom2)]
     if not np.all(np.isin(kinds, BOXED)):
         return spheres
@@ -48,19 +56,6 @@ def bounding_gap(model: Model, poses: Poses, grid: Grid) -> Array:
         for geoms, shape in ((grid.geom1, (-1, 1)), (grid.geom2, (1, -1)))
     )
     return jnp.maximum(spheres, _between_boxes(first, second))
-
-
-def _between_spheres(model: Model, poses: Poses, grid: Grid) -> Array:
-    """Distance (n, m) of the bounding spheres, or of a plane and a bounding sphere."""
-    (first, mat), (second, _) = frames_at(poses, grid.geom1), frames_at(poses, grid.geom2)
-    first, second = stored(unpack(first)), stored(unpack(second))
-    between = [b[None, :] - a[:, None] for a, b in zip(first, second, strict=True)]
-    if model.topology.geom_type[grid.geom1[0]] == GeomType.PLANE:
-        normal = mat[:, :, 2]
-        distance = total([n[:, None] * x for n, x in zip(unpack(normal), between, strict=True)])
-    else:
-        distance = safe.sqrt(total([x * x for x in between]))
-    return distance - model.geom_rbound[grid.geom1][:, None] - model.geom_rbound[grid.geom2][None]
 
 
 class _Boxes(NamedTuple):
@@ -303,10 +298,10 @@ def _frame(normal: Array, tangent: Array) -> Array:
     A hint parallel to the normal is replaced by the x axis, as in MuJoCo, unless that is the normal too.
     """
     z = stored(unpack(normal))
-    hint, usual, x_axis = tuple(unpack(tangent)), tuple(unpack(axis_far_from(normal))), tuple(unit_x(z[0]))
-    instead = choose(_aside(z, x_axis, 0.01), x_axis, usual)
-    hinted = choose(_aside(z, hint, negligible(normal, 1.0) ** 2), hint, instead)
-    return frame_along(z, stored(choose(dot_components(hint, hint) > 0.25, hinted, usual)))
+    hint, usual, x_axis = unpack(tangent), unpack(axis_far_from(normal)), unit_x(z[0])
+    instead = where_tree(_aside(z, x_axis, 0.01), x_axis, usual)
+    hinted = where_tree(_aside(z, hint, negligible(normal, 1.0) ** 2), hint, instead)
+    return frame_along(z, stored(where_tree(dot_components(hint, hint) > 0.25, hinted, usual)))
 
 
 def _aside(normal: Components, hint: Components, limit: Array | float) -> Array:

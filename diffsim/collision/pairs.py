@@ -147,7 +147,11 @@ def unsupported_pairs(
 
 
 def _dynamic_pairs(topology: Topology, disableflags: int, contact_filter: Filter | None) -> Pairs:
-    """Pairs g1 < g2 that pass every filter."""
+    """Pairs g1 < g2 that pass every filter.
+
+    Raises:
+      ValueError: the user's filter returns something else than a truth for each pair.
+    """
     body = topology.geom_bodyid
     masks = _masks(topology.geom_contype, topology.geom_conaffinity)
     if contact_filter is not None:
@@ -159,9 +163,13 @@ def _dynamic_pairs(topology: Topology, disableflags: int, contact_filter: Filter
     signature = topology.exclude_signature
     excluded = np.isin(_keys(body[geom1], body[geom2]), _keys(signature >> 16, signature & 0xFFFF))
     left = ~(excluded | listed)
-    if contact_filter is not None:
-        left[left] = ~_filtered(topology, contact_filter, geom1[left], geom2[left])
     geom1, geom2 = geom1[left], geom2[left]
+    if contact_filter is not None:
+        leaves_out = np.asarray(contact_filter(topology, *_by_type(topology, geom1, geom2)))
+        if leaves_out.shape != geom1.shape or leaves_out.dtype != bool:
+            message = f"contact_filter returned {leaves_out.dtype}{list(leaves_out.shape)}"
+            raise ValueError(f"{message}, expected bool[{len(geom1)}]: True for pairs to leave out")
+        geom1, geom2 = geom1[~leaves_out], geom2[~leaves_out]
     # contact dimension: that of the higher priority, the larger one at equal priority
     priority1, priority2 = topology.geom_priority[geom1], topology.geom_priority[geom2]
     dim1, dim2 = topology.geom_condim[geom1], topology.geom_condim[geom2]
@@ -196,19 +204,6 @@ def _rows(topology: Topology, agree: Masks, geom: np.ndarray, disableflags: int)
 def _keys(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """One number for each unordered pair."""
     return np.minimum(first, second).astype(np.int64) << 32 | np.maximum(first, second)
-
-
-def _filtered(topology: Topology, contact_filter: Filter, geom1: np.ndarray, geom2: np.ndarray) -> np.ndarray:
-    """Which pairs the user's filter leaves out.
-
-    Raises:
-      ValueError: the filter returns something else than a truth for each pair.
-    """
-    out = np.asarray(contact_filter(topology, *_by_type(topology, geom1, geom2)))
-    if out.shape != geom1.shape or out.dtype != bool:
-        message = f"contact_filter returned {out.dtype}{list(out.shape)}"
-        raise ValueError(f"{message}, expected bool[{len(geom1)}]: True for pairs to leave out")
-    return out
 
 
 # what a program is worth: products of numbers of edges; how many more vertices are searched, or of few pairs how many
@@ -303,7 +298,8 @@ def pair_parameters(model: Model, pairs: Pairs) -> PairParameters:
     """Parameters of all candidate pairs: explicit ones have their own, dynamic ones mix their geoms'."""
     dynamic, explicit = np.flatnonzero(pairs.pair < 0), np.flatnonzero(pairs.pair >= 0)
     sides = [side_of(model, "geom", geoms[dynamic]) for geoms in (pairs.geom1, pairs.geom2)]
-    parameters = _explicit(model, pairs.pair[explicit])
+    names = ("gap", "margin", "friction", "solref", "solreffriction", "solimp")
+    parameters = [pick(getattr(model, f"pair_{name}"), pairs.pair[explicit]) for name in names]
     # back to the order of the table
     order = np.argsort(np.concatenate([dynamic, explicit]))
     both = zip(mixed(*sides), parameters, strict=True)
@@ -329,45 +325,22 @@ def _repeated(value: Array, count: int) -> Array:
     return jnp.broadcast_to(value, (count, *value.shape))
 
 
-def _explicit(model: Model, index: np.ndarray) -> tuple[Array, ...]:
-    """(gap, margin, friction, solref, solreffriction, solimp) of explicit pairs."""
-    columns = (
-        model.pair_gap,
-        model.pair_margin,
-        model.pair_friction,
-        model.pair_solref,
-        model.pair_solreffriction,
-        model.pair_solimp,
-    )
-    return tuple(pick(column, index) for column in columns)
-
-
 def mixed(first: Side, second: Side) -> tuple[Array, ...]:
     """(gap, margin, friction, solref, solreffriction, solimp) of what both bring."""
-    weight = _weight(first.solmix, second.solmix)[:, None]
+    # the share of the first, 1/2 if both are zero
+    mix1, mix2 = (where(side.solmix < MIN_MIX, 0, side.solmix) for side in (first, second))
+    weight = safe.divide(mix1, mix1 + mix2, 0.5)[:, None]
     # reference in time constant and damping ratio mixes; in direct format (not positive) the smaller value wins
     standard = (first.solref[:, :1] > 0) & (second.solref[:, :1] > 0)
     solref = weight * first.solref + (1 - weight) * second.solref
     solref = where(standard, solref, safe.lesser(first.solref, second.solref))
     solimp = weight * first.solimp + (1 - weight) * second.solimp
     friction = safe.greater(first.friction, second.friction)
-    # who has a higher priority imposes its own
-    columns = zip((friction, solref, solimp), first[3:6], second[3:6], strict=True)
-    friction, solref, solimp = (_prevail(first.priority, second.priority, *column) for column in columns)
+    if not np.array_equal(first.priority, second.priority):
+        # who has a higher priority imposes its own
+        equal, higher = (first.priority == second.priority)[:, None], (first.priority > second.priority)[:, None]
+        columns = zip((friction, solref, solimp), first[3:6], second[3:6], strict=True)
+        friction, solref, solimp = (where(equal, mix, where(higher, one, other)) for mix, one, other in columns)
     # sliding twice, torsion, rolling twice
     friction = friction[:, np.array([0, 0, 1, 2, 2])]
     return first.gap + second.gap, first.margin + second.margin, friction, solref, jnp.zeros_like(solref), solimp
-
-
-def _weight(mix1: Array, mix2: Array) -> Array:
-    """Share of the first: solmix1 / (solmix1 + solmix2), and 1/2 if both are zero."""
-    mix1, mix2 = where(mix1 < MIN_MIX, 0, mix1), where(mix2 < MIN_MIX, 0, mix2)
-    return safe.divide(mix1, mix1 + mix2, 0.5)
-
-
-def _prevail(priority1: np.ndarray, priority2: np.ndarray, mix: Array, first: Array, second: Array) -> Array:
-    """`mix`, replaced by the values of the one with the higher priority."""
-    if np.array_equal(priority1, priority2):
-        return mix
-    winner = where((priority1 > priority2)[:, None], first, second)
-    return where((priority1 == priority2)[:, None], mix, winner)

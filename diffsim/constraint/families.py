@@ -192,7 +192,15 @@ def constraint_wrenches(
     for rows, basis in zip(constraints.groups, basis_forces(constraints, solution.row_force), strict=True):
         if rows.anchor.shape[0]:
             wrenches += _anchor_wrenches(model, rows, basis)
-    return _collect(model, com, wrenches)
+    # their sums about the centres of the trees; none on the world
+    centre = pick(com.subtree_com, model.topology.body_rootid)
+    moving = jnp.arange(1, model.nbody, dtype=jnp.int32)[:, None]
+    total = jnp.zeros((model.nbody - 1, 6), centre.dtype)
+    for sign, body, point, force, torque in wrenches:
+        if body.shape[0]:
+            on_body = sign * (body[None] == moving).astype(centre.dtype)
+            total += matmul(on_body, spatial_vector(torque + cross(point - centre[body], force), force))
+    return jnp.concatenate([jnp.zeros((1, 6), centre.dtype), total])
 
 
 def _anchor_wrenches(model: Model, rows: RowGroup, force: Array) -> list[_Wrench]:
@@ -207,18 +215,6 @@ def _anchor_wrenches(model: Model, rows: RowGroup, force: Array) -> list[_Wrench
         _Wrench(sign, jnp.asarray(body[:, side]), rows.anchor[:, side], push, torque)
         for side, sign in ((0, 1), (1, -1))
     ]
-
-
-def _collect(model: Model, com: ComFrame, wrenches: list[_Wrench]) -> Array:
-    """Sums wrenches on each body; none on the world."""
-    centre = pick(com.subtree_com, model.topology.body_rootid)
-    moving = jnp.arange(1, model.nbody, dtype=jnp.int32)[:, None]
-    total = jnp.zeros((model.nbody - 1, 6), centre.dtype)
-    for sign, body, point, force, torque in wrenches:
-        if body.shape[0]:
-            on_body = sign * (body[None] == moving).astype(centre.dtype)
-            total += matmul(on_body, spatial_vector(torque + cross(point - centre[body], force), force))
-    return jnp.concatenate([jnp.zeros((1, 6), centre.dtype), total])
 
 
 def family_force(constraints: Constraints, family: str, row_force: Array) -> Array:

@@ -333,17 +333,14 @@ def _reference_acceleration(
     aref = -ref.damping * vel[0] - spring
     if raw.jacobian_dot_v is not None:
         aref = aref - raw.jacobian_dot_v
-    side = _side_damping(model, raw, ref) if law == Law.CONE else ref.damping
+    side = ref.damping
+    if law == Law.CONE:
+        # of elliptic friction rows by their own solref where it is set
+        assert raw.solref_friction is not None
+        solref = usable_solref(raw.solref_friction, (0.0, 0.0), model.opt.timestep, _refsafe(model))
+        is_set = (solref[:, 0] != 0) | (solref[:, 1] != 0)
+        side = where(is_set, damping(solref, safe.clip(raw.solimp[:, 1], MINIMP, MAXIMP)), side)
     return jnp.stack([aref, *[-side * vel[i] for i in range(1, raw.dim)]])
-
-
-def _side_damping(model: Model, raw: RawRows, ref: Reference) -> Array:
-    """B of elliptic friction rows, 1/s: from their own solref where it is set, else that of the normal row."""
-    assert raw.solref_friction is not None
-    solref = usable_solref(raw.solref_friction, (0.0, 0.0), model.opt.timestep, _refsafe(model))
-    is_set = (solref[:, 0] != 0) | (solref[:, 1] != 0)
-    dmax = safe.clip(raw.solimp[:, 1], MINIMP, MAXIMP)
-    return where(is_set, damping(solref, dmax), ref.damping)
 
 
 class Weights(NamedTuple):

@@ -31,7 +31,7 @@ from diffsim.base.enums import GeomType
 from diffsim.geometry.hull.pairs import closest, contact_row, searched
 from diffsim.geometry.hull.polytope import PRISM, Feature, Hull, HullPair, core, difference, with_polygons
 from diffsim.geometry.hull.sat import deepest_side
-from diffsim.geometry.shapes import Candidates, Shape, bounds, boxed, candidate, lowest, stack
+from diffsim.geometry.shapes import Candidates, Shape, Vector, bounds, boxed, candidate, lowest, stack
 from diffsim.geometry.smooth.pairs import separate_round
 from diffsim.math import safe
 from diffsim.math.vector import (
@@ -257,10 +257,6 @@ def window_triangles(terrain: Terrain, columns: Array, rows: Array, margin: Arra
     return normal, point, top
 
 
-# components (x, y, z)
-Vector = list[Array]
-
-
 class Nearest(NamedTuple):
     """Signed distance () of a point, m, unit normal (3,) out of the prism, and the point (3,) of its surface."""
 
@@ -304,7 +300,9 @@ def _nearest_of_top(top: list[Vector], height: Array, p: Vector) -> tuple[Vector
     # inside, the wall with the greatest gap is that of the side which is nearest in plan
     zero = jnp.zeros_like(height)
     ground = _Facet([zero, zero, zero - 1], -height)
-    facet = _greatest([roof, ground, _wall(flat, p)])
+    facet = roof
+    for other in (ground, _wall(flat, p)):
+        facet = where_tree(stored(other.gap > facet.gap), other, facet)
     in_plan, over_roof = stored((_is_over([zero, zero, zero + 1], top, p), _is_over(roof.normal, top, p)))
     flat_away, under = [where(in_plan, 0, component) for component in flat.away], jnp.minimum(height, 0)
     # lower than the top where the prism is nearest in plan
@@ -331,15 +329,6 @@ def _wall(side: _Side, p: Vector) -> _Facet:
     length = stored(safe.sqrt(x * x + y * y))
     normal = [safe.divide(y, length), safe.divide(-x, length)]
     return _Facet([*normal, jnp.zeros_like(x)], dot_components(normal, minus_components(p[:2], side.begin)))
-
-
-def _greatest(facets: list[_Facet]) -> _Facet:
-    """The facet with the greatest gap, the first of equal ones."""
-    best = facets[0]
-    for other in facets[1:]:
-        more = stored(other.gap > best.gap)
-        best = where_tree(more, other, best)
-    return best
 
 
 def _nearest_side(top: list[Vector], p: Vector) -> _Side:

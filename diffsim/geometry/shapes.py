@@ -8,7 +8,7 @@ Source: Ericson 2005, ch. 9.5, for support functions h(d) = max of d . x over th
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -33,7 +33,6 @@ from diffsim.xla.select import where
 
 # components (x, y, z)
 Vector = list[Array]
-Arrays = TypeVar("Arrays", bound=tuple[Array, ...])
 
 
 class Shape(NamedTuple):
@@ -141,11 +140,6 @@ def ball_ball(
     normal, dist = stored((normal, length - radius1 - radius2))
     reach = radius1 + 0.5 * dist
     return dist, pack([c + reach * n for c, n in zip(center1, normal, strict=True)]), pack(normal)
-
-
-def choose(condition: Array, yes: Arrays, no: Arrays) -> Arrays:
-    """Selects between two tuples of arrays by one condition."""
-    return cast(Arrays, tuple(jnp.where(condition, a, b) for a, b in zip(yes, no, strict=True)))
 
 
 def bounding_boxes(types: np.ndarray, size: Array) -> Array:

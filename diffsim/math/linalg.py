@@ -118,15 +118,11 @@ def worthwhile(blocks: Blocks) -> bool:
 
 def split(values: Array, index: np.ndarray) -> Array:
     """(..., count, size) of values (..., n): the entries of each block."""
-    return values[..., _place(index)].reshape(*values.shape[:-1], *index.shape)
-
-
-def _place(index: np.ndarray) -> slice | np.ndarray:
-    """All indices of blocks of one size, as a slice where they follow one another."""
     flat = index.reshape(-1)
     start = int(flat[0]) if flat.size else 0
+    # a slice where they follow one another
     follow = np.array_equal(flat, start + np.arange(flat.size))
-    return slice(start, start + flat.size) if follow else flat
+    return values[..., slice(start, start + flat.size) if follow else flat].reshape(*values.shape[:-1], *index.shape)
 
 
 def assemble(blocks: Blocks, parts: tuple[Array, ...]) -> Array:

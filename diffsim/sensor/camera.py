@@ -66,21 +66,14 @@ def pixel_rays(readings: Readings, camera: int) -> tuple[Array, Array]:
     pixels = jnp.asarray(np.stack([column.ravel(), row.ravel()], -1), data.cam_xpos.dtype)
     place, matrix = data.cam_xpos[camera][None], data.cam_xmat[camera][None]
     if readings.topology.cam_projection[camera] == Projection.ORTHOGRAPHIC:
-        return _parallel_rays(pixels, (width, height), model.cam_fovy[camera], place, matrix)
+        # the field of view is the height of the image in metres, for both axes
+        middle = jnp.asarray([[width / 2, height / 2]], pixels.dtype)
+        plane = (pixels - middle) / middle * (model.cam_fovy[camera] / 2)
+        local = pack([plane[:, 0], -plane[:, 1], jnp.zeros_like(plane[:, 0])])
+        return place + mul_vec(matrix, local), jnp.broadcast_to(-matrix[:, :, 2], local.shape)
     plane = (pixels - principal_point(model, one)) / focal_pixels(model, one)
     local = pack([plane[:, 0], -plane[:, 1], -jnp.ones_like(plane[:, 0])])
     return jnp.broadcast_to(place, local.shape), safe.normalize(mul_vec(matrix, local))
-
-
-def _parallel_rays(
-    pixels: Array, size: tuple[int, int], extent: Array, place: Array, matrix: Array
-) -> tuple[Array, Array]:
-    """Rays of an orthographic camera; `extent` is the height of the image in metres, for both axes."""
-    middle = jnp.asarray([[size[0] / 2, size[1] / 2]], pixels.dtype)
-    plane = (pixels - middle) / middle * (extent / 2)
-    local = pack([plane[:, 0], -plane[:, 1], jnp.zeros_like(plane[:, 0])])
-    direction = jnp.broadcast_to(-matrix[:, :, 2], local.shape)
-    return place + mul_vec(matrix, local), direction
 
 
 # numbers per ray by data field
@@ -88,22 +81,12 @@ WIDTH = {field: 1 if field in (RayDataField.DIST, RayDataField.DEPTH) else 3 for
 
 
 def rangefinder(readings: Readings, group: Group) -> Array:
-    """All fields of all rays, (n, dim)."""
-    return _from_camera(readings, group) if group.objtype == ObjType.CAMERA else _from_sites(readings, group)
-
-
-def _from_sites(readings: Readings, group: Group) -> Array:
-    """(n, dim) along the z axes of sites."""
-    data = readings.data
-    origin = pick(data.site_xpos, group.objid)
-    direction = pick(data.site_xmat, group.objid)[:, :, 2]
-    hits = _cast(readings, origin, direction, readings.topology.site_bodyid[group.objid])
-    return _fields(group, hits, origin, direction, hits.distance)
-
-
-def _from_camera(readings: Readings, group: Group) -> Array:
-    """(n, dim) through the pixels of cameras, row by row."""
+    """All fields of all rays, (n, dim): along the z axes of sites, or through the pixels of cameras, row by row."""
     data, images = readings.data, []
+    if group.objtype != ObjType.CAMERA:
+        origin, direction = pick(data.site_xpos, group.objid), pick(data.site_xmat, group.objid)[:, :, 2]
+        hits = _cast(readings, origin, direction, readings.topology.site_bodyid[group.objid])
+        return _fields(group, hits, origin, direction, hits.distance)
     for camera in group.objid.tolist():
         origin, direction = pixel_rays(readings, camera)
         body = readings.topology.cam_bodyid[camera]

@@ -47,8 +47,16 @@ INSIDE = {
 
 
 def inside_site(readings: Readings, group: Group) -> Array:
-    """1 where the object's origin is inside the reference site, (n, 1)."""
-    point = _point(readings, group)
+    """1 where the object's origin is inside the reference site, (n, 1).
+
+    A massless body with a massive subtree stands for that: its origin is the subtree's centre of mass.
+    """
+    point = position(readings, group.objtype, group.objid)
+    if group.objtype == ObjType.BODY:
+        model = readings.model
+        hollow = (pick(model.body_mass, group.objid) < MINVAL) & (group.objid > 0)
+        hollow &= pick(model.body_subtreemass, group.objid) >= MINVAL
+        point = jnp.where(hollow[:, None], pick(readings.data.subtree_com, group.objid), point)
     return in_site(readings, group.refid, point[:, None]).astype(point.dtype)
 
 
@@ -60,27 +68,8 @@ def in_site(readings: Readings, site: Ints, point: Array) -> Array:
     return INSIDE[GeomType(readings.topology.site_type[site[0]])](size, local)
 
 
-def _point(readings: Readings, group: Group) -> Array:
-    """The objects' origins; for a massless body with a massive subtree, the subtree's centre of mass."""
-    here = position(readings, group.objtype, group.objid)
-    if group.objtype != ObjType.BODY:
-        return here
-    model = readings.model
-    hollow = pick(model.body_mass, group.objid) < MINVAL
-    hollow &= pick(model.body_subtreemass, group.objid) >= MINVAL
-    hollow &= group.objid > 0
-    return jnp.where(hollow[:, None], pick(readings.data.subtree_com, group.objid), here)
-
-
 def touch(readings: Readings, group: Group) -> Array:
-    """Sum of the normal forces of the contacts in the zone, N, (n, 1)."""
-    force = readings.contact_force[:, 0]
-    counts = jax.lax.stop_gradient(_in_zone(readings, group)) & (force > 0)[None]
-    return jnp.sum(jnp.where(counts, force[None], 0), axis=1)[:, None]
-
-
-def _in_zone(readings: Readings, group: Group) -> Array:
-    """(n, ncon): whether the contact is on the site's body and its force ray meets the site."""
+    """Sum of the normal forces, N, (n, 1), of contacts on the site's body whose force ray meets the site."""
     topology, data, contacts = readings.topology, readings.data, readings.data.contact
     touching = on_body(topology, contacts.geom, topology.site_bodyid[group.objid])
     second = touching[:, :, 1]
@@ -91,9 +80,10 @@ def _in_zone(readings: Readings, group: Group) -> Array:
     offset = contacts.pos[None] - pick(data.site_xpos, group.objid)[:, None]
     size = jnp.broadcast_to(pick(readings.model.site_size, group.objid)[:, None], offset.shape)
     surface = SURFACES[GeomType(topology.site_type[group.objid[0]])]
-    return (touching[:, :, 0] | second) & (
-        surface.distance(size, mul_vec_t(matrix, offset), mul_vec_t(matrix, ray)) >= 0
-    )
+    meets = surface.distance(size, mul_vec_t(matrix, offset), mul_vec_t(matrix, ray)) >= 0
+    force = readings.contact_force[:, 0]
+    counts = jax.lax.stop_gradient((touching[:, :, 0] | second) & meets) & (force > 0)[None]
+    return jnp.sum(jnp.where(counts, force[None], 0), axis=1)[:, None]
 
 
 def on_body(topology: Topology, geom: Array, body: Ints) -> Array:

@@ -69,7 +69,8 @@ def inverse_factor(inertia: BlockDiagonal) -> Factor:
 def inverse_weights(
     model: Model, kinematics: Kinematics, com: ComFrame, tendons: Tendons, inertia: Inertia, transmission: Transmission
 ) -> Fields:
-    """body_invweight0 (nbody, 2), dof_invweight0 (nv,), tendon_invweight0 (ntendon,) and actuator_acc0 (nu,).
+    """body_invweight0 (nbody, 2), dof_invweight0 (nv,), tendon_invweight0 (ntendon,), actuator_acc0 (nu,), and with
+    flexes flexedge_invweight0 (nflexedge,).
 
     Bodies have one weight of their centre of mass and one of their rotation, means over axes; units 1/kg and
     1/(kg m^2).
@@ -102,23 +103,17 @@ def inverse_weights(
     block = dofs_block(topology.jnt_type)
     number = np.bincount(block)
     sums = jnp.zeros((len(number),), dof_weight.dtype).at[block].add(dof_weight)
-    return {
+    weights = {
         "body_invweight0": jnp.where((topology.body_weldid > 0)[:, None], body_weight, 0.0),
         "dof_invweight0": (sums / np.maximum(number, 1))[block],
         "tendon_invweight0": _squares(tendon_parts),
-        **_of_flexes(model, kinematics, com, factor),
         "actuator_acc0": sqrt(_squares(accelerations)),
     }
-
-
-def _of_flexes(model: Model, kinematics: Kinematics, com: ComFrame, factor: Factor) -> Fields:
-    """flexedge_invweight0 (nflexedge,)."""
-    if not model.topology.nflex:
-        return {}
-    general, weights = edge_rows(model, kinematics, com), None
-    if general is not None:
-        weights = _squares(_solve_lower(factor, general.jacobian))
-    return {"flexedge_invweight0": edge_weights(model, general, weights)}
+    if topology.nflex:
+        rows = edge_rows(model, kinematics, com)
+        squares = None if rows is None else _squares(_solve_lower(factor, rows.jacobian))
+        weights["flexedge_invweight0"] = edge_weights(model, rows, squares)
+    return weights
 
 
 def _solve_lower(factor: Factor, rows: Array) -> list[Array]:
@@ -138,26 +133,18 @@ def _body_weights(model: Model, kinematics: Kinematics, com: ComFrame, factor: F
     weights = jnp.zeros((2, topology.nbody), com.cdof.dtype)
     for dofs, inverse, table in zip(factor.blocks.index, factor.inverse, _bodies(topology), strict=True):
         for bodies in np.array_split(table, max(1, dofs.size * table.shape[1] // AT_ONCE), axis=1):
-            jacobians = _jacobians(topology, kinematics, com, dofs, bodies)
+            # J (2, count, k, size, 3) of bodies (count, k) by the dofs (count, size) of their blocks
+            moves = dof_mask(topology)[last_dof(topology)[bodies][:, :, None], dofs[:, None]][..., None]
+            axis = pick(com.cdof, dofs)[:, None]
+            offset = pick(kinematics.xipos, bodies) - pick(com.subtree_com, topology.body_rootid[bodies])
+            parts, shape = (axis[..., :3], axis[..., 3:], offset[:, :, None]), (*moves.shape[:3], 3)
+            angular, linear, offset = (jnp.broadcast_to(part, shape) for part in parts)
+            jacobians = jnp.where(moves, jnp.stack([linear + cross(angular, offset), angular]), 0.0)
             columns = jnp.moveaxis(jacobians, 3, 2).reshape(2, *dofs.shape, -1)
             squares = jnp.sum(matmul(inverse, columns) ** 2, axis=2)
             x, y, z = unpack(squares.reshape(2, *bodies.shape, 3))
             weights = weights.at[:, bodies].add((x + y + z) / 3)
     return weights[0], weights[1]
-
-
-def _jacobians(
-    topology: Topology, kinematics: Kinematics, com: ComFrame, dofs: np.ndarray, bodies: np.ndarray
-) -> Array:
-    """(2, count, k, size, 3) Jacobians of the centres of mass and of the rotations of bodies (count, k) by the dofs
-    (count, size) of their blocks.
-    """
-    moves = dof_mask(topology)[last_dof(topology)[bodies][:, :, None], dofs[:, None]][..., None]
-    axis = pick(com.cdof, dofs)[:, None]
-    offset = pick(kinematics.xipos, bodies) - pick(com.subtree_com, topology.body_rootid[bodies])
-    parts, shape = (axis[..., :3], axis[..., 3:], offset[:, :, None]), (*moves.shape[:3], 3)
-    angular, linear, offset = (jnp.broadcast_to(part, shape) for part in parts)
-    return jnp.where(moves, jnp.stack([linear + cross(angular, offset), angular]), 0.0)
 
 
 @per_topology

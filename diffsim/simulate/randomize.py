@@ -27,9 +27,8 @@ from diffsim.math.safe import divide
 from diffsim.simulate.arguments import declared_ranks, model_axes
 from diffsim.simulate.constants import constants
 from diffsim.types import Model
-from diffsim.types.kinds import KINDS
 from diffsim.types.record import near
-from diffsim.types.views import View, fields_of
+from diffsim.types.views import named_rows
 
 Leaves = dict[str, Array]
 Numbers = float | tuple[float, ...]
@@ -201,7 +200,7 @@ def _sample(model: Model, key: Array, name: str, sampler: Sampler) -> Array:
         # the size that counts the rows of a leaf of the model; none of options
         declared = {field.name: field.metadata.get("shape") for field in dataclasses.fields(Model)}
         return sampler.combine(value, _even(key, value, sampler, isinstance((declared.get(name) or (None,))[0], str)))
-    rows = _rows(model, name, sampler.only)
+    rows = np.concatenate(named_rows(model, name, len(value), sampler.only, "only"))
     part = value[rows]
     return value.at[rows].set(sampler.combine(part, _even(key, part, sampler, True)))
 
@@ -214,16 +213,6 @@ def _even(key: Array, value: Array, sampler: Draw, by_object: bool) -> Array:
     unit = jax.random.uniform(key, (*rows, *between, *low.shape), value.dtype)
     low, high = (end.astype(value.dtype).reshape((1,) * (value.ndim - low.ndim) + end.shape) for end in (low, high))
     return jnp.asarray(low) + (high - low) * unit
-
-
-def _rows(model: Model, name: str, only: Any) -> np.ndarray:
-    """Rows of a leaf that belong to some objects."""
-    kind = next((kind for kind in KINDS if name in fields_of(kind)), None)
-    if kind is None:
-        raise ValueError(f"{name} has no named objects; leave out 'only'")
-    chosen = (only,) if isinstance(only, str | int) else only
-    every = np.arange(leaf(model, name).shape[0])
-    return np.concatenate([np.atleast_1d(every[View(model, kind, which).rows(name)]) for which in chosen])
 
 
 def follow(model: Model, drawn: Leaves) -> Leaves:

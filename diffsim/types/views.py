@@ -221,6 +221,26 @@ def fields_of(kind: str) -> dict[str, Field]:
     return short | {field.name: field for field in fields}
 
 
+def kind_of(field: str) -> str | None:
+    """The kind whose objects have parts of a field, by its full name; None if there is no such kind."""
+    return next((kind for kind in KINDS if field in fields_of(kind)), None)
+
+
+def named_rows(model: Any, field: str, count: int, objects: Any, argument: str) -> list[np.ndarray]:
+    """The rows (k,) of each of some objects, by name or number, in a field of the model that has `count` rows.
+
+    Raises:
+      ValueError: the rows of the field belong to no objects: the `argument` that asks for some is to be left out.
+      KeyError: no object of a name.
+    """
+    kind = kind_of(field)
+    if kind is None:
+        raise ValueError(f"{field} has no named objects; leave out {argument!r}")
+    every = np.arange(count)
+    chosen = (objects,) if isinstance(objects, str | int) else objects
+    return [np.atleast_1d(every[View(model, kind, which).rows(field)]) for which in chosen]
+
+
 def _find(kind: str, word: str) -> Field:
     fields = fields_of(kind)
     if word not in fields:

@@ -106,13 +106,9 @@ def picture(scene: Scene, plan: Plan, eye: Pose, frame: Frame) -> np.ndarray:
             return np.asarray(_bundles(scene, plan, eye, frame, shares, share))
 
     with ThreadPoolExecutor(shares) as pool:
-        return _joined(list(pool.map(draw, range(shares))), frame)
-
-
-def _joined(shares: list[np.ndarray], frame: Frame) -> np.ndarray:
-    """Images (..., height, width, 3) from the bundles (..., chunks, bundles, pixels, 3) of each share."""
+        bundles = np.stack(list(pool.map(draw, range(shares))), axis=-3)
+    # bundles (..., chunks, bundles, shares, pixels, 3) are squares of the image, row by row
     across, down = frame.squares
-    bundles = np.stack(shares, axis=-3)
     moments = bundles.shape[:-5]
     squares = bundles.reshape(*moments, -1, SIDE, SIDE, 3)[..., : across * down, :, :, :]
     rows = squares.reshape(*moments, down, across, SIDE, SIDE, 3).swapaxes(-4, -3)

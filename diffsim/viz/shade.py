@@ -49,7 +49,13 @@ def radiance(scene: Scene, plan: Plan, rays: BundledRays, hits: BundledHits, lig
     # a surface seen from behind (inside a shape) turns towards the eye
     away = dot(surface.normal, direction) > 0
     surface = surface._replace(normal=jnp.where(away[:, None], -surface.normal, surface.normal))
-    lit = _lit(scene, plan, BundledRays(point, rays.direction, rays.wanted & (hits.thing >= 0)), surface, light)
+    # whether the sun reaches it, seen from a little above the surface, which does not shade itself
+    normal = surface.normal.reshape(point.shape)
+    faces = dot(normal, jnp.broadcast_to(light.sun, normal.shape)) > 0
+    start = point + 1e-3 * scene.tile * normal
+    wanted = rays.wanted & (hits.thing >= 0) & faces
+    shadow = trace(scene, plan.groups, BundledRays(start, jnp.broadcast_to(light.sun, start.shape), wanted))
+    lit = (faces & (shadow.thing < 0)).reshape(-1).astype(normal.dtype)
     shaded = _shaded(scene, jnp.maximum(met.thing, 0), surface, direction, light, lit)
     if any(group.kind == GeomType.PLANE for group in plan.groups):
         faded = jnp.where(surface.floor, 1 - jnp.exp(-((distance / scene.fade) ** 2)), 0)[:, None]
@@ -57,17 +63,6 @@ def radiance(scene: Scene, plan: Plan, rays: BundledRays, hits: BundledHits, lig
         horizon = sky_colour(scene.atlas, plan.sky, level, jnp.full((), HAZE, direction.dtype))
         shaded = shaded + (horizon - shaded) * faded
     return jnp.where(hit[:, None], shaded, sky).reshape(rays.direction.shape)
-
-
-def _lit(scene: Scene, plan: Plan, met: BundledRays, surface: Surface, light: Light) -> Array:
-    """(k,) 1 where the sun reaches the points that rays meet, the origins of `met`, else 0."""
-    normal = surface.normal.reshape(met.origin.shape)
-    faces = dot(normal, jnp.broadcast_to(light.sun, normal.shape)) > 0
-    # a little above the surface, which does not shade itself
-    start = met.origin + 1e-3 * scene.tile * normal
-    to_sun = BundledRays(start, jnp.broadcast_to(light.sun, start.shape), met.wanted & faces)
-    shadow = trace(scene, plan.groups, to_sun)
-    return (faces & (shadow.thing < 0)).reshape(-1).astype(normal.dtype)
 
 
 def _shaded(scene: Scene, thing: Array, surface: Surface, direction: Array, light: Light, lit: Array) -> Array:

@@ -159,7 +159,10 @@ def argmin(values: Array, precedes: Precedes) -> Indexed:
 
     values = jax.lax.stop_gradient(values)
     if for_cpu() and values.shape[0] <= ONE_BY_ONE:
-        return _one_by_one(values, precedes)
+        least, *others = ((value, jnp.asarray(k, jnp.int32)) for k, value in enumerate(unpack(values)))
+        for other in others:
+            least = _better(least, other, precedes)
+        return stored(least)
 
     def better(one: Indexed, other: Indexed) -> Indexed:
         # by index: a reduction may take them in any order
@@ -172,13 +175,6 @@ def argmin(values: Array, precedes: Precedes) -> Indexed:
     indexed = (values, jnp.arange(values.shape[0], dtype=jnp.int32))
     value, index = jax.lax.reduce(indexed, none, better, (0,))
     return value, jnp.maximum(index, 0)
-
-
-def _one_by_one(values: Array, precedes: Precedes) -> Indexed:
-    least, *others = ((value, jnp.asarray(k, jnp.int32)) for k, value in enumerate(unpack(values)))
-    for other in others:
-        least = _better(least, other, precedes)
-    return stored(least)
 
 
 def _better(one: Indexed, other: Indexed, precedes: Precedes) -> Indexed:

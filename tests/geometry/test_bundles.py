@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 from uncompiled import uncompiled
 
-from diffsim.geometry.rays.ray import BundledHits, BundledRays, bundles_of, may_meet_ball, nearest, no_hits
+from diffsim.geometry.rays.ray import BundledHits, BundledRays, bundles_of, may_meet_ball, nearest
 
 RANDOM = np.random.default_rng(0)
 
@@ -40,7 +40,9 @@ def test_hits_are_the_nearest_also_where_a_bundle_comes_twice() -> None:
     rays = bundled(3, 2)
     bundle, distance = jnp.array([1, 1, 0]), jnp.array([[3.0, 2.0], [1.0, jnp.inf], [5.0, jnp.inf]])
     thing = jnp.array([[4, 4], [5, 5], [6, 6]], jnp.int32)
-    hits = nearer(no_hits(rays), bundle, BundledHits(distance, thing, 10 * thing))
+    nothing = jnp.full(rays.wanted.shape, -1, jnp.int32)
+    hits = BundledHits(jnp.full(nothing.shape, jnp.inf), nothing, jnp.zeros_like(nothing))
+    hits = nearer(hits, bundle, BundledHits(distance, thing, 10 * thing))
     np.testing.assert_array_equal(hits.thing, [[6, -1], [5, 4], [-1, -1]])
     hits = nearer(hits, jnp.array([1]), BundledHits(jnp.array([[0.5, 9.0]]), jnp.array([[7, 7]], jnp.int32), thing[:1]))
     np.testing.assert_array_equal(hits.thing, [[6, -1], [7, 4], [-1, -1]])

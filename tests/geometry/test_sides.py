@@ -11,7 +11,7 @@ from uncompiled import uncompiled
 
 from diffsim.compiler.convert import from_mujoco
 from diffsim.geometry.hull.pairs import closest, searched
-from diffsim.geometry.hull.polytope import Hull, HullPair, hulls
+from diffsim.geometry.hull.polytope import Hull, HullPair, ball_around, hulls
 from diffsim.geometry.hull.sat import closest_side, closest_side_by_size
 from diffsim.geometry.hull.tables import hull_sizes
 
@@ -49,7 +49,7 @@ def stacked() -> tuple[Hull, np.ndarray]:
     ids = tuple(range(len(SHAPES)))
     sizes = tuple(max(column) for column in zip(*(hull_sizes(model.topology, mesh) for mesh in ids), strict=True))
     found = hulls(model, ids, sizes).table
-    return found, np.asarray(found.bound)
+    return found, np.asarray(ball_around(found.box))
 
 
 def poses(bound: np.ndarray) -> tuple:

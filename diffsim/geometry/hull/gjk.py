@@ -32,7 +32,7 @@ from diffsim.math.vector import cross, dot, mul_vec_t, scale
 from diffsim.xla.barriers import decided
 from diffsim.xla.batched_loops import where_needed
 from diffsim.xla.gather import pick_existing
-from diffsim.xla.select import first
+from diffsim.xla.select import first, where_tree
 
 ITERATIONS = 40
 # how many directions are tried to tell that hulls are apart
@@ -142,7 +142,7 @@ def _closer(pair: HullPair, search: _SimplexSearch, size: Array) -> _SimplexSear
     corners = with_corner(search.corners, here, new)
     moved = _SimplexSearch(corners, kept | here, x, bound, overlap, overlap, search.steps + 1)
     stays = search._replace(bound=bound, done=jnp.asarray(True))
-    return jax.tree.map(lambda a, b: jnp.where(ends, a, b), stays, moved)
+    return where_tree(ends, stays, moved)
 
 
 def _closest(points: Array, used: Array, new: Array) -> tuple[Array, Array, Array]:
@@ -257,7 +257,7 @@ def _further(pair: HullPair, origin: Corner, direction: Array) -> Corner:
     """The corner of M furthest from another along a direction, forth or back."""
     forth, back = support(pair, direction, origin), support(pair, -direction, origin)
     farther = decided(dot(forth.point - origin.point, direction) >= -dot(back.point - origin.point, direction))
-    return jax.tree.map(lambda a, b: jnp.where(farther, a, b), forth, back)
+    return where_tree(farther, forth, back)
 
 
 def _planes(a: Array, b: Array, c: Array) -> tuple[Array, Array]:
@@ -280,7 +280,7 @@ def _larger(pair: HullPair, search: _FaceSearch, size: Array) -> _FaceSearch:
     upper = dot(normal, new.point)
     face = Feature(polytope.corners.first[at], polytope.corners.second[at], jnp.asarray(3), -normal)
     better = decided(upper < search.depth)
-    best, depth = jax.tree.map(lambda a, b: jnp.where(better, a, b), (face, upper), (search.best, search.depth))
+    best, depth = where_tree(better, (face, upper), (search.best, search.depth))
     known = jnp.any((polytope.corners.first == new.first) & (polytope.corners.second == new.second))
     done = known | (upper - lower <= resolution(size) * size)
     grown = _grown(polytope, new, search.number, 1e-2 * resolution(size) * size)

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from diffsim.geometry.hull.polytope import ball_around, boxes_of, normals_of_lists, polygon_normals
+from diffsim.geometry.hull.polytope import boxes_of, normals_of_lists, polygon_normals
 from diffsim.geometry.hull.tables import Lists, Sizes, hull_triangles, lists_of, thinned
 from diffsim.math import safe
 from diffsim.math.vector import total, unpack
@@ -69,11 +69,6 @@ class GraphHull(NamedTuple):
     def box(self) -> Array:
         """The box (2, 3) around the hull, m."""
         return pick_existing(self.table.box, self.slot)
-
-    @property
-    def bound(self) -> Array:
-        """() m, the radius of a ball about the origin that holds the box."""
-        return ball_around(self.box)
 
     @property
     def side(self) -> Lists:

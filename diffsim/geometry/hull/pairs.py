@@ -29,7 +29,7 @@ from diffsim.math import safe
 from diffsim.math.vector import cross, dot, mul_vec, mul_vec_t, scale
 from diffsim.xla.barriers import decided, stored
 from diffsim.xla.batched_loops import in_parts, where_needed
-from diffsim.xla.select import greatest, if_anywhere
+from diffsim.xla.select import greatest, if_anywhere, where_tree
 
 Tree = TypeVar("Tree")
 Kinds = tuple[GeomType, GeomType]
@@ -263,7 +263,7 @@ def searched(pair: HullPair, deepest_of: Callable[[HullPair, Array], Feature] = 
     `deepest_of`: finds it for hulls that overlap, given whether they do.
     """
     apart, overlapping = closest_feature(pair)
-    return jax.tree.map(lambda a, b: jnp.where(overlapping, b, a), apart, deepest_of(pair, overlapping))
+    return where_tree(overlapping, deepest_of(pair, overlapping), apart)
 
 
 def _on_sides(pair: HullPair, hull1: AnyHull, hull2: AnyHull) -> Feature:
@@ -436,7 +436,7 @@ def _chosen(condition: Array, yes: Polygon, no: Polygon) -> Polygon:
         )
         for polygon in (yes, no)
     )
-    return Polygon(*(jnp.where(condition, a, b) for a, b in zip(yes, no, strict=True)))
+    return where_tree(condition, yes, no)
 
 
 def _padded(points: Array, length: int) -> Array:

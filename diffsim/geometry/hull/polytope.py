@@ -66,11 +66,6 @@ class Hull(NamedTuple):
     flank: Array
 
     @property
-    def bound(self) -> Array:
-        """() m, the radius of a ball about the origin that holds the box."""
-        return ball_around(self.box)
-
-    @property
     def whole(self) -> "Hull":
         """Itself."""
         return self
@@ -90,7 +85,7 @@ class Hull(NamedTuple):
 
     def furthest(self, direction: Array, start: None = None, near: Array | bool = True) -> Array:
         """The vertex furthest along a direction (3,), the first of those within rounding."""
-        return greatest(jax.lax.stop_gradient(mul_vec(self.vert, direction)), self.bound)
+        return greatest(jax.lax.stop_gradient(mul_vec(self.vert, direction)), ball_around(self.box))
 
     def neighbours(self, place: Array) -> Array:
         """The neighbours of a vertex (w,) in MuJoCo's order, -1 where there is no more."""
@@ -126,11 +121,6 @@ class SharedHull(NamedTuple):
     def box(self) -> Array:
         """The box (2, 3) around the hull, m."""
         return pick_existing(self.table.box, self.slot)
-
-    @property
-    def bound(self) -> Array:
-        """() m, the radius of a ball about the origin that holds the box."""
-        return ball_around(self.box)
 
     def vertices(self, places: Array) -> Array:
         """Vertices (..., 3), m, at places (...)."""

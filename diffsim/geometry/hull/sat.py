@@ -38,7 +38,7 @@ from diffsim.math.vector import (
     unpack,
 )
 from diffsim.xla.barriers import stored
-from diffsim.xla.select import first, greatest, one_of, rounding, where
+from diffsim.xla.select import first, greatest, one_of, rounding, where, where_tree
 
 
 class Edges(NamedTuple):
@@ -77,21 +77,16 @@ def outlined(hull: Hull, turn: Array, offset: Array, size: Array) -> Outlined:
     # an edge so short that it runs anywhere is no edge between its facets
     bend = cross(sides[:, 0], sides[:, 1])
     sides = sides * (dot(along, bend) > 0.9 * safe.norm(bend))[:, None, None]
-    places, directions = [hull.vert, ends[:, 0]], [hull.outward, along, sides[:, 0], sides[:, 1]]
-    corner, begin, outward, *of_edges = _moved(places, directions, turn, offset, size)
+    # all of (n, 3) as (3, n) at once: turned, and what is a place moved too, in the unit
+    parts = [hull.vert, ends[:, 0], hull.outward, along, sides[:, 0], sides[:, 1]]
+    cuts = np.cumsum([len(part) for part in parts])[:-1]
+    x, columns = unpack(jnp.concatenate(parts)), unpack(turn)
+    is_place = jnp.arange(len(x[0])) < cuts[1]
+    turned = total([columns[m][:, None] * x[m][None] for m in range(3)])
+    moved = (turned + jnp.where(is_place[None], offset[:, None], 0)) / jnp.where(is_place, size, 1)[None]
+    corner, begin, outward, *of_edges = jnp.split(moved, cuts, axis=1)
     reach = (reach_of(hull) + dot(hull.outward, mul_vec_t(turn, offset)[None])) / size
     return Outlined(corner, outward, reach, Edges(begin, *of_edges), length / size, hull.facet, hull.edge)
-
-
-def _moved(places: list[Array], directions: list[Array], turn: Array, offset: Array, size: Array) -> list[Array]:
-    """All of (n, 3) as (3, n), turned, places moved too and in the unit."""
-    parts = [*places, *directions]
-    cuts = [sum(len(part) for part in parts[:k]) for k in range(1, len(parts))]
-    x, columns = unpack(jnp.concatenate(parts)), unpack(turn)
-    is_place = jnp.arange(len(x[0])) < sum(map(len, places))
-    unit = jnp.where(is_place, size, 1)
-    turned = total([columns[m][:, None] * x[m][None] for m in range(3)])
-    return jnp.split((turned + jnp.where(is_place[None], offset[:, None], 0)) / unit[None], cuts, axis=1)
 
 
 def reach_of(hull: Hull) -> Array:
@@ -136,11 +131,12 @@ def closest_side_by_size(lesser: Sizes, pair: HullPair, hull1: Hull, hull2: Hull
     `lesser`: how many vertices, facets and edges it has at most. The search runs in the frame of the other one.
     """
     turns = jnp.sum(hull1.edge[:, 0] >= 0) < jnp.sum(hull2.edge[:, 0] >= 0)
-    larger, smaller = (
-        jax.tree.map(lambda a, b: jnp.where(turns, a, b), *hulls) for hulls in ((hull2, hull1), (hull1, hull2))
-    )
+    larger, smaller = where_tree(turns, (hull2, hull1), (hull1, hull2))
+    vertices, facets, edges = lesser
+    lengths = {"vert": vertices, "facet": facets, "outward": facets, "edge": edges, "flank": edges}
+    smaller = smaller._replace(**{name: getattr(smaller, name)[:length] for name, length in lengths.items()})
     back = HullPair(pair.second, pair.first, transpose(pair.turn), -mul_vec_t(pair.turn, pair.offset))
-    side = closest_side(jax.tree.map(lambda a, b: jnp.where(turns, a, b), back, pair), larger, _cut(smaller, lesser))
+    side = closest_side(where_tree(turns, back, pair), larger, smaller)
     normal = jnp.where(turns, -mul_vec(pair.turn, side.normal), side.normal)
     one, other = (jnp.where(turns, a, b) for a, b in ((side.second, side.first), (side.first, side.second)))
     return Feature(one, other, side.corners, normal)
@@ -149,13 +145,6 @@ def closest_side_by_size(lesser: Sizes, pair: HullPair, hull1: Hull, hull2: Hull
 def outline_alone(hull: Hull) -> Hull:
     """The part of a hull that this file reads."""
     return hull._replace(around=None, box=None, side=None, normal=None, joined=None)
-
-
-def _cut(hull: Hull, sizes: Sizes) -> Hull:
-    """A hull in shorter arrays."""
-    vertices, facets, edges = sizes
-    outline = {"facet": facets, "outward": facets, "edge": edges, "flank": edges, "vert": vertices}
-    return hull._replace(**{name: getattr(hull, name)[:size] for name, size in outline.items()})
 
 
 def _outlined(pair: HullPair, hull1: Hull, hull2: Hull) -> tuple[Outlined, Outlined]:
@@ -340,7 +329,8 @@ def _heights(points: Array, direction: Array) -> Array:
 
 def _nearest_edge(hull: Hull, point: Array, size: Array) -> tuple[Array, Array, Array]:
     """(ends (2,) of the nearest edge, the share of the second in its nearest point, the way (3,) from there)."""
-    edges, center = stored(_edges(hull)), unpack(point)
+    first_end, second_end = unpack(hull.edge)
+    edges, center = stored(_between(hull.vert[first_end], hull.vert[second_end], first_end >= 0)), unpack(point)
     share, away = _nearest_point(edges.begin, edges.sweep, edges.inverse, center)
     squared = stored(where(edges.exists, dot_components(away, away), jnp.inf))
     least = jnp.sqrt(jnp.min(squared))
@@ -348,11 +338,6 @@ def _nearest_edge(hull: Hull, point: Array, size: Array) -> tuple[Array, Array, 
     begin, sweep, inverse, _ = _between(hull.vert[ends[0]], hull.vert[ends[1]], ends[0] >= 0)
     share, away = _nearest_point(begin, sweep, inverse, center)
     return ends, share, pack(away)
-
-
-def _edges(hull: Hull) -> _Edges:
-    begin, end = unpack(hull.edge)
-    return _between(hull.vert[begin], hull.vert[end], begin >= 0)
 
 
 def _between(begin: Array, end: Array, exists: Array) -> _Edges:

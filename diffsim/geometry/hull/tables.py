@@ -159,29 +159,25 @@ def _representatives(vertex: np.ndarray, triangle: np.ndarray) -> np.ndarray:
     limit = FLAT * np.ptp(vertex[np.unique(triangle)], axis=0).max()
     # height of points over the plane of a triangle; a triangle without area has none
     unit = normal / np.where(area > 0, area, 1)[:, None]
-    links = _flat_edges(triangle, corner, unit, area, limit)
-    standing, left = np.arange(len(triangle)), np.ones(len(triangle), bool)
+
+    def flat(some: np.ndarray, planes: np.ndarray) -> np.ndarray:
+        """Which triangles (k,) are in the planes of others (k,)."""
+        return np.abs(((corner[some] - corner[planes][:, :1]) * unit[planes][:, None]).sum(axis=2)).max(axis=1) <= limit
+
+    # pairs of neighbours, the smaller of which is in the plane of the larger
+    twin = _twins(triangle.ravel(), np.roll(triangle, -1, axis=1).ravel())
+    here = np.flatnonzero(twin >= 0)
+    one, other = here // 3, twin[here] // 3
+    links = np.where((area[one] >= area[other])[:, None], np.stack([one, other], 1), np.stack([other, one], 1))
+    links = links[flat(links[:, 1], links[:, 0])]
+    number = np.arange(len(triangle))
+    standing, left = number.copy(), np.ones(len(triangle), bool)
     for _ in range(ROUNDS):
         largest = _largest_of_parts(links[left[links].all(axis=1)], area, left)
-        height = np.abs(((corner - corner[largest][:, :1]) * unit[largest][:, None]).sum(axis=2)).max(axis=1)
-        joins = left & (height <= limit)
+        joins = left & flat(number, largest)
         standing[joins] = largest[joins]
         left &= ~joins
     return standing
-
-
-def _flat_edges(
-    triangle: np.ndarray, corner: np.ndarray, unit: np.ndarray, area: np.ndarray, limit: float
-) -> np.ndarray:
-    """Pairs (m, 2) of neighbours, the smaller of which is in the plane of the larger."""
-    begin, end = triangle.ravel(), np.roll(triangle, -1, axis=1).ravel()
-    twin = _twins(begin, end)
-    here = np.flatnonzero(twin >= 0)
-    one, other = here // 3, twin[here] // 3
-    larger, smaller = np.where(area[one] >= area[other], one, other), np.where(area[one] >= area[other], other, one)
-    height = np.abs(((corner[smaller] - corner[larger][:, :1]) * unit[larger][:, None]).sum(axis=2)).max(axis=1)
-    flat = height <= limit
-    return np.stack([larger[flat], smaller[flat]], axis=1)
 
 
 def _largest_of_parts(links: np.ndarray, area: np.ndarray, left: np.ndarray) -> np.ndarray:

@@ -16,14 +16,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from diffsim.geometry.shapes import Candidates, Shape, candidate, choose, negligible, stack
+from diffsim.geometry.shapes import Candidates, Shape, Vector, candidate, negligible, stack
 from diffsim.math import safe
 from diffsim.math.vector import dot_components, mul_vec_t, pack, total, unpack
 from diffsim.xla.barriers import stored
-from diffsim.xla.select import argmin, number_of, ranked, where
-
-# components (x, y, z)
-Vector = list[Array]
+from diffsim.xla.select import argmin, number_of, ranked, where, where_tree
 
 # a parameter beyond every segment, where the true bound is infinite
 BEYOND = 1e6
@@ -167,7 +164,7 @@ def _facing_end(center: Vector, half: Vector, size: Vector) -> tuple[Array, Arra
         few = ~((out[0] & out[1]) | (out[2] & (out[0] | out[1])))
         excess = [jnp.maximum(x, 0) for x in beyond]
         squared = dot_components(excess, excess)
-        best = choose(few & (squared < best[0]), (squared, end * one, face), best)
+        best = where_tree(few & (squared < best[0]), (squared, end * one, face), best)
     return best
 
 
@@ -230,7 +227,7 @@ def _second_ball(center: Vector, axis: Vector, half: Vector, size: Vector, near:
     corner = stored(_from_corner(axis, half, size, differ, near))
     edge = stored(_from_edge(axis, half, size, differ, near))
     face = stored(_from_face(center, half, size, near))
-    return choose(near.is_face, face, choose(near.end, corner, edge))
+    return where_tree(near.is_face, face, where_tree(near.end, corner, edge))
 
 
 def _from_corner(axis: Vector, half: Vector, size: Vector, differ: Vector, near: _Feature) -> tuple[Array, Array]:

@@ -218,7 +218,12 @@ def clip(overlap: Overlap, margin: Array) -> Points:
     crossings, incident, points, flat = one_by_one(functools.partial(_edge_and_corner, projection), (edges, ends))
     crossings = Points(*(part.reshape(16, *part.shape[2:]) for part in crossings))
     alone = jnp.sum(crossings.valid) == 0
-    below = _face_corners(projection, alone, points, flat)
+    # the corners of the face, from those of the parallelogram (4, 3) and their projections (4, 3)
+    side1, side2 = flat[1, :2] - flat[0, :2], flat[2, :2] - flat[0, :2]
+    determinant = side1[0] * side2[1] - side2[0] * side1[1]
+    sides = (points[0], points[1] - points[0], points[2] - points[0], flat[0, :2], side1, side2)
+    signs = jnp.asarray([[-1, -1], [-1, 1], [1, -1], [1, 1]], flat.dtype)
+    below = short_scan(functools.partial(_face_corner, projection, alone, sides), determinant, signs)[1]
     # corners beside the face count only where nothing else was found
     either, both, points_above = incident
     only = alone & (either | (jnp.sum(below.valid) == 0))
@@ -263,15 +268,6 @@ def _crossings(projection: _Projection, ends: tuple[tuple[Array, Array], ...], e
             point = jnp.concatenate([0.5 * (above[:2] + on_face), 0.5 * above[2:]])
             crossings.append(Points(depth, point, within & (depth <= projection.margin)))
     return Points(*(jnp.stack(parts) for parts in zip(*crossings, strict=True)))
-
-
-def _face_corners(projection: _Projection, alone: Array, points: Array, flat: Array) -> Points:
-    """The corners of the face, from the corners (4, 3) of the parallelogram and their projections (4, 3)."""
-    side1, side2 = flat[1, :2] - flat[0, :2], flat[2, :2] - flat[0, :2]
-    signs = jnp.asarray([[-1, -1], [-1, 1], [1, -1], [1, 1]], flat.dtype)
-    determinant = side1[0] * side2[1] - side2[0] * side1[1]
-    sides = (points[0], points[1] - points[0], points[2] - points[0], flat[0, :2], side1, side2)
-    return short_scan(functools.partial(_face_corner, projection, alone, sides), determinant, signs)[1]
 
 
 def _face_corner(
@@ -334,19 +330,13 @@ def box_box(box1: Shape, box2: Shape, margin: Array) -> Candidates:
     pos = stored(overlap.origin[None] + pack(_coordinates(transpose(overlap.frame), points.point)))
     valid = stored(points.valid & (axis.depth >= -margin) & _kept(pos, box1, box2, margin))
     valid &= ~_repeated(points.point, valid)
-    row, filled = _first(valid)
+    # the first eight that count, in MuJoCo's order: before the point of row k there are k that count
+    count, rows = jnp.cumsum(valid), jnp.arange(ROWS)
+    filled = rows < count[-1]
+    row = jnp.where(filled, jnp.sum(count[None] <= rows[:, None], axis=1), 0)
     normal = scale(mul_vec(overlap.frame, overlap.normal), overlap.sign)
     normals = jnp.broadcast_to(normal, (ROWS, 3))
     return Candidates(points.depth[row], pos[row], normals, jnp.zeros_like(normals), filled)
-
-
-def _first(valid: Array) -> tuple[Array, Array]:
-    """The first eight that count, in MuJoCo's order, and whether there are so many: (8,) each."""
-    count, rows = jnp.cumsum(valid), jnp.arange(ROWS)
-    filled = rows < count[-1]
-    # before the point of row k there are k that count
-    before = jnp.sum(count[None] <= rows[:, None], axis=1)
-    return jnp.where(filled, before, 0), filled
 
 
 def _kept(pos: Array, box1: Shape, box2: Shape, margin: Array) -> Array:

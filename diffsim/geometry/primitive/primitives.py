@@ -13,11 +13,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from diffsim.geometry.shapes import Candidates, Shape, Vector, axes_fallback, ball_ball, candidate, choose, stack
+from diffsim.geometry.hull.polytope import ball_around
+from diffsim.geometry.shapes import Candidates, Shape, Vector, axes_fallback, ball_ball, candidate, stack
 from diffsim.math import safe
 from diffsim.math.vector import cross, dot, dot_components, minus_components, mul_vec, mul_vec_t, scale, unpack
 from diffsim.xla.barriers import stored
 from diffsim.xla.select import first as first_of
+from diffsim.xla.select import where_tree
 
 # of the bounding radius: how far from the first contact of a mesh the others must be
 ASIDE = 0.3
@@ -110,7 +112,7 @@ def plane_mesh(plane: Shape, mesh: Shape, margin: Array) -> Candidates:
     points = mesh.pos[None] + mul_vec(mesh.mat[None], hull.vertices(jnp.maximum(around, 0)))
     rows = jax.vmap(plane_point, (None, 0))(plane, points)
     other = around >= 0
-    aside = safe.norm(points - first.pos[None]) >= ASIDE * hull.bound
+    aside = safe.norm(points - first.pos[None]) >= ASIDE * ball_around(hull.box)
     counts = jax.lax.stop_gradient(other & (rows.dist < margin) & aside)
     # places of the first and the second that count
     number = jnp.cumsum(counts)[None] == np.array([[1], [2]])
@@ -164,7 +166,7 @@ def sphere_cylinder(sphere: Shape, cylinder: Shape, margin: Array) -> Candidates
     )
     dist = height - half - sphere.size[0]
     cap_row = (dist, sphere.pos - scale(outward, sphere.size[0] + 0.5 * dist), -outward)
-    return stack([candidate(*choose(cap, cap_row, round_row))])
+    return stack([candidate(*where_tree(cap, cap_row, round_row))])
 
 
 class _Quadratic(NamedTuple):
@@ -198,7 +200,7 @@ def capsule_capsule(capsule1: Shape, capsule2: Shape, margin: Array) -> Candidat
     reach = margin + capsule1.size[0] + capsule2.size[0]
     first, second, both = _parallel_parameters(quadratic, squared, reach)
     fallback = axes_fallback(capsule1, capsule2)
-    one, second, both = stored((choose(parallel, first, crossing), second, both))
+    one, second, both = stored((where_tree(parallel, first, crossing), second, both))
 
     def row(x1: Array, x2: Array) -> Candidates:
         centers = _ahead(start1, x1, axis1), _ahead(start2, x2, axis2)
@@ -245,8 +247,8 @@ def _parallel_parameters(
     first, second, count = ends[3], ends[3], jnp.zeros_like(near[0])
     some = jnp.zeros_like(near[0])
     for end, here in reversed(list(zip(ends, taken, strict=True))):
-        second = choose(here, first, second)
+        second = where_tree(here, first, second)
         count = jnp.where(here, some, count)
         some = some | here
-        first = choose(here, end, first)
+        first = where_tree(here, end, first)
     return first, second, count & ~none

@@ -137,21 +137,18 @@ def around(plan: Trees, vertex: Floats) -> dict[str, Floats]:
         nodes of one mesh follow one another, the root first.
     """
     corners = vertex[plan.corners.reshape(-1)].reshape(*plan.corners.shape[:2], 9)
-    return {"mesh_leafvert": corners.swapaxes(1, 2), "mesh_boxes": _boxes(plan, corners)}
-
-
-def _boxes(plan: Trees, corners: Floats) -> Floats:
-    """`mesh_boxes`, given the corners of leaves (leaves, 8, 9). Trees of one shape are computed together."""
     join: Join = jnp.concatenate if isinstance(corners, Array) else np.concatenate
     first_node, first_leaf = plan.places[:, :2].T
     boxes, nodes = [np.zeros((0, 6, CHILDREN), corners.dtype)], [np.zeros(0, int)]
+    # trees of one shape are computed together
     for tree in dict.fromkeys(plan.trees):
         same = np.array([mesh for mesh, other in enumerate(plan.trees) if other == tree])
         leaf = corners[first_leaf[same][:, None] + np.arange(tree.leaves)].reshape(len(same), tree.leaves, -1, 3)
         levels = join(_levels(tree, join, leaf.min(axis=2), leaf.max(axis=2)), axis=1)
         boxes.append(levels.reshape(-1, 6, CHILDREN))
         nodes.append((first_node[same][:, None] + np.arange(sum(tree.nodes))).ravel())
-    return join(boxes)[np.argsort(np.concatenate(nodes))]
+    in_order = join(boxes)[np.argsort(np.concatenate(nodes))]
+    return {"mesh_leafvert": corners.swapaxes(1, 2), "mesh_boxes": in_order}
 
 
 def _levels(tree: Tree, join: Join, lower: Any, upper: Any) -> list[Any]:

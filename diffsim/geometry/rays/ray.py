@@ -176,13 +176,6 @@ def may_meet_ball(bundles: Bundles, middle: Array, radius: Array) -> Array:
     return some & ((radius == jnp.inf)[None] | ((aside <= wide) & (ahead >= -wide)))
 
 
-def no_hits(rays: BundledRays) -> BundledHits:
-    """Rays that meet nothing."""
-    shape = rays.wanted.shape
-    nothing = jnp.full(shape, -1, jnp.int32)
-    return BundledHits(jnp.full(shape, jnp.inf, rays.origin.dtype), nothing, jnp.zeros_like(nothing))
-
-
 def nearest(hits: BundledHits, bundle: Array, new: BundledHits) -> BundledHits:
     """Hits (b, l) with those (p, l) of p bundles, where these are nearer; a bundle may stand there several times."""
     least = hits.distance.at[bundle].min(new.distance)

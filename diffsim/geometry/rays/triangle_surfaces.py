@@ -251,19 +251,14 @@ def hfield_corners(model: Model, assets: Array, facets: Array) -> Array:
     cell, upper = jnp.maximum(facets, 0) // 2, jnp.maximum(facets, 0) % 2
     row, column = cell // field.ncol, cell % field.ncol
     second, third = (column + 1, row + upper), (column + 1 - upper, row + 1)
-    (width, length), (x, y, _, _) = field.width, unpack(field.size)
+    (width, length), (x, y, _, depth) = field.width, unpack(field.size)
     points = [pack([c * width - x, r * length - y, field.height(r, c)]) for c, r in ((column, row), second, third)]
-    on_face = _face_corners(field.size, jnp.maximum(-1 - facets, 0))
+    # of a face: below height 0 there is the base, above it the face is that height
+    face = jnp.maximum(-1 - facets, 0)
+    normal, edge1, edge2 = unpack(jnp.asarray(FACES, field.size.dtype)[face], axis=1)
+    middle = normal * pack([x, y, jnp.where(normal[:, 2] < 0, depth, 0)])
+    on_face = jnp.stack([middle, middle + edge1, middle + edge2], axis=1)
     return jnp.where((facets >= 0)[:, None, None], jnp.stack(points, axis=1), on_face)
-
-
-def _face_corners(size: Array, face: Array) -> Array:
-    """Three points (k, 3, 3) of the plane of a face, 0 to 5 for -x, +x, -y, +y, -z, +z, by its outward normal."""
-    normal, second, third = unpack(jnp.asarray(FACES, size.dtype)[face], axis=1)
-    # below height 0 there is the base, above it the face is that height
-    x, y, _, depth = unpack(size)
-    first = normal * pack([x, y, jnp.where(normal[:, 2] < 0, depth, 0)])
-    return jnp.stack([first, first + second, first + third], axis=1)
 
 
 def _fields(model: Model, assets: Array | np.ndarray) -> Field:

@@ -107,7 +107,13 @@ def octree_direction(depth: int, octree: Octree, point: Array) -> Array:
     """Where the distance grows (..., 3): in the root by coordinates of the leaf, m, outside of it the derivative."""
     inside = _inside(octree.root, point)
     place = _place(depth, octree, inside.point)
-    rise = _rise(place)
+    x, y, z = unpack(place.within)
+    # values between the corners along x, then along y, and how they grow along each axis
+    along_y = _along_x(place.corner, x)
+    along_z = _between(y, along_y)
+    by_x = [place.corner[..., k + 1] - place.corner[..., k] for k in (0, 2, 4, 6)]
+    by_y = [along_y[k + 1] - along_y[k] for k in (0, 2)]
+    rise = pack([_between(z, _between(y, by_x))[0], _between(z, by_y)[0], along_z[1] - along_z[0]])
     side = 2 * _sides(octree.root, point)[1] / place.along
     outside = jnp.where(inside.moved, safe.normalize(inside.beyond), rise / side)
     return jnp.where(jnp.any(inside.moved, axis=-1, keepdims=True), outside, rise)
@@ -162,17 +168,6 @@ def _leaf(depth: int, octree: Octree, share: Array) -> tuple[Array, Array, Array
 def _at(table: Array, node: Array) -> Array:
     """Rows of a table of all cells."""
     return table.at[node].get(mode="promise_in_bounds")
-
-
-def _rise(place: _Place) -> Array:
-    """Derivatives (..., 3) of the values in leaves by the coordinates there."""
-    x, y, z = unpack(place.within)
-    corner = place.corner
-    along_y = _along_x(corner, x)
-    along_z = _between(y, along_y)
-    by_x = [corner[..., k + 1] - corner[..., k] for k in (0, 2, 4, 6)]
-    by_y = [along_y[k + 1] - along_y[k] for k in (0, 2)]
-    return pack([_between(z, _between(y, by_x))[0], _between(z, by_y)[0], along_z[1] - along_z[0]])
 
 
 def _along_x(corner: Array, x: Array) -> list[Array]:

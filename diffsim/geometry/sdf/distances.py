@@ -26,7 +26,6 @@ from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 
 from diffsim.base.enums import GeomType
@@ -188,24 +187,17 @@ class TriangleBoundary(NamedTuple):
 
 def _shares(corner: Array, point: Array) -> Array:
     """Shares (4, 3) of the corners in the nearest points of a triangle's sides, and in the foot on its plane."""
-    return jnp.stack([*(_on_side(corner, point, k) for k in range(3)), _on_plane(corner, point)])
-
-
-def _on_side(corner: Array, point: Array, first: int) -> Array:
-    """The nearest point of the side from a corner to the next one, with its ends."""
-    second = (first + 1) % 3
-    along = corner[second] - corner[first]
-    share = safe.clip(safe.divide(dot(point - corner[first], along), dot(along, along)), 0, 1)
-    ends = np.eye(3)
-    return (1 - share) * jnp.asarray(ends[first], share.dtype) + share * jnp.asarray(ends[second], share.dtype)
-
-
-def _on_plane(corner: Array, point: Array) -> Array:
-    """Negative for a triangle without area."""
+    ends, shares = jnp.eye(3, dtype=point.dtype), []
+    for first in range(3):
+        second = (first + 1) % 3
+        along = corner[second] - corner[first]
+        share = safe.clip(safe.divide(dot(point - corner[first], along), dot(along, along)), 0, 1)
+        shares.append((1 - share) * ends[first] + share * ends[second])
+    # in the plane; negative for a triangle without area
     b, c, off = corner[1] - corner[0], corner[2] - corner[0], point - corner[0]
     normal = cross(b, c)
     second, third = (safe.divide(dot(v, normal), dot(normal, normal), -1) for v in (cross(off, c), cross(b, off)))
-    return jnp.stack([1 - second - third, second, third])
+    return jnp.stack([*shares, jnp.stack([1 - second - third, second, third])])
 
 
 def _mixed(corner: Array, share: Array) -> Array:

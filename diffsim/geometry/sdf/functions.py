@@ -154,8 +154,14 @@ class Gear(NamedTuple):
 
 def gear_distance(parameters: Array, point: Array) -> Array:
     """Signed distance (...), m, of points (..., 3)."""
-    flat = _outline(parameters, point)
-    ends = jnp.abs(point[..., 2]) - parameters[3] / 2
+    gear = _gear(parameters)
+    x, y, z = unpack(point)
+    # in the plane of the gear
+    radius, angle = safe.norm(pack([x, y])), safe.arctan2(y, x) + parameters[0]
+    teeth = _teeth(gear, radius, angle, 0.0035 * parameters[1])
+    outline = jnp.where(gear.tip - radius < -FAR, radius - gear.tip, teeth)
+    flat = jnp.where(gear.hole > radius, gear.hole - radius, outline)
+    ends = jnp.abs(z) - parameters[3] / 2
     return safe.minimum(safe.maximum(flat, ends), 0) + safe.norm(pack([safe.maximum(flat, 0), safe.maximum(ends, 0)]))
 
 
@@ -175,16 +181,6 @@ def _gear(parameters: Array) -> Gear:
     stride = 2 * jnp.pi / teeth
     involute = jnp.tan(pressure) - pressure
     return Gear(pitch, pitch * jnp.cos(pressure), tip, foot, hole, stride, stride / 2 - 2 * involute)
-
-
-def _outline(parameters: Array, point: Array) -> Array:
-    """Signed distance in the plane of the gear."""
-    gear = _gear(parameters)
-    x, y, _ = unpack(point)
-    radius, angle = safe.norm(pack([x, y])), safe.arctan2(y, x) + parameters[0]
-    teeth = _teeth(gear, radius, angle, 0.0035 * parameters[1])
-    outside = jnp.where(gear.tip - radius < -FAR, radius - gear.tip, teeth)
-    return jnp.where(gear.hole > radius, gear.hole - radius, outside)
 
 
 def _teeth(gear: Gear, radius: Array, angle: Array, rounding: Array) -> Array:

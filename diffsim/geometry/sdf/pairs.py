@@ -109,22 +109,20 @@ def descend(pair: FieldPair, start: Array, steps: int) -> Array:
 
 
 def _step(pair: FieldPair, objective: Objective, point: Array, going: Array) -> tuple[Array, Array]:
-    """Points after a step of those that are going, and which still go: one that gets worse has made its last step."""
+    """Points after a step of those that are going, and which still go: one that gets worse has made its last step.
+
+    Its length, the first with enough decrease or else the last, is not differentiated.
+    """
     slope = objective.slope(*pair.values(point), *pair.gradients(point))
-    length, better = _search(pair.fixed(), objective, *jax.lax.stop_gradient((point, slope)))
-    return point - scale(slope, jnp.where(going, length, 0)), going & better
-
-
-def _search(pair: FieldPair, objective: Objective, point: Array, slope: Array) -> tuple[Array, Array]:
-    """The first length (n,) with enough decrease, else the last, and whether the value is no greater after it."""
+    fixed, begin, downhill = pair.fixed(), *jax.lax.stop_gradient((point, slope))
     lengths = 0.5 ** jnp.arange(TRIALS, dtype=point.dtype)
-    before = objective.value(*pair.values(point))[:, None]
-    trial = point[:, None] - slope[:, None] * lengths[None, :, None]
-    after = objective.value(*pair.values(trial))
-    enough = after - before <= -DECREASE * lengths[None] * dot(slope, slope)[:, None]
+    before = objective.value(*fixed.values(begin))[:, None]
+    trial = begin[:, None] - downhill[:, None] * lengths[None, :, None]
+    after = objective.value(*fixed.values(trial))
+    enough = after - before <= -DECREASE * lengths[None] * dot(downhill, downhill)[:, None]
     chosen = jnp.where(jnp.any(enough, axis=1), jnp.argmax(enough, axis=1), TRIALS - 1)
-    reached = jnp.take_along_axis(after, chosen[:, None], 1)
-    return lengths[chosen], (reached <= before)[:, 0]
+    better = (jnp.take_along_axis(after, chosen[:, None], 1) <= before)[:, 0]
+    return point - scale(slope, jnp.where(going, lengths[chosen], 0)), going & better
 
 
 def field_pair(kind: GeomType) -> Callable[[Shape, Shape, Array], Candidates]:
@@ -137,9 +135,11 @@ def _field_rows(kind: GeomType, first: Shape, second: Shape, margin: Array) -> C
     turn, shift = relative_pose(first, second)
     pair = FieldPair((field1, second.data.field), parameters, second.data.parameters, turn, shift)
     # what the boxes of both have in common, in the frame of the first
-    box, other = _box(kind, first), second.data.box
-    center, half = mul_vec(turn, other[:3]) + shift, mul_vec(jnp.abs(turn), other[3:])
-    low, high = safe.maximum(box[:3] - box[3:], center - half), safe.minimum(box[:3] + box[3:], center + half)
+    half1 = bounding_boxes(np.array([kind]), first.size[None])[0]
+    center1, half1 = jnp.split(first.data.box, 2) if kind == GeomType.SDF else (jnp.zeros_like(half1), half1)
+    center2, half2 = jnp.split(second.data.box, 2)
+    center2, half2 = mul_vec(turn, center2) + shift, mul_vec(jnp.abs(turn), half2)
+    low, high = safe.maximum(center1 - half1, center2 - half2), safe.minimum(center1 + half1, center2 + half2)
     apart = high < low
     starts = second.data.starts
     begin = low[None] + (high - low)[None] * starts - shift[None]
@@ -147,7 +147,12 @@ def _field_rows(kind: GeomType, first: Shape, second: Shape, margin: Array) -> C
     dist = safe.maximum(*pair.values(point))
     inside = dist <= 0
     valid = ~(apart[0] | apart[1] | apart[2]) & inside & ~repeated(point, inside)
-    return _contacts(pair, second, point, dist, valid)
+    # the normal is across the surface on which both distances are equal
+    away, towards = (safe.normalize(slope) for slope in pair.gradients(point))
+    mat = _for_each(second.mat, point)
+    normal = mul_vec(mat, -safe.normalize(away - towards))
+    pos = second.pos[None] + mul_vec(mat, point) - scale(normal, 0.5 * dist)
+    return Candidates(dist, pos, normal, jnp.zeros_like(normal), valid)
 
 
 def field_of(kind: GeomType, shape: Shape) -> tuple[Field, Array]:
@@ -155,23 +160,6 @@ def field_of(kind: GeomType, shape: Shape) -> tuple[Field, Array]:
     if kind == GeomType.SDF:
         return shape.data.field, shape.data.parameters
     return PRIMITIVES[kind], shape.size
-
-
-def _box(kind: GeomType, shape: Shape) -> Array:
-    """Center and half sides (6,), m, of the box around a shape in its frame."""
-    if kind == GeomType.SDF:
-        return shape.data.box
-    half = bounding_boxes(np.array([kind]), shape.size[None])[0]
-    return jnp.concatenate([jnp.zeros_like(half), half])
-
-
-def _contacts(pair: FieldPair, second: Shape, point: Array, dist: Array, valid: Array) -> Candidates:
-    """Rows at points (n, 3); the normal is across the surface on which both distances are equal."""
-    away, towards = (safe.normalize(slope) for slope in pair.gradients(point))
-    mat = _for_each(second.mat, point)
-    normal = mul_vec(mat, -safe.normalize(away - towards))
-    pos = second.pos[None] + mul_vec(mat, point) - scale(normal, 0.5 * dist)
-    return Candidates(dist, pos, normal, jnp.zeros_like(normal), valid)
 
 
 def _for_each(matrix: Array, point: Array) -> Array:

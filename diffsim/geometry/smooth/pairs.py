@@ -32,7 +32,7 @@ from jax import Array
 
 from diffsim.base.enums import GeomType
 from diffsim.geometry.hull.gjk import KEPT, PAIRS, closest_feature
-from diffsim.geometry.hull.polytope import Hull, HullPair, SharedHull, shares_of
+from diffsim.geometry.hull.polytope import Hull, HullPair, SharedHull, ball_around, shares_of
 from diffsim.geometry.shapes import Candidates, Shape, candidate, stack
 from diffsim.geometry.smooth.minkowski import (
     CUBE,
@@ -304,16 +304,12 @@ def _touching(points: Array, normal: Array, nearest: Array, size: Array) -> tupl
     places = jnp.where(level[feature.second], feature.second, lowest)
     # over a line between two corners of a side the normal stays, as on the side
     above = safe.norm(feature.normal - normal) < 1e2 * rounding(points)
-    return _widened(places, feature.corners, aside, level & above, reach)
-
-
-def _widened(places: Array, count: Array, points: Array, level: Array, reach: Array) -> tuple[Array, Array]:
-    """An edge (2 of places (3,)) with the corner of those `level` that is furthest from its line, if one is far."""
-    begin, sweep = points[places[0]], points[places[1]] - points[places[0]]
-    off = jnp.where(level, safe.norm(cross(points - begin[None], sweep[None])), 0)
+    # so an edge gets the corner of the side that is furthest from its line, if one is far
+    begin, sweep = aside[places[0]], aside[places[1]] - aside[places[0]]
+    off = jnp.where(level & above, safe.norm(cross(aside - begin[None], sweep[None])), 0)
     third = jnp.argmax(off)
-    wide = (count == 2) & (off[third] > LEAST_WIDTH * reach * safe.norm(sweep))
-    return jnp.where(wide & (jnp.arange(3) == 2), third, places), jnp.where(wide, 3, count)
+    wide = (feature.corners == 2) & (off[third] > LEAST_WIDTH * reach * safe.norm(sweep))
+    return jnp.where(wide & (jnp.arange(3) == 2), third, places), jnp.where(wide, 3, feature.corners)
 
 
 def _normal(point: Array, count: Array, direction: Array, size: Array, is_disc: bool) -> Array:
@@ -393,6 +389,6 @@ def _bound(kind: GeomType, shape: Shape) -> Array:
         GeomType.CAPSULE: lambda: size[0] + size[1],
         GeomType.CYLINDER: lambda: jnp.sqrt(size[0] ** 2 + size[1] ** 2),
         GeomType.BOX: lambda: jnp.sqrt(dot(size, size)),
-        GeomType.MESH: lambda: jax.lax.stop_gradient(shape.data.bound),
+        GeomType.MESH: lambda: jax.lax.stop_gradient(ball_around(shape.data.box)),
     }
     return bounds[kind]()

@@ -16,7 +16,7 @@ from diffsim.simulate.randomize import leaf, with_leaves
 from diffsim.types import Model
 from diffsim.types.kinds import KINDS
 from diffsim.types.record import near
-from diffsim.types.views import View, fields_of
+from diffsim.types.views import View, kind_of, named_rows
 from diffsim.xla.compiled import jit
 
 LOG_CHOLESKY = ("alpha", "d1", "d2", "d3", "s12", "s13", "s23", "x", "y", "z")
@@ -309,18 +309,15 @@ def _entries_of(model: Model, unknown: Unknown, value: np.ndarray) -> tuple[np.n
     """Indices into the flattened leaf, and labels."""
     field, columns = unknown.field, value.reshape(value.shape[0], -1).shape[1] if value.ndim > 1 else 1
     grid = np.arange(value.size).reshape(-1, columns)
-    kind = next((kind for kind in KINDS if field in fields_of(kind)), None)
     if unknown.rows is None:
         rows, names = np.arange(len(grid)), [str(i) for i in range(len(grid))]
-        for which in range(getattr(model.topology, KINDS[kind].size) if kind else 0):
-            view = View(model, kind, which)  # type: ignore[arg-type]
-            for row in np.atleast_1d(np.arange(len(grid))[view.rows(field)]):
-                names[row] = view.name or names[row]
+        if kind := kind_of(field):
+            objects = range(getattr(model.topology, KINDS[kind].size))
+            for which, part in zip(objects, named_rows(model, field, len(grid), objects, "rows"), strict=True):
+                for row in part:
+                    names[row] = model.topology.name(kind, which) or names[row]
     else:
-        if kind is None:
-            raise ValueError(f"{field} has no named objects; leave out 'rows'")
-        chosen = _chosen(unknown.rows, 0)
-        parts = [np.atleast_1d(np.arange(len(grid))[View(model, kind, which).rows(field)]) for which in chosen]
+        chosen, parts = _chosen(unknown.rows, 0), named_rows(model, field, len(grid), unknown.rows, "rows")
         rows = np.concatenate(parts)
         names = [str(which) for which, part in zip(chosen, parts, strict=True) for _ in part]
     picked = range(columns) if unknown.column is None else (unknown.column,)

@@ -44,9 +44,18 @@ def velocity_derivative(model: Model, state: State, inputs: Inputs, data: Data, 
     """
     topology, blocks = model.topology, data.M.blocks
     total = _spatial_derivative(model, state.qvel, data, coriolis)
-    for rows, slope in _slopes_along_rows(model, state, inputs, data):
-        total = total.plus(gram(columns_of(blocks, rows), columns_of(blocks, scale(rows, slope))))
+
+    def add_along(total: BlockDiagonal, rows: Array, slope: Array) -> BlockDiagonal:
+        """Adds J^T b J for rows J (n, nv) and slopes b (n,), d force / d velocity in N s / m."""
+        return total.plus(gram(columns_of(blocks, rows), columns_of(blocks, scale(rows, slope))))
+
+    if not model.opt.disabled(DisableBit.ACTUATION):
+        actuators, slope = velocity_slopes(model, state, inputs, data)
+        if actuators.size:
+            total = add_along(total, data.actuator_moment[actuators], slope)
     if not model.opt.disabled(DisableBit.DAMPER):
+        if has_reflected(topology, *TENDON_DAMPING):
+            total = add_along(total, data.ten_J, -damping_derivative(model, TENDON_DAMPING, data.ten_velocity))
         if has_reflected(topology, *DOF_DAMPING):
             total = total.plus_diagonal(-damping_derivative(model, DOF_DAMPING, state.qvel))
         live = elastic_edges(topology)
@@ -56,18 +65,6 @@ def velocity_derivative(model: Model, state: State, inputs: Inputs, data: Data, 
     coupling = (np.logical_or(*coupled(topology, index)) for index in blocks.index)
     parts = zip(coupling, total.parts, strict=True)
     return BlockDiagonal(blocks, tuple(jnp.where(mask, part, 0) for mask, part in parts))
-
-
-def _slopes_along_rows(model: Model, state: State, inputs: Inputs, data: Data) -> list[tuple[Array, Array]]:
-    """Rows of Jacobians (n, nv) and d force / d velocity (n,) along them, N s / m: actuators and damped tendons."""
-    slopes = []
-    if not model.opt.disabled(DisableBit.ACTUATION):
-        actuators, slope = velocity_slopes(model, state, inputs, data)
-        if actuators.size:
-            slopes.append((data.actuator_moment[actuators], slope))
-    if not model.opt.disabled(DisableBit.DAMPER) and has_reflected(model.topology, *TENDON_DAMPING):
-        slopes.append((data.ten_J, -damping_derivative(model, TENDON_DAMPING, data.ten_velocity)))
-    return slopes
 
 
 def _spatial_derivative(model: Model, qvel: Array, data: Data, coriolis: bool) -> BlockDiagonal:

@@ -27,7 +27,7 @@ from diffsim.simulate.events import split_step
 from diffsim.simulate.forward import forward
 from diffsim.simulate.integrate.derivative import velocity_derivative
 from diffsim.simulate.integrate.free_body import free_bodies, midpoint_velocity, unconstrained
-from diffsim.simulate.integrate.runge_kutta import average_slopes, last, rates_of
+from diffsim.simulate.integrate.runge_kutta import average_slopes
 from diffsim.types import Data, Inputs, Model, State
 from diffsim.xla.gather import pick
 
@@ -121,8 +121,9 @@ def runge_kutta(model: Model, state: State, inputs: Inputs, data: Data) -> Motio
         return stage.qacc, stage.actuator_velocity, sample
 
     h = model.opt.timestep
-    slopes, reads = average_slopes(model, state, rates_of(data), h, lambda point: forward(model, point, inputs), read)
-    warmstart, velocity, sample = last(reads)
+    rates = data.qacc, data.act_dot
+    slopes, reads = average_slopes(model, state, rates, h, lambda point: forward(model, point, inputs), read)
+    warmstart, velocity, sample = jax.tree.map(lambda stages: stages[-1], reads)
     return Motion(state.qvel + h * slopes.qacc, slopes.path, slopes.act_dot, velocity, warmstart, sample)
 
 
@@ -145,9 +146,14 @@ def implicit_fast(model: Model, state: State, inputs: Inputs, data: Data) -> Mot
     inertia = implicit_fast_inertia(model, state, inputs, data)
     qacc = with_cells(model, state.qvel, data, inertia, force, solve_blocks(inertia, force, dof_limbs(model.topology)))
     plain = _semi_implicit(model, state, data, qacc)
-    if not free_bodies(model.topology).dofs.size or model.opt.enabled(EnableBit.INVDISCRETE):
+    free = free_bodies(model.topology)
+    if not free.dofs.size or model.opt.enabled(EnableBit.INVDISCRETE):
         return plain
-    return _with_free_bodies(model, state, data, plain)
+    applied, rates = pick(force + data.qfrc_bias, free.dofs), pick(plain.qvel, free.dofs)
+    half, full = midpoint_velocity(model, pick(data.xquat, free.bodies), pick(state.qvel, free.dofs), applied, rates)
+    loose = unconstrained(model, data.efc)[:, None]
+    path = plain.qvel.at[free.dofs].set(jnp.where(loose, half, rates))
+    return plain._replace(qvel=plain.qvel.at[free.dofs].set(jnp.where(loose, full, rates)), path=path)
 
 
 def implicit_fast_inertia(model: Model, state: State, inputs: Inputs, data: Data) -> BlockDiagonal:
@@ -164,17 +170,6 @@ def implicit_fast_inertia(model: Model, state: State, inputs: Inputs, data: Data
 def _less(inertia: BlockDiagonal, slope: BlockDiagonal, timestep: Array) -> BlockDiagonal:
     """M - h D."""
     return jax.tree.map(lambda m, d: m - timestep * d, inertia, slope)
-
-
-def _with_free_bodies(model: Model, state: State, data: Data, plain: Motion) -> Motion:
-    """The motion in which free bodies without constraints move by the midpoint rule."""
-    free = free_bodies(model.topology)
-    applied = pick(data.qfrc_smooth + data.qfrc_constraint + data.qfrc_bias, free.dofs)
-    rates = pick(plain.qvel, free.dofs)
-    half, full = midpoint_velocity(model, pick(data.xquat, free.bodies), pick(state.qvel, free.dofs), applied, rates)
-    loose = unconstrained(model, data.efc)[:, None]
-    path = plain.qvel.at[free.dofs].set(jnp.where(loose, half, rates))
-    return plain._replace(qvel=plain.qvel.at[free.dofs].set(jnp.where(loose, full, rates)), path=path)
 
 
 INTEGRATORS: dict[Integrator, Method] = {

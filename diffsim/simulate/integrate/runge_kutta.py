@@ -128,16 +128,6 @@ def average_slopes(
     return jax.tree.map(lambda t: t / 6, weighted), reads
 
 
-def rates_of(data: Data) -> Rates:
-    """Rates of velocities and activations."""
-    return data.qacc, data.act_dot
-
-
-def last(reads: Any) -> Any:
-    """The reading of the last stage."""
-    return jax.tree.map(lambda read: read[-1], reads)
-
-
 def advance(model: Model, state: State, slopes: Slopes, h: Array) -> State:
     """The state after h seconds of constant rates."""
     return state.replace(
