@@ -37,6 +37,37 @@ def richardson(function: Any, direction: Any, step: float) -> np.ndarray:
     return (4 * central(step) - central(2 * step)) / 3
 
 
+class Slopes(NamedTuple):
+    """Of a function in some worlds (b, ...): its value, its derivative along a change by forward mode and by
+    differences, how far values bend within the steps of these, and what reverse mode makes of cosines as weights.
+    """
+
+    value: Any
+    tangent: Any
+    numeric: Any
+    bends: Any
+    gradient: Any
+
+
+def slopes_in_worlds(function: Callable[[Any, Any], jax.Array], change: Any, worlds: Any, h: float = 1e-5) -> Slopes:
+    """The slopes of `function(change, world)` at no change, where reverse mode and forward mode agree."""
+
+    def along(step: jax.Array, world: Any) -> tuple:
+        at = jax.tree.map(lambda leaf: step * leaf, change)
+        value, slope = jax.linearize(lambda x: function(x, world), at)
+        weights = jnp.cos(jnp.arange(value.size, dtype=value.dtype)).reshape(value.shape)
+        tangent, gradient = slope(change), jax.linear_transpose(slope, at)(weights)[0]
+        pulled = sum(map(jnp.vdot, jax.tree.leaves(gradient), jax.tree.leaves(change)))
+        return value, tangent, gradient, pulled, jnp.sum(weights * tangent)
+
+    run = uncompiled(jax.vmap(jax.jit(along), (None, 0)))
+    ahead, behind, further, before = (run(step, worlds)[0] for step in (h, -h, 2 * h, -2 * h))
+    value, tangent, gradient, pulled, pushed = run(0.0, worlds)
+    np.testing.assert_allclose(pulled, pushed, atol=1e-9)
+    bends = np.maximum(np.abs(ahead + behind - 2 * value), np.abs(further + before - 2 * value))
+    return Slopes(value, tangent, (8 * (ahead - behind) - (further - before)) / (12 * h), bends, gradient)
+
+
 class Derivatives(NamedTuple):
     """A function of (state, inputs, variation) -> (k,), its jvp and vjp at the zero variation."""
 

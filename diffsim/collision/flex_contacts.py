@@ -50,7 +50,7 @@ from diffsim.types.data import Contacts, Flexes
 from diffsim.types.model import Model
 from diffsim.types.slots import FlexMeeting, FlexSlots, Meeting
 from diffsim.xla.barriers import anywhere
-from diffsim.xla.gather import pick, pick_existing
+from diffsim.xla.gather import pick, pick_existing, pick_static
 from diffsim.xla.select import where
 
 FAR = 1e10
@@ -79,11 +79,8 @@ def meeting_contacts(model: Model, poses: Poses, vertices: Array, meeting: Meeti
     """All rows of a meeting, of vertices (nflexvert, 3) in the world."""
     topology = model.topology
     if isinstance(meeting, FlexMeeting):
-        return (
-            internal_contacts(model, vertices, meeting)
-            if meeting.internal
-            else element_pair_contacts(model, vertices, meeting)
-        )
+        contacts_of = internal_contacts if meeting.internal else element_pair_contacts
+        return contacts_of(model, vertices, meeting)
     geoms, flexes = meeting.geoms, np.full(len(meeting.geoms), meeting.flex)
     table = completed(model, mixed(side_of(model, "geom", geoms), side_of(model, "flex", flexes)))
     place = np.searchsorted(geoms, meeting.geom)
@@ -233,10 +230,9 @@ def slot_contacts(slots: FlexSlots, meeting: MeetingContacts, rows: Candidates, 
         key = jnp.argsort(jnp.lexsort((number, jnp.asarray(meeting.geom))))
     dist, pos, normal = (pick_existing(column, chosen) for column in rows[:3])
     geom, vert, elem, sort_key = (
-        _at(x, chosen).astype(jnp.int32) for x in (meeting.geom, meeting.vert, meeting.elem, key + first_key)
+        pick_static(x, chosen).astype(jnp.int32) for x in (meeting.geom, meeting.vert, meeting.elem, key + first_key)
     )
-    parameters = [_at(column, _at(meeting.place, chosen)) for column in meeting.table]
-    names = ("margin", "includemargin", "friction", "solref", "solreffriction", "solimp")
+    place = pick_static(meeting.place, chosen)
     flex = jnp.broadcast_to(jnp.asarray(meeting.flex, jnp.int32), (len(dist), 2))
     geoms = jnp.stack([geom, jnp.full_like(geom, -1)], axis=1)
     pairs = {"geom": geoms, "flex": flex, "elem": elem, "vert": vert}
@@ -246,16 +242,9 @@ def slot_contacts(slots: FlexSlots, meeting: MeetingContacts, rows: Candidates, 
         frame=frame_from_z(normal),
         sort_key=jnp.asarray(sort_key),
         ncon_dropped=jnp.zeros((), jnp.int32),
-        **dict(zip(names, parameters, strict=True)),
+        **{name: pick_existing(column, place) for name, column in meeting.table._asdict().items()},
         **{name: where(valid[:, None], jnp.asarray(ends), -1) for name, ends in pairs.items()},
     )
-
-
-def _at(column: Array | np.ndarray, index: Array | np.ndarray) -> Array | np.ndarray:
-    """column[index], static where both are."""
-    if isinstance(column, np.ndarray) and isinstance(index, np.ndarray):
-        return column[index]
-    return pick_existing(jnp.asarray(column), index)
 
 
 def collide_flexes(model: Model, poses: Poses, flexes: Flexes, contacts: Contacts) -> Contacts:

@@ -14,6 +14,7 @@ import numpy as np
 from diffsim.base.enums import DisableBit, FlexSelf, GeomType
 from diffsim.collision.flex_pairs import LEAST, PER_ELEMENT, active_elements, pair_count
 from diffsim.collision.layout import contact_layout
+from diffsim.collision.pairs import excluded_bodies, prevailing_dim
 from diffsim.flex.points import flex_elements
 from diffsim.geometry.elements import FACES, element_collider, pair_rows
 from diffsim.geometry.hfield import window_sizes
@@ -31,7 +32,7 @@ SEARCHED = (GeomType.HFIELD, GeomType.SDF)
 @per_topology
 def meetings(topology: Topology, all_elements: bool) -> tuple[Meeting, ...]:
     """All meetings, in the order of bodies and flexes; with all elements of solids, or those near the surface."""
-    excluded = {(int(s) >> 16, int(s) & 0xFFFF) for s in topology.exclude_signature}
+    excluded = set(zip(*(bodies.tolist() for bodies in excluded_bodies(topology)), strict=True))
     listed = []
     for body in range(topology.nbody):
         for flex in range(topology.nflex):
@@ -97,7 +98,7 @@ def prism_window(topology: Topology, flex: int, geom: int) -> tuple[int, int, in
 def flex_meetings(topology: Topology) -> tuple[FlexMeeting, ...]:
     """The flexes that may touch each other or themselves, these last, as in MuJoCo."""
     types, affinities = topology.flex_contype, topology.flex_conaffinity
-    excluded = {(int(s) >> 16, int(s) & 0xFFFF) for s in topology.exclude_signature}
+    excluded = set(zip(*(bodies.tolist() for bodies in excluded_bodies(topology)), strict=True))
     listed = []
     for first, second in itertools.combinations(range(topology.nflex), 2):
         allowed = (topology.nbody + first, topology.nbody + second) not in excluded
@@ -187,15 +188,13 @@ def flex_slots(topology: Topology, disableflags: int, first: int) -> tuple[FlexS
 def condims(topology: Topology, meeting: Meeting) -> np.ndarray:
     """Contact dimensions (n,) with the geoms of a meeting."""
     flex, geoms = meeting.flex, meeting.geoms
-    mine, theirs = topology.flex_priority[flex], topology.geom_priority[geoms]
-    condim, other = topology.flex_condim[flex], topology.geom_condim[geoms]
-    return np.where(theirs > mine, other, np.where(theirs < mine, condim, np.maximum(condim, other)))
+    priorities = topology.flex_priority[flex], topology.geom_priority[geoms]
+    return prevailing_dim(*priorities, topology.flex_condim[flex], topology.geom_condim[geoms])
 
 
 def pair_condims(topology: Topology, meeting: FlexMeeting) -> np.ndarray:
     """Contact dimensions (n,) of a meeting of flexes: of its rows, or (1,)."""
     if meeting.internal:
         return internal_rows(topology, meeting.flex).dim
-    ids = np.array([meeting.first, meeting.flex])
-    priority, dims = topology.flex_priority[ids], topology.flex_condim[ids]
-    return np.array([np.max(dims[priority == np.max(priority)])])
+    ids = np.array([[meeting.first], [meeting.flex]])
+    return prevailing_dim(*topology.flex_priority[ids], *topology.flex_condim[ids])

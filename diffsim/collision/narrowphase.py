@@ -29,7 +29,7 @@ from diffsim.math.vector import Components, dot_components, minus_components, mu
 from diffsim.types.data import Contacts, Kinematics
 from diffsim.types.model import Model
 from diffsim.xla.barriers import decided, for_cpu, stored
-from diffsim.xla.gather import pick_existing
+from diffsim.xla.gather import pick_existing, pick_static
 from diffsim.xla.select import count, if_anywhere, largest, rows_where, where, where_tree
 
 Index = Array | np.ndarray
@@ -139,26 +139,21 @@ def collide(model: Model, poses: Poses, awake: Array | None = None) -> Contacts:
     rows, depth, left_out = _rows(model, poses, layout, examined, table, moves)
     row, dropped = _nearest(layout, depth)
     place, part = (_kept(column, row) for column in (layout.row_pair, layout.row_part))
-    pair = _at(_joined(examined), place)
+    pair = pick_static(_joined(examined), place)
     dist, pos, normal, tangent, valid = (jnp.asarray(_kept(column, row)) for column in rows)
     dist = where(valid, dist, FAR)
-    geoms = jnp.stack([jnp.asarray(_at(end, pair)) for end in layout.pairs[:2]], axis=-1)
+    geoms = jnp.stack([jnp.asarray(pick_static(end, pair)) for end in layout.pairs[:2]], axis=-1)
     none = jnp.zeros((0, 2), jnp.int32)
     return Contacts(
         dist=dist,
         pos=pos,
         frame=stored(_frame(normal, tangent)),
-        margin=pick_existing(table.margin, pair),
-        includemargin=pick_existing(table.includemargin, pair),
-        friction=pick_existing(table.friction, pair),
-        solref=pick_existing(table.solref, pair),
-        solreffriction=pick_existing(table.solreffriction, pair),
-        solimp=pick_existing(table.solimp, pair),
+        **{name: pick_existing(column, pair) for name, column in table._asdict().items()},
         geom=where(valid[:, None], geoms, -1).astype(jnp.int32),
         flex=none,
         elem=none,
         vert=none,
-        sort_key=jnp.asarray(_at(layout.pair_sort_key, pair) + part).astype(jnp.int32),
+        sort_key=jnp.asarray(pick_static(layout.pair_sort_key, pair) + part).astype(jnp.int32),
         ncon_dropped=(culled + left_out + dropped).astype(jnp.int32),
     )
 
@@ -191,13 +186,6 @@ def _joined(chosen: Sequence[Index]) -> Index:
     return np.concatenate([np.zeros(0, int), *chosen])
 
 
-def _at(table: Index, index: Index) -> Index:
-    """table[index], static where both are."""
-    if isinstance(table, Array) or isinstance(index, Array):
-        return pick_existing(jnp.asarray(table), index)
-    return table[index]
-
-
 def _kept(column: Index, row: Array | None) -> Index:
     """The rows of a column that have a slot; None for all of them."""
     return column if row is None else pick_existing(jnp.asarray(column), row)
@@ -218,7 +206,7 @@ def _rows(
     tables: dict[int, Any] = {}
     for group in layout.groups:
         chosen = _joined(examined[group.sections])
-        geoms = [_at(end, chosen) for end in layout.pairs[:2]]
+        geoms = [pick_static(end, chosen) for end in layout.pairs[:2]]
         first, second = (gather(model, poses, *end, tables) for end in zip(geoms, group.buckets, strict=True))
         margin, function = pick_existing(table.margin, chosen), group.collider.function
         axes = [row_axes(*side) for side in zip((first, second), group.buckets, strict=True)]

@@ -160,8 +160,7 @@ def _dynamic_pairs(topology: Topology, disableflags: int, contact_filter: Filter
     blocks = [_rows(topology, masks, np.arange(i, min(i + ROWS, topology.ngeom)), disableflags) for i in starts]
     geom1, geom2 = np.concatenate([np.zeros((2, 0), int), *blocks], axis=1).astype(np.int32)
     listed = np.isin(_keys(geom1, geom2), _keys(topology.pair_geom1, topology.pair_geom2))
-    signature = topology.exclude_signature
-    excluded = np.isin(_keys(body[geom1], body[geom2]), _keys(signature >> 16, signature & 0xFFFF))
+    excluded = np.isin(_keys(body[geom1], body[geom2]), _keys(*excluded_bodies(topology)))
     left = ~(excluded | listed)
     geom1, geom2 = geom1[left], geom2[left]
     if contact_filter is not None:
@@ -170,11 +169,19 @@ def _dynamic_pairs(topology: Topology, disableflags: int, contact_filter: Filter
             message = f"contact_filter returned {leaves_out.dtype}{list(leaves_out.shape)}"
             raise ValueError(f"{message}, expected bool[{len(geom1)}]: True for pairs to leave out")
         geom1, geom2 = geom1[~leaves_out], geom2[~leaves_out]
-    # contact dimension: that of the higher priority, the larger one at equal priority
-    priority1, priority2 = topology.geom_priority[geom1], topology.geom_priority[geom2]
-    dim1, dim2 = topology.geom_condim[geom1], topology.geom_condim[geom2]
-    dim = np.where(priority1 > priority2, dim1, np.where(priority1 < priority2, dim2, np.maximum(dim1, dim2)))
+    priority, condim = topology.geom_priority, topology.geom_condim
+    dim = prevailing_dim(priority[geom1], priority[geom2], condim[geom1], condim[geom2])
     return Pairs(geom1, geom2, np.full(len(geom1), -1, np.int32), dim.astype(np.int32))
+
+
+def prevailing_dim(priority1: np.ndarray, priority2: np.ndarray, dim1: np.ndarray, dim2: np.ndarray) -> np.ndarray:
+    """Dimensions (n,) of contacts: that of the side with the higher priority, the larger one at equal priority."""
+    return np.where(priority1 > priority2, dim1, np.where(priority1 < priority2, dim2, np.maximum(dim1, dim2)))
+
+
+def excluded_bodies(topology: Topology) -> tuple[np.ndarray, np.ndarray]:
+    """The first and the second bodies (n,) of pairs that <exclude> names; those of flexes follow all others."""
+    return topology.exclude_signature >> 16, topology.exclude_signature & 0xFFFF
 
 
 Masks = Callable[[np.ndarray], np.ndarray]

@@ -76,6 +76,13 @@ def pick_existing(values: Array, ids: np.ndarray | Array) -> Array:
     return pick(values, ids)
 
 
+def pick_static(values: Array | np.ndarray, ids: Array | np.ndarray) -> Array | np.ndarray:
+    """`pick_existing`, static where both are."""
+    if isinstance(values, Array) or isinstance(ids, Array):
+        return pick_existing(jnp.asarray(values), ids)
+    return values[ids]
+
+
 def pick_computed(values: Tree, ids: np.ndarray, compute: Callable[[], Tree]) -> Tree:
     """Some rows (n, ...) of arrays; on a CPU `compute` makes these alone, because nobody may read the others."""
     count = len(jax.tree.leaves(values)[0])

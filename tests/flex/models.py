@@ -5,10 +5,12 @@ import functools
 import jax
 import mujoco
 import numpy as np
+from derivatives import richardson
 from uncompiled import uncompiled
 
+import diffsim
 from diffsim.compiler.convert import from_mujoco
-from diffsim.types import Model
+from diffsim.types import Model, State
 
 TURNED = 'euler="10 20 30"'
 NO_CONTACT = '<contact contype="0" conaffinity="0" selfcollide="none" internal="false"/>'
@@ -46,8 +48,16 @@ def check_slopes(function, weight, step: float, close: float) -> None:
     """jvp of a function of t at 0 equals Richardson differences to 1e-6, its vjp with `weight` the jvp to `close`."""
     run, weight = uncompiled(function), np.asarray(weight)
     tangent = uncompiled(lambda t: jax.jvp(function, (t,), (1.0,))[1])(0.0)
-    central = [(run(h) - run(-h)) / (2 * h) for h in (step, step / 2)]
-    richardson = (4 * central[1] - central[0]) / 3
-    assert np.max(np.abs(tangent - richardson)) < 1e-6 * np.max(np.abs(tangent))
+    assert np.max(np.abs(tangent - richardson(run, 1.0, step / 2))) < 1e-6 * np.max(np.abs(tangent))
     slope = uncompiled(jax.grad(lambda t: weight @ function(t)))(0.0)
     assert abs(slope - weight @ tangent) < close * abs(slope)
+
+
+def velocity_along(model: Model, state: State, change: dict, push, turn=0.0):
+    """The velocity after a step of a model and from a state that change with t: fields, velocity and position."""
+
+    def velocity(t):
+        other = model.replace(**{name: getattr(model, name) + t * value for name, value in change.items()})
+        return diffsim.step(other, state.replace(qpos=state.qpos + t * turn, qvel=state.qvel + t * push)).qvel
+
+    return velocity

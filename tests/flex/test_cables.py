@@ -1,10 +1,9 @@
 """Cables: `<composite type="cable">` and the plugin that makes it bend and twist, as the oracle has them."""
 
-import jax
 import numpy as np
 import pytest
 from compiler.compare import differences
-from flex.models import check_slopes
+from flex.models import check_slopes, velocity_along
 from oracle import mujoco, state_of
 from uncompiled import uncompiled
 
@@ -70,12 +69,7 @@ def test_slopes() -> None:
     change = {name: 0.1 * rng.normal(size=value.shape) * value for name, value in known.items()}
     state = diffsim.make_state(ours)
     start = uncompiled(diffsim.step)(ours, state.replace(qvel=0.3 * push))
-
-    def velocity(t: jax.Array) -> jax.Array:
-        other = ours.replace(**{name: known[name] + t * change[name] for name in names})
-        return diffsim.step(other, start.replace(qvel=start.qvel + t * push)).qvel
-
-    check_slopes(velocity, weight, 1e-3, 1e-9)
+    check_slopes(velocity_along(ours, start, change, push), weight, 1e-3, 1e-9)
 
 
 def test_what_is_not_made_is_said() -> None:

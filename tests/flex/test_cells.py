@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from flex.models import NO_CONTACT, check_slopes, moved, pair
+from flex.models import NO_CONTACT, check_slopes, moved, pair, velocity_along
 from oracle import mujoco, state_of
 from uncompiled import uncompiled
 
@@ -69,13 +69,7 @@ def test_a_step_has_its_derivative(name: str) -> None:
     names = ("body_mass", "flex_stiffness", "flex_damping", "flex_node0", "flex_vert0", "flex_bending")
     change = {field: 0.01 * rng.normal() * getattr(model, field) for field in names if getattr(model, field).size}
     push, turn, weight = rng.normal(size=(3, mjmodel.nv))
-
-    def velocity(t):
-        other = model.replace(**{field: getattr(model, field) + t * change[field] for field in change})
-        start = state.replace(qpos=state.qpos + 1e-3 * t * turn, qvel=state.qvel + t * push)
-        return diffsim.step(other, start).qvel
-
-    check_slopes(velocity, weight, 2e-5, 1e-8)
+    check_slopes(velocity_along(model, state, change, push, 1e-3 * turn), weight, 2e-5, 1e-8)
 
 
 def test_rotations_of_what_is_flat_or_inside_out_are_finite() -> None:

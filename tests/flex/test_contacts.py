@@ -11,7 +11,7 @@ from oracle import mujoco, state_of
 
 import diffsim
 from tests.flex.hills import FIELD, FILE, HILLS
-from tests.flex.models import check_slopes, flexcomp, moved, pair
+from tests.flex.models import check_slopes, flexcomp, moved, pair, velocity_along
 from tests.uncompiled import uncompiled
 
 PLANE = '<geom type="plane" size="1 1 .1" friction=".7"/>'
@@ -148,12 +148,7 @@ def test_a_step_in_contact_has_its_derivative(name, count, smaller):
     turn = np.zeros(mjmodel.nq)
     slides = mjmodel.jnt_qposadr[mjmodel.jnt_type == mujoco.mjtJoint.mjJNT_SLIDE]
     turn[slides] = 1e-3 * rng.normal(size=len(slides))
-
-    def velocity(t):
-        other = model.replace(**{field: getattr(model, field) + t * change[field] for field in names})
-        return diffsim.step(other, state.replace(qpos=state.qpos + t * turn, qvel=state.qvel + t * push)).qvel
-
-    check_slopes(velocity, weight, 2e-5, 1e-8)
+    check_slopes(velocity_along(model, state, change, push, turn), weight, 2e-5, 1e-8)
 
 
 FEWER = {

@@ -10,7 +10,7 @@ from scipy.spatial.transform import Rotation
 BOX = np.array([[x, y, z] for x in (-1, 1) for y in (-1, 1) for z in (-1, 1)])
 
 
-def cloud(count: int, seed: int) -> np.ndarray:
+def cloud(count: int, seed: int = 0) -> np.ndarray:
     """Points on a stretched sphere: all are vertices of the hull."""
     points = np.random.default_rng(seed).normal(size=(count, 3))
     return 0.2 * points / np.linalg.norm(points, axis=1, keepdims=True) * np.array([1, 0.7, 0.5])

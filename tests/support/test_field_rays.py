@@ -1,6 +1,7 @@
 """Rays on distance fields beside MuJoCo's, and the derivative of what they measure."""
 
 import dataclasses
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -45,6 +46,19 @@ def meet_the_same(world: tuple, least: dict[int, int]) -> tuple:
     return hits, same, close
 
 
+def have_slopes_of_differences(distance: Callable[[jax.Array, jax.Array], jax.Array], h: float) -> None:
+    """Derivatives of distances (k,) by two numbers, at zero, are central differences, but where features change."""
+    value, slopes = (uncompiled(f) for f in (distance, jax.jacfwd(distance, (0, 1))))
+    found = np.stack(slopes(0.0, 0.0), axis=1)
+    ends = [[value(*(sign * h * np.eye(2)[k])) for sign in (1, -1)] for k in range(2)]
+    middle = value(0.0, 0.0)
+    expected = np.stack([(after - before) / (2 * h) for after, before in ends], axis=1)
+    bent = np.stack([np.abs(after + before - 2 * middle) / h for after, before in ends], axis=1)
+    smooth = bent.max(axis=1) < 1e-2
+    assert smooth.sum() > 40 and np.abs(found[smooth]).max(axis=0).min() > 0.1
+    np.testing.assert_allclose(found[smooth], expected[smooth], rtol=1e-3, atol=1e-2)
+
+
 @pytest.fixture(scope="module")
 def world() -> tuple:
     return seen_by_rays(XML)
@@ -67,13 +81,4 @@ def test_distances_are_differentiable_by_poses_and_parameters(world: tuple) -> N
         wider = model.replace(geom_sdfparam=model.geom_sdfparam.at[2, 0].add(radius))
         return diffsim.multi_ray(wider, lifted, origin[:60], direction[:60]).distance
 
-    value, slopes = (uncompiled(f) for f in (distance, jax.jacfwd(distance, (0, 1))))
-    found = np.stack(slopes(0.0, 0.0), axis=1)
-    h = 1e-5
-    ends = [[value(*(sign * h * np.eye(2)[k])) for sign in (1, -1)] for k in range(2)]
-    middle = value(0.0, 0.0)
-    expected = np.stack([(after - before) / (2 * h) for after, before in ends], axis=1)
-    bent = np.stack([np.abs(after + before - 2 * middle) / h for after, before in ends], axis=1)
-    smooth = bent.max(axis=1) < 1e-2
-    assert smooth.sum() > 40 and np.abs(found[smooth]).max(axis=0).min() > 0.1
-    np.testing.assert_allclose(found[smooth], expected[smooth], rtol=1e-3, atol=1e-2)
+    have_slopes_of_differences(distance, 1e-5)
