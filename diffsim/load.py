@@ -58,7 +58,7 @@ def load(
 
 
 def _source(source: object) -> str | bytes | Path:
-    """What a model is loaded from, if it can be one."""
+    """The source of a model: its path, XML text or bytes."""
     if isinstance(source, str) and source.isidentifier() and not Path(source).exists():
         bundled = sorted(path.stem for path in MODELS.glob("*.xml"))
         if source not in bundled:

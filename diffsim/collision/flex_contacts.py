@@ -76,7 +76,7 @@ class MeetingContacts(NamedTuple):
 
 
 def meeting_contacts(model: Model, poses: Poses, vertices: Array, meeting: Meeting | FlexMeeting) -> MeetingContacts:
-    """All rows of a meeting, of vertices (nflexvert, 3) in the world."""
+    """All rows of a meeting, given the vertices (nflexvert, 3) in the world."""
     topology = model.topology
     if isinstance(meeting, FlexMeeting):
         contacts_of = internal_contacts if meeting.internal else element_pair_contacts
@@ -144,7 +144,7 @@ class MeetingRows(NamedTuple):
 
 
 def meeting_rows(model: Model, poses: Poses, vertices: Array, meeting: Meeting) -> MeetingRows:
-    """All rows of a meeting, of vertices (nflexvert, 3) in the world."""
+    """All rows of a meeting, given the vertices (nflexvert, 3) in the world."""
     topology, parts, elements, left_out = model.topology, [], [], jnp.zeros((), jnp.int32)
     radius, margin = model.flex_radius[meeting.flex], model.flex_margin[meeting.flex]
     at = pick(vertices, np.maximum(meeting.corner, 0))

@@ -94,7 +94,7 @@ def _first_of(first: Array, second: Array, near: Array, most: int) -> NearPairs:
 
 @per_topology
 def _static_pairs(topology: Topology, flexes: tuple[int, int]) -> tuple[np.ndarray, np.ndarray] | None:
-    """All pairs of elements that share no body; None of many."""
+    """All pairs of elements that share no body; None if there are too many."""
     ids = [active_elements(topology, flex) for flex in flexes]
     if len(ids[0]) * len(ids[1]) > ALL * (2 if flexes[0] == flexes[1] else 1):
         return None

@@ -7,7 +7,7 @@ frame. The inverse weights of the two bodies give the weight of the normal row, 
 Before touch a contact has no force and no derivative, and an optimizer that has to make a contact learns nothing. With
 contact_reach, and for derivatives only, a slot at distance 0 < dist < reach has one more row, along its normal and
 without friction: the same contact, whose surface lies `reach` further out and whose impedance rises far more slowly,
-over SLOWER reaches. At r = reach - dist that is d = 2 dmax (r / (SLOWER reach))^2, 1% at touch. Stiffness K and
+over RISE reaches. At r = reach - dist that is d = 2 dmax (r / (RISE reach))^2, 1% at touch. Stiffness K and
 damping B stay those of the contact, so that bodies of mass m push each other by about m d (K d r - B v): weak beside
 the forces that the motion has, as it must be, since the motion knows nothing of it. (With a dmax of 1%, K and B would
 be 10^4 and 10^2 times as large, and edges of pyramids are stiffer by 1 / mu^2: derivatives then grow exponentially.)
@@ -97,7 +97,7 @@ def elliptic(source: Sources) -> list[RawRows]:
 
 
 def _contact_rows(source: Sources, dimensions: tuple[int, ...]) -> list[RawRows]:
-    """One group for each of some dimensions that there are slots of."""
+    """One group of rows for each of some contact dimensions, if slots have it."""
     model = source.model
     groups = [run for run in source.slots.geoms if run.dim in dimensions]
     if not groups:
@@ -166,7 +166,7 @@ def _basis_jacobian(axes: MotionAxes, contacts: Contacts, mask: BlockColumns, sl
 
 
 # reaches over which the impedance rises to its own dmax, the midpoint and the power of this rise
-SLOWER, MIDPOINT, POWER = 14.0, 0.5, 2.0
+RISE, MIDPOINT, POWER = 14.0, 0.5, 2.0
 
 
 def rows_within_reach(contacts: RawRows, reach: float) -> RawRows:
@@ -179,7 +179,7 @@ def rows_within_reach(contacts: RawRows, reach: float) -> RawRows:
         reason = "contact_reach knows no contacts of flexes; set it to 0"
         raise UnsupportedError.of("<option contact_reach>", reason)
     surface, dmax = contacts.margin + reach, contacts.solimp[:, 1]
-    width, midpoint, power = (jnp.full_like(dmax, value) for value in (SLOWER * reach, MIDPOINT, POWER))
+    width, midpoint, power = (jnp.full_like(dmax, value) for value in (RISE * reach, MIDPOINT, POWER))
     count, blocks = contacts.pos.size, contacts.jacobian.blocks
     return RawRows(
         pos=contacts.pos,

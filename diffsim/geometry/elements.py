@@ -55,8 +55,8 @@ END = 1e-15
 
 
 class PrismsUnder(NamedTuple):
-    """Of elements (n,) the prisms (p,) that may touch each: column, row and triangle (n, p, 3), which are near (n, p),
-    and how many cells under an element were not looked at (n,).
+    """The prisms (p,) that may touch each of some elements (n,): column, row and triangle (n, p, 3), which are near
+    (n, p), and how many cells under an element were not looked at (n,).
     """
 
     place: Array
@@ -126,7 +126,7 @@ def nearest_of_triangle(vertices: Array, point: Array) -> Array:
 
 
 def _ball_triangle(center: Array, size: Array, vertices: Array, radius: Array) -> Candidates:
-    """One row without its row axis: of a ball and the nearest point of a triangle."""
+    """The candidate, without an axis of rows, of a ball and the nearest point of a triangle."""
     nearest = nearest_of_triangle(vertices, center)
     between = unpack(center)
     return candidate(*ball_ball(between, size, unpack(nearest), radius, unit_x(between[0])))

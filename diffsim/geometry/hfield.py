@@ -316,7 +316,7 @@ def _nearest_of_top(top: list[Vector], height: Array, p: Vector) -> tuple[Vector
 
 
 def _roof(top: list[Vector], p: Vector) -> _Facet:
-    """The top, between three corners."""
+    """The sloping top of the prism, the plane through three corners."""
     area = cross_components(minus_components(top[1], top[0]), minus_components(top[2], top[0]))
     length = stored(safe.sqrt(dot_components(area, area)))
     normal = stored([safe.divide(component, length) for component in area])
@@ -324,7 +324,7 @@ def _roof(top: list[Vector], p: Vector) -> _Facet:
 
 
 def _wall(side: _Side, p: Vector) -> _Facet:
-    """Below a side of the top."""
+    """The wall of the prism below a side of its top."""
     x, y = side.sweep
     length = stored(safe.sqrt(x * x + y * y))
     normal = [safe.divide(y, length), safe.divide(-x, length)]

@@ -7,8 +7,8 @@
         final=lambda state, data: costs.pose(data, box, (0.3, 0, 0.1), (1, 0, 0, 0), metres=0.01, radians=0.1),
     )
 
-Each gives a vector r that costs 1/2 |r|^2, so that first derivatives are all that a method needs (Gauss-Newton). Every
-one is divided by a scale, what counts as much off: a centimetre and 0.1 radians above. Orientations differ by rotation
+Each gives a vector r that costs 1/2 |r|^2, so that first derivatives are all that a method needs (Gauss-Newton). It is
+divided by a scale, the deviation that costs 1/2: a centimetre and 0.1 radians above. Orientations differ by rotation
 vectors, the tangent space of rotations, which depends on no choice of axes and jumps at half a turn alone.
 """
 
@@ -70,9 +70,9 @@ def look_at(data: Data, body: View, axis: ArrayLike, point: ArrayLike, radians: 
       point: (3,) in the world, m.
     """
     along = rotate(body.xquat(data), jnp.asarray(axis, data.xpos.dtype))
-    wish = safe.normalize(jnp.asarray(point, data.xpos.dtype) - body.xpos(data))
-    normal = cross(along, wish)
-    sine, cosine = safe.norm(normal), dot(along, wish)
+    aim = safe.normalize(jnp.asarray(point, data.xpos.dtype) - body.xpos(data))
+    normal = cross(along, aim)
+    sine, cosine = safe.norm(normal), dot(along, aim)
     # straight away from the point every axis of turning is as good; angle / sine is 1 where it is aimed at
     ratio = safe.divide(safe.arctan2(sine, cosine), sine, 1.0)
     return normal * ratio / radians
@@ -104,7 +104,7 @@ def slow(state: State, scale: ArrayLike = 1.0) -> Array:
 
 
 def limits(model: Model, state: State, scale: ArrayLike = 1.0) -> Array:
-    """By how much slides and hinges with limits are outside of 95% of their ranges, of all of them, over a scale."""
+    """By how much each slide and hinge with limits (n,) is outside of 95% of its range, m or rad, over a scale."""
     topology = model.topology
     chosen = is_scalar(topology.jnt_type) & (topology.jnt_limited != 0)
     place = state.qpos[topology.jnt_qposadr[chosen]]

@@ -201,7 +201,7 @@ def at_change(model: Model, part: Part, seen: Seen) -> Part:
 
 
 def row(tree: Any, k: int) -> Any:
-    """One row of all leaves."""
+    """Row k of all leaves of a pytree."""
     return jax.tree.map(lambda leaf: leaf[k], tree)
 
 
@@ -307,7 +307,7 @@ def _packed(tree: Any) -> Array:
 
 
 def _check(model: Model) -> None:
-    """Refuses what no active set can fix."""
+    """Raises for options whose decisions no active set can fix."""
     opt, reasons = model.opt, []
     if opt.solver == Solver.PGS or opt.noslip_iterations:
         reasons.append("its solver must be Newton or CG, without noslip")

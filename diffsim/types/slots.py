@@ -42,7 +42,7 @@ class Meeting(NamedTuple):
 
 
 class FlexMeeting(NamedTuple):
-    """Two flexes, or one with itself; `internal`: its vertices and the elements beside them."""
+    """Two flexes that meet, or one and itself; `internal`: only its vertices and the elements beside them."""
 
     first: int
     flex: int
@@ -50,7 +50,7 @@ class FlexMeeting(NamedTuple):
 
 
 class FlexSlots(NamedTuple):
-    """Slots [start, stop), after those of geoms, of contacts of one dimension of a meeting; `passive`: as springs."""
+    """Slots [start, stop), behind those of geoms, for one contact dimension of a meeting; `passive`: for springs."""
 
     meeting: Meeting | FlexMeeting
     passive: bool

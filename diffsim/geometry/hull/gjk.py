@@ -123,7 +123,7 @@ def _simplex_search(pair: HullPair, size: Array, goes_on: Callable[[_SimplexSear
 
 
 def _closer(pair: HullPair, search: _SimplexSearch, size: Array) -> _SimplexSearch:
-    """One more corner."""
+    """The simplex with one more corner of M, unless none is closer to the origin."""
     # of those that are known the one that is furthest there is not far from it
     heights = jnp.where(search.used, heights_along(search.corners.point, -search.x), -jnp.inf)
     new = support(pair, -search.x, jax.tree.map(lambda x: x[jnp.argmax(heights)], search.corners))

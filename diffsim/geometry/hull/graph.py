@@ -62,7 +62,7 @@ class GraphHull(NamedTuple):
 
     @property
     def corners(self) -> "GraphHull":
-        """What `HullPair` holds of it."""
+        """The hull as `HullPair` holds it: the graph."""
         return self
 
     @property

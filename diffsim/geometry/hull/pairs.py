@@ -333,7 +333,7 @@ def rows_of_hulls(several: Sequence[HullPairs]) -> list[Candidates]:
 
 
 def _features(several: Sequence[HullPairs]) -> list[Feature]:
-    """What touches of all pairs, in one search."""
+    """The closest features of all pairs, found by one search."""
     fixed = [jax.lax.stop_gradient((pairs.first, pairs.second, pairs.near)) for pairs in several]
     firsts, seconds, nears = (list(column) for column in zip(*fixed, strict=True))
     shared = len(fixed) == 1 and firsts[0].ndim == 2
@@ -358,7 +358,7 @@ def _features(several: Sequence[HullPairs]) -> list[Feature]:
 
 
 def _hull_rows(pairs: HullPairs, feature: Feature) -> Candidates:
-    """Closed forms of what was found; nothing is computed where no pair is near."""
+    """The rows (n,) of pairs with these features, in closed form; nothing is computed where no pair is near."""
     shared = pairs.first.ndim == 2
 
     def row(feature: Feature, first: Array, second: Array, pos: Array, near: Array) -> Candidates:

@@ -72,7 +72,7 @@ class Hull(NamedTuple):
 
     @property
     def corners(self) -> Array:
-        """What `HullPair` holds of it."""
+        """The hull as `HullPair` holds it: vertices (v, 3), m."""
         return self.vert
 
     def vertices(self, places: Array) -> Array:

@@ -297,7 +297,7 @@ class _Edges(NamedTuple):
 
 
 def facets(hull: Hull, point: Array) -> Facets:
-    """Of any hull: a facet without area may point anywhere; its plane is where the hull ends in that direction."""
+    """The facets of any hull. One without area may point anywhere: its plane is where the hull ends that way."""
     return Facets(hull.outward, stored(_heights(hull.outward, point) - stored(reach_of(hull))))
 
 

@@ -181,7 +181,7 @@ def _representatives(vertex: np.ndarray, triangle: np.ndarray) -> np.ndarray:
 
 
 def _largest_of_parts(links: np.ndarray, area: np.ndarray, left: np.ndarray) -> np.ndarray:
-    """For each triangle that is left the largest of those that links join it with."""
+    """(n,) the largest triangle among those that links (m, 2) join each with; only of those that are `left` (n,)."""
     # imported here: only models with meshes pay for it
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
@@ -271,7 +271,7 @@ def _table_sizes(topology: Topology, mesh: int) -> Sizes:
 
 
 class HullTables(NamedTuple):
-    """Of m meshes: rows of mesh_vert (m, v), and tables as in `Hull`, with a leading axis."""
+    """The tables of `Hull` for m meshes, with a leading axis; `vertex` (m, v): rows of mesh_vert."""
 
     vertex: np.ndarray
     around: Lists

@@ -231,7 +231,7 @@ def _second_ball(center: Vector, axis: Vector, half: Vector, size: Vector, near:
 
 
 def _from_corner(axis: Vector, half: Vector, size: Vector, differ: Vector, near: _Feature) -> tuple[Array, Array]:
-    """Along an edge of the corner, or over one of its faces, until the box or the segment ends."""
+    """From a corner: the second ball is along one of its edges or over one of its faces, where box or segment end."""
     number = differ[0].astype(jnp.int32) + differ[1] + differ[2]
     reverse = number == 2
     which = where(differ[0] ^ reverse, 0, where(differ[1] ^ reverse, 1, jnp.full_like(number, 2)))
@@ -246,7 +246,7 @@ def _from_corner(axis: Vector, half: Vector, size: Vector, differ: Vector, near:
 
 
 def _from_edge(axis: Vector, half: Vector, size: Vector, differ: Vector, near: _Feature) -> tuple[Array, Array]:
-    """Over the face of the edge that the segment is less inclined to."""
+    """From an edge: the second ball is over the face of the edge that the segment is less inclined to."""
     next1, next2 = (where(near.axis < 3 - k, near.axis + k, near.axis + k - 3) for k in (1, 2))
     steepness = [jnp.abs(x) for x in jax.lax.stop_gradient(axis)]
     across = where(_pick(next1, steepness) > _pick(next2, steepness), next1, next2)
@@ -261,7 +261,7 @@ def _from_edge(axis: Vector, half: Vector, size: Vector, differ: Vector, near: _
 
 
 def _from_face(center: Vector, half: Vector, size: Vector, near: _Feature) -> tuple[Array, Array]:
-    """The way from the end that faces a side, over that side, until it or the segment ends."""
+    """From an end that faces a side: the second ball is over that side, where it or the segment ends."""
     inward = -near.along
     offset = jnp.full_like(near.along, 2)
     for k, (c, h, s) in enumerate(zip(center, half, size, strict=True)):

@@ -242,7 +242,7 @@ def _search(plan: Trees) -> Callable[[Array, Array, Queries], Nearest]:
 
 
 def _in_lanes(meshes: Meshes, queries: Queries) -> Nearest:
-    """The search itself: lanes take up rays, work, and hand in what they found, until no ray is left."""
+    """The hits of all rays: lanes take up rays, search, and hand in what they met, until no ray is left."""
     count, kind = len(queries.wanted), queries.origin.dtype
     depth = max(tree.depth for tree in meshes.plan.trees)
     number = jnp.sum(queries.wanted, dtype=jnp.int32)

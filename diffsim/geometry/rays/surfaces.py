@@ -201,7 +201,7 @@ def _shift_z(point: Array, amount: Array) -> Array:
 
 
 def _off_axis(size: Array, point: Array) -> Array:
-    """From the nearest point of the axis segment to the point."""
+    """The way (..., 3) to a point from the nearest point of a capsule's axis segment."""
     height = size[..., 1]
     return _shift_z(point, -safe.clip(point[..., 2], -height, height))
 

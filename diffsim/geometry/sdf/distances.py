@@ -61,7 +61,7 @@ class ExactBoundary(NamedTuple):
     shift: Array
 
     def views(self, point: Array, start: Array) -> tuple[Array, Array]:
-        """By the distance and its derivative at the point, which for the second view stay."""
+        """The points by distance and derivative at the point; of the second view these are not differentiated."""
         distance, slope = jax.value_and_grad(self._distance)(point)
         fixed, held = jax.lax.stop_gradient((point, slope))
         return point - distance * slope, fixed - self._distance(fixed) * held
@@ -255,7 +255,7 @@ def field_distance(kind: GeomType) -> Callable[[Shape, Shape, Array], Candidates
 
 
 def _gap(kind: GeomType, first: Shape, second: Shape) -> Candidates:
-    """One row at the least gap, in the frame of the second until the end."""
+    """One row at the least gap of both surfaces, which is looked for in the frame of the second."""
     fixed = jax.lax.stop_gradient((first, second))
     nearest = _least(_surfaces(kind, *fixed), *_nearest_samples(kind, *fixed))
     ends = _ends(_surfaces(kind, first, second), nearest.point, nearest.one, nearest.other)

@@ -163,7 +163,7 @@ def field_of(kind: GeomType, shape: Shape) -> tuple[Field, Array]:
 
 
 def _for_each(matrix: Array, point: Array) -> Array:
-    """One matrix for each point."""
+    """A matrix (3, 3) repeated for each of points (..., 3)."""
     return jnp.broadcast_to(matrix, (*point.shape, 3))
 
 

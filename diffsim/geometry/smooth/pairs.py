@@ -112,7 +112,7 @@ def _climb(points: Array, size: Array, is_disc: bool, start: Array) -> Climb:
 
 
 def _step(points: Array, size: Array, is_disc: bool, climb: Climb, turn: Array | int) -> Climb:
-    """One more corner, or a shorter step.
+    """The climb with one more corner, and with more damping where that leads no higher.
 
     Where a step finds a corner that is known, the corner at place `turn` takes its part as the newest: of a side with
     many corners, whose lowest is always the same, the edge that leads on may be between others.

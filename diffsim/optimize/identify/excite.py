@@ -165,7 +165,7 @@ def _slopes(places: tuple[Place, ...], design: _Design, ctrl: Array) -> tuple[Ar
 @functools.partial(jax.jit, static_argnums=(0, 1))
 @functools.partial(jax.value_and_grad, argnums=4, has_aux=True)
 def _cost(places: tuple[Place, ...], criterion: str, design: _Design, hats: Array, knots: Array) -> tuple[Array, Array]:
-    """What is minimized: of the information, and of joints outside of their ranges. And the readings' derivatives."""
+    """The cost, of little information and of joints outside of their ranges; and the derivatives of readings."""
     slopes, qpos = _slopes(places, design, matmul(hats, knots))
     flat = slopes.reshape(-1, slopes.shape[-1])
     information = matmul(flat.T, flat) + KNOWN * jnp.eye(flat.shape[1], dtype=flat.dtype)

@@ -177,7 +177,7 @@ def _expected(now: _Iterate, step: Point) -> float:
 
 
 def _status(now: Point, step: Point, expected: float, gain: float, cost: float) -> int:
-    """Why to end, 0 for not at all."""
+    """The place in `REASONS` of why the search is to end; 0 if it goes on."""
     if max(expected, abs(gain)) <= CHANGE * cost:
         return 2
     size, whole = (np.sqrt(sum(np.sum(part**2) for part in point)) for point in (step, now))
