@@ -37,8 +37,8 @@ ORDERS = np.asarray(list(itertools.permutations(range(3))))
 
 
 class Inertial(NamedTuple):
-    """The inertia of a body in its frame: mass () in kg, center of mass (3,) in m, about that the principal moments (3,)
-    in kg m^2, and the quaternion (4,) of their axes.
+    """The inertia of a body in its frame: mass () in kg, center of mass (3,) in m, principal moments (3,)
+    in kg m^2 about that, and the quaternion (4,) of their axes.
     """
 
     mass: Array
