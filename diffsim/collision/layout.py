@@ -264,7 +264,8 @@ def _groups(
         types, sizes = kinds[number]
         collider, ends = colliders[types], np.stack([pairs.geom1, pairs.geom2])[:, kind == number]
         if types == (GeomType.MESH, GeomType.MESH):
-            first, second = (hull_bucket(topology, *end) for end in zip(ends, sizes, strict=True))
+            boxes = np.any(topology.geom_type[ends] == GeomType.BOX, axis=1).tolist()
+            first, second = (hull_bucket(topology, *end) for end in zip(boxes, sizes, strict=True))
         else:
             first, second = (pair_bucket(topology, types, end, sizes[end]) for end in (0, 1))
         if collider.fitted is not None and sizes[0] != GRAPH:

@@ -333,13 +333,9 @@ def data_bucket(topology: Topology, kind: GeomType, sizes: Sizes) -> Bucket | No
     return bucket_of(topology, (kind,), DATA[kind], sizes) if kind in DATA else None
 
 
-def hull_bucket(topology: Topology, geoms: np.ndarray, sizes: Sizes) -> Bucket:
-    """The hulls with these padded sizes for some geoms (n,), meshes and perhaps boxes."""
-    return _hull_bucket(topology, bool(np.any(topology.geom_type[geoms] == BOX)), sizes)
-
-
 @per_topology
-def _hull_bucket(topology: Topology, boxes: bool, sizes: Sizes) -> Bucket:
+def hull_bucket(topology: Topology, boxes: bool, sizes: Sizes) -> Bucket:
+    """The hulls with these padded sizes of meshes and perhaps of `boxes`."""
     if sizes == GRAPH:
         return bucket_of(topology, (MESH,), GRAPHS, GRAPH)
     asset = Asset(box_or_mesh_sizes, boxes_and_meshes, SHARED_HULLS, of_geoms=True) if boxes else DATA[MESH]

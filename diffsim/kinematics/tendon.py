@@ -179,30 +179,20 @@ def tendon_drift(model: Model, qvel: Array, kinematics: Kinematics, com: ComFram
     path = next((path for path in spatial_paths(topology) if path.geom is None), None)
     if path is None:
         return jnp.zeros((topology.ntendon,), qvel.dtype)
-    points = [kinematics.site_xpos[site] for site in (path.first, path.last)]
-    bodies = [topology.site_bodyid[site] for site in (path.first, path.last)]
     cacc = sum_chain(topology, (velocities.cdof_dot, qvel))
-    motions = [
-        _point_motion(topology, com, velocities.cvel, cacc, body, point)
-        for body, point in zip(bodies, points, strict=True)
-    ]
-    # r' and r''
-    velocity, acceleration = (last - first for first, last in zip(*motions, strict=True))
-    part = points[1] - points[0]
+    ends = []
+    for site in (path.first, path.last):
+        # position, velocity and acceleration of a point fixed to a body
+        body, point = topology.site_bodyid[site], kinematics.site_xpos[site]
+        offset, cvel = point - pick(com.subtree_com, topology.body_rootid[body]), velocities.cvel[body]
+        velocity = cvel[:, 3:] + cross(cvel[:, :3], offset)
+        ends.append((point, velocity, cacc[body, 3:] + cross(cacc[body, :3], offset) + cross(cvel[:, :3], velocity)))
+    # r, r' and r''
+    part, velocity, acceleration = (last - first for first, last in zip(*ends, strict=True))
     unit = safe.normalize(part)
     across = velocity - scale(unit, dot(unit, velocity))
     turning = safe.divide(dot(across, across), safe.norm(part))
     return _by_tendon(topology, path.tendon, (dot(unit, acceleration) + turning) * _inverse_divisors(model, path))
-
-
-def _point_motion(
-    topology: Topology, com: ComFrame, cvel: Array, cacc: Array, body: np.ndarray, point: Array
-) -> tuple[Array, Array]:
-    """Velocity and acceleration (n, 3) of points (n, 3) fixed to bodies (n,), from those of all bodies (nbody, 6)."""
-    offset = point - pick(com.subtree_com, topology.body_rootid[body])
-    angular, linear = cvel[body, :3], cvel[body, 3:]
-    velocity = linear + cross(angular, offset)
-    return velocity, cacc[body, 3:] + cross(cacc[body, :3], offset) + cross(angular, velocity)
 
 
 SITE, PULLEY = -1, -2

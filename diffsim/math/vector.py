@@ -124,10 +124,6 @@ def _scaled(factor: Array, v: Array) -> Array:
     return scale(v, factor)
 
 
-def _cross_formula(a: Array, b: Array) -> Array:
-    return pack(cross_components(unpack(a), unpack(b)))
-
-
 def _columns(matrix: Components) -> list[Components]:
     """Columns of a matrix from its nine components, which are row after row."""
     return [matrix[k::3] for k in range(3)]
@@ -147,7 +143,13 @@ def _axial_formula(a: Array, b: Array) -> Array:
 _dot = bilinear("vector_dot", Rule(lambda a, b: total(unpack(a * b)), None, left=_scaled, right=_scaled))
 # (a x b) . c = a . (b x c) = b . (c x a)
 _cross = bilinear(
-    "vector_cross", Rule(_cross_formula, 3, left=lambda c, b: cross(b, c), right=lambda c, a: cross(c, a))
+    "vector_cross",
+    Rule(
+        lambda a, b: pack(cross_components(unpack(a), unpack(b))),
+        3,
+        left=lambda c, b: cross(b, c),
+        right=lambda c, a: cross(c, a),
+    ),
 )
 # sums over columns k: (w x a_k) . b_k = w . (a_k x b_k) = -a_k . (w x b_k)
 _turn = bilinear("vector_turn", Rule(_turn_formula, 9, left=lambda c, a: _axial(a, c), right=lambda c, w: -_turn(w, c)))

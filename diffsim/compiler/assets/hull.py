@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from diffsim.geometry.hull.tables import first_places, linked_parts
 from diffsim.mjcf.files.surface import SMALLEST, cross_product, directed_edges, first_seen, squares
 from diffsim.mjcf.resources import AssetError
 
@@ -103,7 +104,7 @@ def polygons(vertex: Array, hull: Hull) -> Polygons:
     side = _sides(hull.face, key, len(vertex))
     edges, owner = directed_edges(hull.face), np.repeat(side, 3)
     # an edge between two triangles of one polygon is met in both directions
-    inner = _find(*_edge_keys(edges, owner, len(vertex))) >= 0
+    inner = first_places(*_edge_keys(edges, owner, len(vertex))) >= 0
     rim = (key[np.repeat(np.arange(len(key)), 3)] >= 0) & ~inner
     return _paths(edges[rim], owner[rim])
 
@@ -118,7 +119,7 @@ def rounding_fields(fields: Mapping[str, Any]) -> dict[str, Array]:
     """`mesh_polyrounding` of a compiled model: its normals less those of its vertices in float32.
 
     These are worth little where the first three vertices of a polygon are near each other. By the rule of
-    `geometry.assets.polygon_normals`, which it is to be added to.
+    `geometry.hull.polytope.polygon_normals`, which it is to be added to.
     """
     vertex = np.reshape(fields["mesh_vert"], (-1, 3)).astype(np.float32).astype(float)
     first = np.repeat(np.ravel(fields["mesh_vertadr"]), np.ravel(fields["mesh_polynum"]))
@@ -181,25 +182,11 @@ def _edge_keys(edges: Array, owner: Array, nvert: int) -> tuple[Array, Array]:
 
 def _sides(face: Array, key: Array, nvert: int) -> Array:
     """A number for each triangle (n,), equal for triangles of one polygon: in order of the first triangle."""
-    # imported here: only models with meshes pay for it
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
     edges, owner = directed_edges(face), np.repeat(np.unique(key, return_inverse=True)[1], 3)
     forth, back = _edge_keys(edges, owner, nvert)
-    partner = _find(forth, back)
+    partner = first_places(forth, back)
     shared = np.flatnonzero(partner >= 0)
-    here, there = shared // 3, partner[shared] // 3
-    links = coo_array((np.ones(len(here)), (here, there)), shape=(len(face), len(face)))
-    label = connected_components(links, directed=False)[1]
-    return first_seen(label)[1]
-
-
-def _find(keys: Array, values: Array) -> Array:
-    """For each of the values its first place among the keys; -1 where it is none of them."""
-    order = np.argsort(keys, kind="stable")
-    place = np.minimum(np.searchsorted(keys[order], values), len(order) - 1)
-    return np.where(keys[order[place]] == values, order[place], -1)
+    return first_seen(linked_parts(np.stack([shared, partner[shared]], axis=1) // 3, len(face)))[1]
 
 
 def _paths(edges: Array, owner: Array) -> Polygons:
@@ -210,7 +197,7 @@ def _paths(edges: Array, owner: Array) -> Polygons:
     start, length = np.cumsum(count) - count, np.zeros_like(count)
     # the first edge of the same owner that begins where an edge ends; -1 where there is none
     span = edges.max(initial=0) + 1
-    follow = _find(owner * span + edges[:, 0], owner * span + edges[:, 1])
+    follow = first_places(owner * span + edges[:, 0], owner * span + edges[:, 1])
     vertex = np.zeros(len(edges), np.int32)
     # all sides take one step along their rim at a time
     side = np.flatnonzero(count)

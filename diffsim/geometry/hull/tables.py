@@ -142,13 +142,27 @@ def facet_fields(fields: Mapping[str, Any]) -> dict[str, np.ndarray]:
     return {"mesh_facet": np.concatenate([np.zeros(0, int), *parts]).astype(np.int32)}
 
 
+def first_places(keys: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """(n,) the first place of each of some values (n,) among keys (m,); -1 where it is none of them."""
+    order = np.argsort(keys, kind="stable")
+    place = np.minimum(np.searchsorted(keys[order], values), max(len(order) - 1, 0))
+    return np.where(keys[order[place]] == values, order[place], -1) if len(order) else np.full(len(values), -1)
+
+
 def _twins(begin: np.ndarray, end: np.ndarray) -> np.ndarray:
     """(n,) for each directed edge the number of the edge that runs back, or -1."""
     span = max(begin.max(initial=0), end.max(initial=0)) + 1
-    forth, back = begin * span + end, end * span + begin
-    order = np.argsort(forth, kind="stable")
-    place = np.minimum(np.searchsorted(forth[order], back), max(len(order) - 1, 0))
-    return np.where(forth[order[place]] == back, order[place], -1) if len(order) else back
+    return first_places(begin * span + end, end * span + begin)
+
+
+def linked_parts(links: np.ndarray, count: int) -> np.ndarray:
+    """(count,) the number of the part that each of `count` things is in, which links (m, 2) join."""
+    # imported here: only models with meshes pay for it
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    graph = coo_array((np.ones(len(links)), (links[:, 0], links[:, 1])), shape=(count, count))
+    return connected_components(graph, directed=False)[1]
 
 
 def _representatives(vertex: np.ndarray, triangle: np.ndarray) -> np.ndarray:
@@ -182,12 +196,7 @@ def _representatives(vertex: np.ndarray, triangle: np.ndarray) -> np.ndarray:
 
 def _largest_of_parts(links: np.ndarray, area: np.ndarray, left: np.ndarray) -> np.ndarray:
     """(n,) the largest triangle among those that links (m, 2) join each with; only of those that are `left` (n,)."""
-    # imported here: only models with meshes pay for it
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
-    graph = coo_array((np.ones(len(links)), (links[:, 0], links[:, 1])), shape=(len(area), len(area)))
-    label = connected_components(graph, directed=False)[1]
+    label = linked_parts(links, len(area))
     order = np.argsort(np.where(left, area, -1), kind="stable")
     largest = np.zeros(label.max(initial=-1) + 1, int)
     largest[label[order]] = order

@@ -55,7 +55,13 @@ def capsule_box(capsule: Shape, box: Shape, margin: Array) -> Candidates:
     center, axis, size = stored((center, axis, unpack(box.size)))
     half = stored([x * capsule.size[1] for x in axis])
     near = _nearest_feature(center, half, size)
-    offset, exists = stored(_second_ball(center, axis, half, size, near))
+    # axes along which the segment's direction and the corner disagree
+    differ = stored([(h > 0) ^ positive for h, positive in zip(half, near.corner, strict=True)])
+    # (offset on the segment from the first ball, whether there is a second) for each kind of feature
+    corner = stored(_from_corner(axis, half, size, differ, near))
+    edge = stored(_from_edge(axis, half, size, differ, near))
+    face = stored(_from_face(center, half, size, near))
+    offset, exists = stored(where_tree(near.is_face, face, where_tree(near.end, corner, edge)))
     balls = [[c + along * h for c, h in zip(center, half, strict=True)] for along in (near.along, near.along + offset)]
     rounding = _rounding(capsule, box)
     rows = stack([_ball_row(ball, capsule.size[0], box, rounding) for ball in balls])
@@ -218,16 +224,6 @@ def _pick(index: Array, values: Vector) -> Array:
 def _ratio(numerator: Array, denominator: Array) -> Array:
     """numerator / |denominator|, beyond every segment where the denominator vanishes."""
     return safe.divide(numerator, jnp.abs(denominator), BEYOND)
-
-
-def _second_ball(center: Vector, axis: Vector, half: Vector, size: Vector, near: _Feature) -> tuple[Array, Array]:
-    """(offset on the segment from the first ball, whether there is a second), for each kind of feature."""
-    # axes along which the segment's direction and the corner disagree
-    differ = stored([(h > 0) ^ positive for h, positive in zip(half, near.corner, strict=True)])
-    corner = stored(_from_corner(axis, half, size, differ, near))
-    edge = stored(_from_edge(axis, half, size, differ, near))
-    face = stored(_from_face(center, half, size, near))
-    return where_tree(near.is_face, face, where_tree(near.end, corner, edge))
 
 
 def _from_corner(axis: Vector, half: Vector, size: Vector, differ: Vector, near: _Feature) -> tuple[Array, Array]:

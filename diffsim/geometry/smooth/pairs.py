@@ -279,7 +279,16 @@ def _contact(corners: _Nearest, size: Array, point: Array, shift: Array, is_disc
     `point` (3, 3) m: the nearest corners, each of which was moved down by `shift` (3,).
     """
     direction, pole, count = corners.direction, corners.pole, corners.corners
-    normal = jnp.where(pole, direction, _normal(point, count, direction, size, is_disc))
+    # of a side its normal, of a corner or an edge a Newton step; the search compares gaps, which rounding hides within
+    # its root: the step that is differentiated begins nearer
+    area = cross(point[1] - point[0], point[2] - point[0])
+    sign = jnp.where(jax.lax.stop_gradient(dot(area, direction)) < 0, -1, 1).astype(area.dtype)
+    axis = safe.normalize(jnp.where(count == 2, point[1] - point[0], 1)) * (count == 2)
+    pair, none = pair_of(point[0], size, is_disc), jnp.zeros_like(size[0])
+    nearer = _step_from(*jax.lax.stop_gradient((pair, direction, axis, none)), rounding(direction))
+    step = _step_from(pair, nearer, axis, none, rounding(direction))
+    normal = jnp.where(count == 3, scale(safe.normalize(area), sign), step)
+    normal = jnp.where(pole, direction, normal)
     dist = dot(normal, point[0]) - jnp.where(pole, 0, safe.norm(size * jnp.where(pole, 1, normal)))
     stretched = jnp.where(pole, 1, size * normal)
     nearest = jnp.where(pole, 0, size * scale(stretched, 1 / safe.norm(stretched)))
@@ -310,18 +319,6 @@ def _touching(points: Array, normal: Array, nearest: Array, size: Array) -> tupl
     third = jnp.argmax(off)
     wide = (feature.corners == 2) & (off[third] > LEAST_WIDTH * reach * safe.norm(sweep))
     return jnp.where(wide & (jnp.arange(3) == 2), third, places), jnp.where(wide, 3, feature.corners)
-
-
-def _normal(point: Array, count: Array, direction: Array, size: Array, is_disc: bool) -> Array:
-    """The direction as a function of the corners (3, 3) of a corner, an edge or a side."""
-    area = cross(point[1] - point[0], point[2] - point[0])
-    sign = jnp.where(jax.lax.stop_gradient(dot(area, direction)) < 0, -1, 1).astype(area.dtype)
-    axis = safe.normalize(jnp.where(count == 2, point[1] - point[0], 1)) * (count == 2)
-    pair, none = pair_of(point[0], size, is_disc), jnp.zeros_like(size[0])
-    # the search compares gaps, which rounding hides within its root: the step that is differentiated begins nearer
-    nearer = _step_from(*jax.lax.stop_gradient((pair, direction, axis, none)), rounding(direction))
-    step = _step_from(pair, nearer, axis, none, rounding(direction))
-    return jnp.where(count == 3, scale(safe.normalize(area), sign), step)
 
 
 # rad about two axes across the normal, and whether that is the run upright

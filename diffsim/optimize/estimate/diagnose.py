@@ -101,6 +101,10 @@ def diagnose(
         along[0] = slope / np.max(np.abs(slope))
     along = along / np.linalg.norm(along, axis=1, keepdims=True)
     steps = reach * 0.1 ** np.arange(DECADES + 1)
+    # slopes by central differences, from one batch of losses
+    moves = (along[:, None, :] * steps[None, :, None]).reshape(-1, flat.size)
+    points = flat[None] + jnp.asarray(np.concatenate([moves, -moves]), flat.dtype)
+    plus, minus = np.split(np.asarray(jax.jit(jax.vmap(flat_loss))(points), float), 2)
     # the gradient averaged over noise whose norm is about `reach`
     key, sigma = jax.random.key(seed), reach / np.sqrt(flat.size)
     smooth = jax.jit(lambda at: score(flat_loss, at, sample(flat_loss, at, key, sigma, samples)))(flat)
@@ -110,7 +114,7 @@ def diagnose(
         smoothed=along @ np.asarray(smooth.mean, float),
         smoothed_errors=np.sqrt(along**2 @ np.asarray(smooth.variance, float)),
         steps=steps,
-        differences=_differences(flat_loss, flat, along, steps),
+        differences=(plus - minus).reshape(directions, -1) / (2 * steps[None]),
         rounding=ROUNDING * float(jnp.finfo(flat.dtype).eps) * np.abs(float(value)) / steps,
     )
     holds = _holds(measured)
@@ -140,14 +144,6 @@ class _Measured(NamedTuple):
     steps: np.ndarray
     differences: np.ndarray
     rounding: np.ndarray
-
-
-def _differences(loss: Callable[[Array], Array], flat: Array, along: np.ndarray, steps: np.ndarray) -> np.ndarray:
-    """Slopes (k, n) by central differences, from one batch of losses."""
-    moves = (along[:, None, :] * steps[None, :, None]).reshape(-1, flat.size)
-    points = flat[None] + jnp.asarray(np.concatenate([moves, -moves]), flat.dtype)
-    plus, minus = np.split(np.asarray(jax.jit(jax.vmap(loss))(points), float), 2)
-    return (plus - minus).reshape(len(along), -1) / (2 * steps[None])
 
 
 def _errors(measured: _Measured) -> np.ndarray:

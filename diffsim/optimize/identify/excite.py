@@ -149,24 +149,20 @@ class _Design(NamedTuple):
     weight: Array
 
 
-def _slopes(places: tuple[Place, ...], design: _Design, ctrl: Array) -> tuple[Array, Array]:
-    """(T, ny, n) derivatives of readings over the noise by numbers over their sizes, and positions (T, nq)."""
-    model, state = design.model, design.state
-
-    def readings(theta: Array) -> tuple[Array, Array]:
-        fitted = with_numbers(model, places, theta)
-        run = rollout(fitted, state, ctrl, lambda state, data: (data.sensordata, state.qpos))
-        return run.readouts[0] * design.weight[None], run.readouts[1]
-
-    slopes, qpos = jax.jacfwd(readings, has_aux=True)(design.theta)
-    return slopes * design.sizes[None, None], qpos
-
-
 @functools.partial(jax.jit, static_argnums=(0, 1))
 @functools.partial(jax.value_and_grad, argnums=4, has_aux=True)
 def _cost(places: tuple[Place, ...], criterion: str, design: _Design, hats: Array, knots: Array) -> tuple[Array, Array]:
     """The cost, of little information and of joints outside of their ranges; and the derivatives of readings."""
-    slopes, qpos = _slopes(places, design, matmul(hats, knots))
+    ctrl = matmul(hats, knots)
+
+    def readings(theta: Array) -> tuple[Array, Array]:
+        """(T, ny) readings over the noise, and positions (T, nq)."""
+        fitted = with_numbers(design.model, places, theta)
+        run = rollout(fitted, design.state, ctrl, lambda state, data: (data.sensordata, state.qpos))
+        return run.readouts[0] * design.weight[None], run.readouts[1]
+
+    slopes, qpos = jax.jacfwd(readings, has_aux=True)(design.theta)
+    slopes = slopes * design.sizes[None, None]
     flat = slopes.reshape(-1, slopes.shape[-1])
     information = matmul(flat.T, flat) + KNOWN * jnp.eye(flat.shape[1], dtype=flat.dtype)
     if criterion == "D":
