@@ -131,7 +131,7 @@ class _Static:
 class PyTreeNode:
     """A frozen, keyword-only dataclass that is a pytree; subclasses are so by inheriting, as Brax and others do.
 
-    A field is a child of the pytree if its type has a `Array` in it, as in MJX, or if it is declared as one of our
+    A field is a child of the pytree if its type has a `jax.Array` in it, as in MJX, or if it is declared as one of our
     records declares it (types/record.py). The others are part of the structure, and may be numpy arrays.
     """
 
@@ -188,7 +188,7 @@ def _is_child(field: dataclasses.Field) -> bool:
 
 
 def _has_array(kind: Any) -> bool:
-    """Whether `Array` occurs in a type."""
+    """Whether `jax.Array` occurs in a type."""
     if kind is Array:
         return True
     if dataclasses.is_dataclass(kind):
