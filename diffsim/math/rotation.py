@@ -137,12 +137,12 @@ def axis_far_from(z: Array) -> Array:
     return pack([zero, where(steep, zero, one), where(steep, one, zero)])
 
 
-def frame_along(z: Components, wish: Components) -> Array:
-    """Right-handed orthonormal matrix (..., 3, 3) with rows z, the direction of `wish` across z, and their product.
+def frame_along(z: Components, hint: Components) -> Array:
+    """Right-handed orthonormal matrix (..., 3, 3) with rows z, the direction of `hint` across z, and their product.
 
-    Of components. A wish along z leaves no direction: the second row is the y axis then, with no derivative.
+    Of components. A hint along z leaves no direction: the second row is the y axis then, with no derivative.
     """
-    part = across(z, wish)
+    part = across(z, hint)
     squared = dot_components(part, part)
     valid = squared > safe.tiny(squared)
     shrink = stored(jax.lax.rsqrt(where(valid, squared, 1)))
@@ -150,10 +150,10 @@ def frame_along(z: Components, wish: Components) -> Array:
     return jnp.stack([pack(row) for row in (z, first, cross_components(z, first))], axis=-2)
 
 
-def across(z: Components, wish: Components) -> list[Array]:
-    """The part of `wish` that is normal to the unit vector z, on components."""
-    along = stored(dot_components(z, wish))
-    return [x - along * n for x, n in zip(wish, z, strict=True)]
+def across(z: Components, hint: Components) -> list[Array]:
+    """The part of `hint` that is normal to the unit vector z, on components."""
+    along = stored(dot_components(z, hint))
+    return [x - along * n for x, n in zip(hint, z, strict=True)]
 
 
 AXES = {"x": (1.0, 0.0, 0.0), "y": (0.0, 1.0, 0.0), "z": (0.0, 0.0, 1.0)}

@@ -87,8 +87,8 @@ def transform_motion(vel: Array, offset: Array, rotmat: Array) -> Array:
 def orthogonals(a: Array) -> tuple[Array, Array]:
     """Two unit vectors across a unit vector and each other, right-handed; zeros for zeros."""
     level = jnp.abs(a[..., 1:2]) < 0.5
-    wish = jnp.where(level, jnp.array([0.0, 1.0, 0.0], a.dtype), jnp.array([0.0, 0.0, 1.0], a.dtype))
-    across = normalize(wish - scale(a, dot(a, wish)), axis=-1) * jnp.any(a != 0, axis=-1, keepdims=True)
+    hint = jnp.where(level, jnp.array([0.0, 1.0, 0.0], a.dtype), jnp.array([0.0, 0.0, 1.0], a.dtype))
+    across = normalize(hint - scale(a, dot(a, hint)), axis=-1) * jnp.any(a != 0, axis=-1, keepdims=True)
     return across, cross(a, across)
 
 

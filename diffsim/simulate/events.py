@@ -291,14 +291,16 @@ class _Pieces:
         def at(state: State, rest: Array, rates: Array, active_set: ActiveSet, node: Nodes) -> Seen:
             return look(self.model, at_node(self.model, state, rates, rest, node), self.inputs, active_set)
 
-        def each(carry: tuple[Array, ActiveSet], here: tuple[Array, Nodes, Array]) -> tuple[Any, Any]:
+        def at_place(carry: tuple[Array, ActiveSet], here: tuple[Array, Nodes, Array]) -> tuple[Any, Any]:
             (rates, active_set), (place, node, holds) = carry, here
             seen = at(part.state, part.rest, rates, active_set._replace(binds=holds), node)
             return (rates.at[place].set(seen.rates), seen.active_set), (seen.signals, seen.actuator_velocity)
 
         rates = jnp.concatenate([part.known, jnp.zeros((VISITS, part.known.shape[1]), flat.dtype)])
         places = KNOWN + jnp.arange(VISITS)
-        (rates, active_set), seen_at_nodes = jax.lax.scan(each, (rates, part.active_set), (places, nodes, phase.holds))
+        (rates, active_set), seen_at_nodes = jax.lax.scan(
+            at_place, (rates, part.active_set), (places, nodes, phase.holds)
+        )
         return Seen(rates[KNOWN:], active_set, *seen_at_nodes)
 
 

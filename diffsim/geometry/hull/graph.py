@@ -106,7 +106,7 @@ class GraphHull(NamedTuple):
         """
         start = pick_existing(self.table.begin, self.slot) if start is None else start
         inputs = jax.lax.stop_gradient((self.table.vert, self.table.around, direction, start))
-        return jnp.where(near, where_needed(lambda _, given: _walk(*given), near, inputs), start)
+        return jnp.where(near, where_needed(lambda _, inputs: _walk(*inputs), near, inputs), start)
 
     def neighbours(self, place: Array) -> Array:
         """The neighbours of a vertex (w,) in MuJoCo's order, -1 where there is no more."""

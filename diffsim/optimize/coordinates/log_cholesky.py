@@ -119,8 +119,8 @@ def in_log_cholesky(optimizer: Any, rows: Sequence[int]) -> Transformation:
         return jax.vmap(to_log_cholesky)(Inertial(*(leaves[name][index] for name in INERTIAL)))
 
     def decode(leaves: dict[str, Array], theta: Array) -> dict[str, Array]:
-        found = jax.vmap(from_log_cholesky)(theta, leaves["body_iquat"][index])
-        return {name: leaves[name].at[index].set(part) for name, part in zip(INERTIAL, found, strict=True)}
+        inertials = jax.vmap(from_log_cholesky)(theta, leaves["body_iquat"][index])
+        return {name: leaves[name].at[index].set(part) for name, part in zip(INERTIAL, inertials, strict=True)}
 
     def around(params: dict[str, Array]) -> Transformation:
         return in_coordinates(optimizer, encode, lambda theta: decode(params, theta))

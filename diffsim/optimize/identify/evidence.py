@@ -252,12 +252,12 @@ class Residuals:
         return causes, min(best * max(len(sample.names), 1), 1.0)
 
 
-def examine(sample: Sample, heard: np.ndarray) -> Evidence:
+def examine(sample: Sample, apparent_noise: np.ndarray) -> Evidence:
     """Judges the residuals of a fit.
 
     Args:
       sample: the windows at the solution.
-      heard: (ny,) noise that recordings show by themselves, which residuals are compared with where none is known.
+      apparent_noise: (ny,) what recordings show by themselves; residuals are compared with it where none is known.
     """
     residuals = Residuals(sample)
     size, left, squares = residuals.size, residuals.left, residuals.errors**2
@@ -269,7 +269,7 @@ def examine(sample: Sample, heard: np.ndarray) -> Evidence:
     least = scipy.stats.chi2.isf(ALARM / max(residuals.by_window.size, 1), np.maximum(left.sum(axis=1), 1))
     burst = (np.sum(squares, axis=1) > least * np.maximum(size, 1) ** 2 * 1.1) & ~exact
     random = bool(np.all(white > ALARM / tests) and score > ALARM and not np.any(burst))
-    loud = size if sample.known else size * sample.noise / heard
+    loud = size if sample.known else size * sample.noise / apparent_noise
     largest = float(np.nanmax(np.where(exact, 0, loud), initial=0))
     larger = np.sqrt(scipy.stats.chi2.isf(ALARM / tests, np.maximum(count, 1)) / np.maximum(count, 1))
     louder = bool(np.any((size > np.maximum(larger, 1.05)) & ~exact)) and sample.known

@@ -110,7 +110,7 @@ class Search:
     Attributes:
       unknowns: theta.
       noise: (ny,) the user's, or None; start_noise: of first states.
-      heard: (ny,) the noise that the readings of the last problem show by themselves.
+      apparent_noise: (ny,) the noise that the readings of the last problem show by themselves.
       settings: of `fit`.
       jacobians: how many were taken so far.
       again: whether two starts led to the same minimum.
@@ -121,7 +121,7 @@ class Search:
         self.unknowns, self.start_noise, self.settings = unknowns, start_noise, settings
         self.jacobians, self.again, self.minima = 0, False, list[tuple[float, np.ndarray]]()
         self.noise: np.ndarray | None = None
-        self.heard = np.zeros(0)
+        self.apparent_noise = np.zeros(0)
         if noise is not None:
             count, scale = unknowns.model.nsensordata, np.asarray(noise, float)
             if scale.shape not in ((), (1,), (count,)):
@@ -170,8 +170,8 @@ class Search:
 
     def _problem(self, recordings: list[Recording], rows: int) -> Problem:
         windows, follows = windows_of(recordings, rows)
-        self.heard = _heard(self.unknowns.model, np.asarray(windows.sensordata, float))
-        noise = self.heard if self.noise is None else self.noise
+        self.apparent_noise = _apparent_noise(self.unknowns.model, np.asarray(windows.sensordata, float))
+        noise = self.apparent_noise if self.noise is None else self.noise
         known_start, mode = self.settings.known_start, self.settings.mode
         return Problem(self.unknowns, windows, noise, self.start_noise, known_start, mode, follows)
 
@@ -308,7 +308,7 @@ class Search:
             outcome = problem.solve(outcome.point, self.settings.iterations)
         self.jacobians += outcome.jacobians
         sample = problem.sample(outcome.point, outcome.blocks, self.noise is not None)
-        return Ended(problem, outcome, examine(sample, self.heard))
+        return Ended(problem, outcome, examine(sample, self.apparent_noise))
 
 
 def jumps(problem: Problem, outcome: Outcome) -> tuple[np.ndarray, Point]:
@@ -378,17 +378,17 @@ def _ranges(measured: np.ndarray) -> np.ndarray:
     return np.where(moved > 0, moved, moved.max(initial=0) or 1.0)
 
 
-def _heard(model: Model, measured: np.ndarray) -> np.ndarray:
+def _apparent_noise(model: Model, measured: np.ndarray) -> np.ndarray:
     """(ny,) noise of readings (windows, T, ny) by themselves: third differences of a smooth motion are little else."""
     least = LEAST_NOISE[model.qpos0.dtype.itemsize] * _ranges(measured)
-    heard = 1e-3 * _ranges(measured)
+    noise = 1e-3 * _ranges(measured)
     for i in range(measured.shape[-1]):
         # of rows that were measured, which may be few between those of the simulation
         read = [window[np.isfinite(window)] for window in measured[..., i]]
         third = np.abs(np.concatenate([np.diff(part, n=3) for part in read])) / np.sqrt(20)
         if third.size > 1:
-            heard[i] = max(1.4826 * float(np.median(third)), 0.2 * float(np.sqrt(np.mean(third**2))))
-    return np.maximum(_by_sensor(model, heard), least)
+            noise[i] = max(1.4826 * float(np.median(third)), 0.2 * float(np.sqrt(np.mean(third**2))))
+    return np.maximum(_by_sensor(model, noise), least)
 
 
 def _by_sensor(model: Model, deviations: np.ndarray) -> np.ndarray:
