@@ -65,11 +65,8 @@ def load_on_floor(options: argparse.Namespace) -> Model:
     poses = poses_of(model, make_state(model))
     # of each geom the lowest corner of its bounding box
     axis, box = np.asarray(poses.geom_xmat)[:, 2], np.asarray(model.geom_aabb)
-    low = (
-        np.asarray(poses.geom_xpos)[:, 2]
-        + np.sum(axis * box[:, :3], axis=1)
-        - np.sum(np.abs(axis) * box[:, 3:], axis=1)
-    )
+    middle = np.asarray(poses.geom_xpos)[:, 2] + np.sum(axis * box[:, :3], axis=1)
+    low = middle - np.sum(np.abs(axis) * box[:, 3:], axis=1)
     spec.worldbody.add("geom", type="plane", size=[0, 0, 1], pos=[0, 0, float(low.min())])
     sizes = {name: value for name, value in loading_options(options).items() if name != "allow_outside"}
     return compile_all(spec, **sizes)

@@ -110,12 +110,8 @@ def _contact_rows(source: Sources, dimensions: tuple[int, ...]) -> list[RawRows]
         buffer = jax.tree.map(lambda leaf, part=part: leaf[part] if leaf.ndim else leaf, source.contacts)
         jacobian = _basis_jacobian(axes, buffer, bodies.mask, slots)
         raw = contact_rows(buffer, slots.dim, slots.start, jacobian, bodies.invweight[part])
-        rows.append(
-            raw._replace(
-                drift=None if drift is None else drift[: slots.dim, part],
-                spans_blocks=None if spans is None else spans[part],
-            )
-        )
+        raw = raw if drift is None else raw._replace(drift=drift[: slots.dim, part])
+        rows.append(raw if spans is None else raw._replace(spans_blocks=spans[part]))
     return rows
 
 

@@ -109,11 +109,9 @@ def make_constraints(source: Sources) -> Constraints:
             (name, fix_activity(raw, active_set, index) if fixed[index] else raw)
             for index, (name, raw) in enumerate(near)
         ]
-    far = (
-        []
-        if reach is None
-        else [(WITHIN_REACH, rows_within_reach(raw, reach)) for _, raw in near if raw.slot is not None]
-    )
+    far = []
+    if reach is not None:
+        far = [(WITHIN_REACH, rows_within_reach(raw, reach)) for _, raw in near if raw.slot is not None]
     names, all_rows = [name for name, _ in near + far], [raw for _, raw in near + far]
     jacobian = _stack(source, [raw.jacobian for raw in all_rows if raw.jacobian is not None])
     all_rows, warm = with_velocities(source, jacobian, all_rows)

@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from diffsim.actuator.actuators import clamp
 from diffsim.math import safe
 from diffsim.simulate.forward import forward
 from diffsim.simulate.status import is_bad
@@ -57,8 +58,7 @@ def around_keyframe(keyframe: str, scale: float) -> Callable[[Model, Array], Arr
 
     def control(model: Model, action: Array) -> Array:
         ctrl = make_inputs(model, keyframe).ctrl + scale * safe.clip(action, -1, 1)
-        lower, upper = model.actuator_ctrlrange[:, 0], model.actuator_ctrlrange[:, 1]
-        return jnp.where(jnp.asarray(model.topology.actuator_ctrllimited, bool), safe.clip(ctrl, lower, upper), ctrl)
+        return clamp(ctrl, model.actuator_ctrlrange, model.topology.actuator_ctrllimited)
 
     return control
 

@@ -200,13 +200,8 @@ def turned_stiffness(model: Model, cells: Cells, nodes: Array, ids: np.ndarray) 
     turned = mul_mat(mul_mat(turn, jnp.swapaxes(blocks, 2, 3)), transpose(turn))
     node = cells.node - ids[0]
     row, column, axis = node[:, :, None, None, None], node[:, None, :, None, None], np.arange(3)
-    index = (axis[:, None] * size + row, axis[None, :] * size + column)
-    shape = turned.shape
-    return (
-        jnp.zeros((3 * size, 3 * size), turned.dtype)
-        .at[np.broadcast_arrays(*index, np.zeros(shape, int))[:2]]
-        .add(turned)
-    )
+    index = (np.broadcast_to(part, turned.shape) for part in (axis[:, None] * size + row, axis[None] * size + column))
+    return jnp.zeros((3 * size, 3 * size), turned.dtype).at[tuple(index)].add(turned)
 
 
 @per_topology

@@ -91,18 +91,11 @@ def _elements(size: Array, plane: np.ndarray, order: int, la: Array, mu: Array, 
     # d_c phi_i d_d phi_j over the unit cell
     integral = np.einsum("q,qic,qjd->cdij", weight, gradient, gradient)
     zero = jnp.zeros((len(size), number, number), size.dtype)
-    by_axes = (
-        {
-            (int(plane[0, c]), int(plane[0, d])): (volume / (size[:, plane[0, c]] * size[:, plane[0, d]]))[
-                :, None, None
-            ]
-            * integral[None, c, d]
-            for c in range(dim)
-            for d in range(dim)
-        }
-        if len(size)
-        else {}
-    )
+    by_axes: dict[tuple[int, int], Array] = {}
+    for c, d in np.ndindex(dim, dim) if len(size) else ():
+        first, second = plane[0, [c, d]].tolist()
+        factor = volume / (size[:, first] * size[:, second])
+        by_axes[first, second] = factor[:, None, None] * integral[None, c, d]
     laplace = sum((by_axes.get((axis, axis), zero) for axis in range(3)), zero)
     rows = []
     for k in range(3):

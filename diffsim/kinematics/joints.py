@@ -7,6 +7,7 @@ after the joint. Source: MuJoCo documentation, "Computation", "Coordinate frames
 """
 
 import dataclasses
+from collections.abc import Callable
 from typing import Protocol
 
 import jax
@@ -245,7 +246,12 @@ def earlier_dof(topology: Topology) -> np.ndarray:
     return earlier
 
 
-def _assemble(topology: Topology, field: str, parts: list[Array], empty: Array) -> Array:
+def _by_type(topology: Topology, field: str, of_type: Callable[[JointGroup], Array], empty: Array) -> Array:
+    """A function of the joints of each type, as one array for all joints, dofs or entries of qpos (`field`).
+
+    `empty` is the array of a model without joints.
+    """
+    parts = [of_type(group).reshape(-1, *empty.shape[1:]) for group in groups(topology)]
     joined = jnp.concatenate(parts) if len(parts) > 1 else parts[0] if parts else empty
     # from rows grouped by type to rows in the model's order
     grouped = [getattr(group, field).ravel() for group in groups(topology)]
@@ -255,27 +261,22 @@ def _assemble(topology: Topology, field: str, parts: list[Array], empty: Array) 
 
 def joint_rotations(model: Model, qpos: Array) -> Array:
     """(njnt, 4) the rotation (w, x, y, z) that each joint adds to the frame before it."""
-    parts = [
-        jax.vmap(group.motion.rotation)(
-            pick(qpos, group.qpos), pick(model.qpos0, group.qpos), pick(model.jnt_axis, group.joints)
-        )
-        for group in groups(model.topology)
-    ]
-    return _assemble(model.topology, "joints", parts, jnp.zeros((0, 4), qpos.dtype))
+
+    def of_type(group: JointGroup) -> Array:
+        axis = pick(model.jnt_axis, group.joints)
+        return jax.vmap(group.motion.rotation)(pick(qpos, group.qpos), pick(model.qpos0, group.qpos), axis)
+
+    return _by_type(model.topology, "joints", of_type, jnp.zeros((0, 4), qpos.dtype))
 
 
 def joint_shifts(model: Model, qpos: Array) -> Array:
     """(njnt, 3) m, origin of the frame after each joint, from the joint's anchor, in that frame."""
-    parts = [
-        jax.vmap(group.motion.shift)(
-            pick(qpos, group.qpos),
-            pick(model.qpos0, group.qpos),
-            pick(model.jnt_pos, group.joints),
-            pick(model.jnt_axis, group.joints),
-        )
-        for group in groups(model.topology)
-    ]
-    return _assemble(model.topology, "joints", parts, jnp.zeros((0, 3), qpos.dtype))
+
+    def of_type(group: JointGroup) -> Array:
+        pos, axis = pick(model.jnt_pos, group.joints), pick(model.jnt_axis, group.joints)
+        return jax.vmap(group.motion.shift)(pick(qpos, group.qpos), pick(model.qpos0, group.qpos), pos, axis)
+
+    return _by_type(model.topology, "joints", of_type, jnp.zeros((0, 3), qpos.dtype))
 
 
 def joint_axes(topology: Topology, xaxis: Array, xmat: Array, offset: Array) -> Array:
@@ -283,41 +284,36 @@ def joint_axes(topology: Topology, xaxis: Array, xmat: Array, offset: Array) -> 
 
     xaxis and offset (m) are (njnt, 3), world; xmat (nbody, 3, 3) maps local to world.
     """
-    parts = [
-        jax.vmap(group.motion.axes)(
-            pick(xaxis, group.joints), pick(xmat, group.bodies), pick(offset, group.joints)
-        ).reshape(-1, 6)
-        for group in groups(topology)
-    ]
-    return _assemble(topology, "dofs", parts, jnp.zeros((0, 6), xaxis.dtype))
+
+    def of_type(group: JointGroup) -> Array:
+        axis, mat = pick(xaxis, group.joints), pick(xmat, group.bodies)
+        return jax.vmap(group.motion.axes)(axis, mat, pick(offset, group.joints))
+
+    return _by_type(topology, "dofs", of_type, jnp.zeros((0, 6), xaxis.dtype))
 
 
 def position_difference(model: Model, qpos: Array, reference: Array) -> Array:
     """(nv,) velocity that takes `reference` (nq,) to `qpos` (nq,) in unit time; quaternions are normalized on use."""
-    topology = model.topology
-    parts = [
-        jax.vmap(group.motion.difference)(pick(qpos, group.qpos), pick(reference, group.qpos)).reshape(-1)
-        for group in groups(topology)
-    ]
-    return _assemble(topology, "dofs", parts, jnp.zeros((0,), qpos.dtype))
+
+    def of_type(group: JointGroup) -> Array:
+        return jax.vmap(group.motion.difference)(pick(qpos, group.qpos), pick(reference, group.qpos))
+
+    return _by_type(model.topology, "dofs", of_type, jnp.zeros((0,), qpos.dtype))
 
 
 def position_rate(topology: Topology, qpos: Array, change: Array) -> Array:
     """(nv,) velocity that changes qpos (nq,) by `change` (nq,) in unit time; quaternions are normalized on use."""
-    parts = [
-        jax.vmap(group.motion.rate)(pick(qpos, group.qpos), pick(change, group.qpos)).reshape(-1)
-        for group in groups(topology)
-    ]
-    return _assemble(topology, "dofs", parts, jnp.zeros((0,), qpos.dtype))
+
+    def of_type(group: JointGroup) -> Array:
+        return jax.vmap(group.motion.rate)(pick(qpos, group.qpos), pick(change, group.qpos))
+
+    return _by_type(topology, "dofs", of_type, jnp.zeros((0,), qpos.dtype))
 
 
 def integrate_position(model: Model, qpos: Array, qvel: Array, dt: Array) -> Array:
     """(nq,) position after moving with constant velocity (nv,) for dt (s); quaternions come out normalized."""
-    topology = model.topology
-    parts = [
-        jax.vmap(group.motion.integrate, in_axes=(0, 0, None))(
-            pick(qpos, group.qpos), pick(qvel, group.dofs), dt
-        ).reshape(-1)
-        for group in groups(topology)
-    ]
-    return _assemble(topology, "qpos", parts, qpos)
+
+    def of_type(group: JointGroup) -> Array:
+        return jax.vmap(group.motion.integrate, (0, 0, None))(pick(qpos, group.qpos), pick(qvel, group.dofs), dt)
+
+    return _by_type(model.topology, "qpos", of_type, qpos)

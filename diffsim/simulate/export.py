@@ -71,11 +71,9 @@ def export(
             raise ValueError(f"{name} is {count}, expected at least 1")
 
     def one(model: Model, state: State, inputs: Inputs) -> State:
-        return (
-            jax.lax.fori_loop(0, steps, lambda _, s: step(model, s, inputs), state)
-            if steps > 1
-            else step(model, state, inputs)
-        )
+        if steps == 1:
+            return step(model, state, inputs)
+        return jax.lax.fori_loop(0, steps, lambda _, state: step(model, state, inputs), state)
 
     example = _example(model, batch)
     structure = jax.tree.structure(example)

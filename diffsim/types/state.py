@@ -117,12 +117,8 @@ def make_state(model: Model, keyframe: int | str | None = None) -> State:
         qvel, act = jnp.zeros_like(model.dof_damping), jnp.zeros(topology.na, model.qpos0.dtype)
     else:
         key = _keyframe(model, keyframe)
-        time, qpos, qvel, act = (
-            model.key_time[key],
-            model.key_qpos[key],
-            model.key_qvel[key],
-            model.key_act[key],
-        )
+        fields = model.key_time, model.key_qpos, model.key_qvel, model.key_act
+        time, qpos, qvel, act = (field[key] for field in fields)
     history = empty_history(model)
     # copies, so that a donated state never takes the model's own buffers with it
     time, qpos, qvel, act = (jnp.array(value, copy=True) for value in (time, qpos, qvel, act))

@@ -249,15 +249,8 @@ def _sensors(model: Model, unknown: Unknown) -> Block:
 def _parameters(model: Model, unknown: Unknown) -> Block:
     """A parameter of each actuator that has its own name, or one of all."""
     views = [View(model, "actuator", which) for which in _chosen(unknown.rows, model.nu)]
-    targets = []
-    for view in views:
-        widths = {path: leaf(model, path).shape[1] for path, _, _ in PARAMETERS[unknown.field]}
-        targets.append(
-            tuple(
-                (path, view.id * widths[path] + int(column), factor)
-                for path, column, factor in PARAMETERS[unknown.field]
-            )
-        )
+    entries = [(path, leaf(model, path).shape[1], int(col), factor) for path, col, factor in PARAMETERS[unknown.field]]
+    targets = [tuple((path, view.id * width + col, factor) for path, width, col, factor in entries) for view in views]
     labels = [f"{unknown.field}[{view.name or view.id}]" for view in views]
     return _tied(model, unknown, targets, labels)
 
