@@ -15,6 +15,7 @@ from diffsim.constraint import Sources, make_constraints
 from diffsim.solver import solve
 from diffsim.types.data import ComFrame, Kinematics, Tendons, Velocities
 from tests.constraint.cases import ELLIPTIC, HUMANOID, PYRAMIDAL, cases
+from tests.derivatives import richardson
 from tests.uncompiled import uncompiled
 from tests.wide import wide
 
@@ -65,12 +66,6 @@ def stacked(items):
     return jax.tree.map(lambda *leaves: np.stack(leaves), *items)
 
 
-def richardson(f, step):
-    """Central difference of f at 0, fourth order."""
-    wide = (np.asarray(f(2 * step)) - np.asarray(f(-2 * step))) / (4 * step)
-    return (4 * (np.asarray(f(step)) - np.asarray(f(-step))) / (2 * step) - wide) / 3
-
-
 def symmetric_noise(rng, blocks):
     """Symmetric changes of 1% of matrices (count, n, n)."""
     root = np.sqrt(np.diagonal(blocks, axis1=1, axis2=2))
@@ -110,7 +105,7 @@ def states_and_ways(problems):
 
 def assert_equal_differences(model, names, problems, ways, step=1e-5, run=by_numpy):
     """Tangents are differences; returns the tangents, and the names of inputs that matter."""
-    expected = richardson(lambda t: run.value(model, along(problems, ways, t)), step)
+    expected = richardson(lambda t: run.value(model, along(problems, ways, t)), 1.0, step)
     tangents = np.asarray(run.forward(model, problems, ways))
     for name, tangent, difference in zip(names, tangents, expected, strict=True):
         scale = max(1.0, np.max(np.abs(difference)))
@@ -196,7 +191,7 @@ def test_through_the_rows(path, cone):
 
     value_of = uncompiled(jax.vmap(at))
     tangent_of = uncompiled(jax.vmap(lambda way: jax.jvp(at, (values,), (way,))[1]))
-    expected = richardson(lambda t: value_of([a + t * b for a, b in zip(values, batch, strict=True)]), 1e-5)
+    expected = richardson(lambda t: value_of([a + t * b for a, b in zip(values, batch, strict=True)]), 1.0, 1e-5)
     for name, tangent, difference in zip(ways, tangent_of(batch), expected, strict=True):
         scale = max(1.0, np.max(np.abs(difference)))
         assert_close(f"d qacc / d {name}", tangent / scale, difference / scale, 1e-6)
@@ -248,7 +243,7 @@ def test_second_derivatives(path, cone):
     every, model = dict(directions(case.problem, 5)), case.model
     ways, others = (stacked([every[pair[k]] for pair in PAIRS]) for k in (0, 1))
     problems = stacked([case.problem] * len(PAIRS))
-    expected = richardson(lambda t: forward(model, along(problems, others, t), ways), 1e-5)
+    expected = richardson(lambda t: forward(model, along(problems, others, t), ways), 1.0, 1e-5)
     found = second(model, problems, ways, others)
     weights = np.tile(np.random.default_rng(6).normal(size=2 * model.nv), (len(PAIRS), 1))
     reverse = bent(model, problems, ways, weights)
