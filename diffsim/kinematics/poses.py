@@ -113,7 +113,10 @@ def compute_kinematics(model: Model, qpos: Array, mocap_pos: Array, mocap_quat: 
       mocap_pos, mocap_quat: (nmocap, 3), (nmocap, 4) poses of mocap bodies.
     """
     frames = compose_poses(model, jax.lax.stop_gradient(qpos), mocap_pos, mocap_quat)
-    frames = _with_pose_rates(model.topology, qpos, frames)
+    if model.njnt:
+        # by qpos their derivative is `pose_rates`; derivatives by other inputs, such as the Model, pass through
+        fields = with_pose_rates_p.bind(qpos, *frames.values(), topology=model.topology, names=tuple(frames))
+        frames = dict(zip(frames, fields, strict=True))
     return Kinematics(**frames, **cameras_and_lights(model, frames["xpos"], frames["xmat"], frames["xipos"]))
 
 
@@ -296,19 +299,6 @@ def _look_at(pos: Array, target: Array) -> Array:
     return transpose(jnp.stack([x, y, z], axis=-2))
 
 
-def _with_pose_rates(topology: Topology, qpos: Array, poses: Poses) -> Poses:
-    """The same poses, computed at qpos (nq,), with `pose_rates` as their derivative by qpos.
-
-    Derivatives by other inputs, such as a Model, are passed through. It is a primitive because `jax.custom_jvp` wants
-    value and tangent batched alike: the orientation of a sliding body is the same in all worlds, its tangent is not.
-    """
-    if not topology.njnt:
-        return poses
-    return dict(
-        zip(poses, with_pose_rates_p.bind(qpos, *poses.values(), topology=topology, names=tuple(poses)), strict=True)
-    )
-
-
 @elementwise_stage
 def pose_rates(topology: Topology, qpos: Array, change: Array, poses: Poses) -> Poses:
     """d poses / dt for d qpos / dt = `change` (nq,), at qpos (nq,)."""
@@ -389,6 +379,8 @@ def _batch(
     return with_pose_rates_p.bind(*moved, topology=topology, names=names), [0] * len(names)
 
 
+# Poses, computed at qpos (nq,), with `pose_rates` as their derivative by qpos. `jax.custom_jvp` wants value and tangent
+# batched alike, but the orientation of a sliding body is the same in all worlds, and its tangent is not.
 with_pose_rates_p = Primitive("with_pose_rates")
 with_pose_rates_p.multiple_results = True
 run_alone(with_pose_rates_p, _identity, ("topology", "names"))

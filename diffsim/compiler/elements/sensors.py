@@ -45,9 +45,7 @@ def _sensor_row(draft: Draft, node: Node) -> dict:
     (objtype, objname), (reftype, refname) = e.ends
     target = draft.find(node.source, OBJECT_KIND[objtype], objname) if objname else None
     reference = draft.find(node.source, OBJECT_KIND[reftype], refname) if refname else None
-    for message in (*_object_problems(sensor, objtype, target), *_pair_problems(e, target, reference)):
-        draft.problems.add(node.source, message)
-    for message in _number_problems(e, sensor):
+    for message in (*_object_problems(node, target, reference), *_number_problems(e, sensor)):
         draft.problems.add(node.source, message)
     return {
         "sensor_type": e.type,
@@ -81,26 +79,21 @@ def _dim(draft: Draft, node: Node, sensor: Sensor, target: Node | None) -> int:
     return rays * getattr(e, "num", 1) * sum(sensor.fields[field] for field in e.data)
 
 
-def _object_problems(sensor: Sensor, objtype: ObjType, target: Node | None) -> Iterator[str]:
-    """What is wrong with the object that the sensor is attached to."""
-    if target is None:
-        return
-    if sensor.demands == Demand.SCALAR_JOINT and not is_scalar(target.e.type):
-        yield "the joint must be a hinge or slide"
-    if sensor.demands == Demand.BALL_JOINT and not is_ball(target.e.type):
-        yield "the joint must be a ball joint"
-    if sensor.demands == Demand.LIMIT and not target.row[LIMITED[objtype]]:
-        yield f"the {objtype.name.lower()} must be limited"
-
-
-def _pair_problems(e: Any, target: Node | None, reference: Node | None) -> Iterator[str]:
-    """What is wrong with the two objects that a distance is taken between."""
-    if not isinstance(e, elements.GeomDistance):
-        return
-    if target is reference:
-        yield "the two objects must be different"
-    if any(node is not None and getattr(node.e, "type", None) is GeomType.HFIELD for node in (target, reference)):
-        yield "height fields have no distance"
+def _object_problems(node: Node, target: Node | None, reference: Node | None) -> Iterator[str]:
+    """What is wrong with the object that a sensor is attached to, or with the two that it measures the distance of."""
+    demands, objtype = SENSORS[node.e.type].demands, node.e.ends[0][0]
+    if target is not None:
+        if demands == Demand.SCALAR_JOINT and not is_scalar(target.e.type):
+            yield "the joint must be a hinge or slide"
+        if demands == Demand.BALL_JOINT and not is_ball(target.e.type):
+            yield "the joint must be a ball joint"
+        if demands == Demand.LIMIT and not target.row[LIMITED[objtype]]:
+            yield f"the {objtype.name.lower()} must be limited"
+    if isinstance(node.e, elements.GeomDistance):
+        if target is reference:
+            yield "the two objects must be different"
+        if any(end is not None and getattr(end.e, "type", None) is GeomType.HFIELD for end in (target, reference)):
+            yield "height fields have no distance"
 
 
 def _number_problems(e: Any, sensor: Sensor) -> Iterator[str]:

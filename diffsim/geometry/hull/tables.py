@@ -228,7 +228,8 @@ def hull_sizes(topology: Topology, mesh: int) -> Sizes:
     """
     vertices, *_, edges = _table_sizes(topology, mesh)
     count = padded(vertices)
-    tables = [_table_sizes(topology, other) for other in _colliding(topology)]
+    colliding = np.unique(topology.geom_dataid[topology.geom_type == GeomType.MESH]).tolist()
+    tables = [_table_sizes(topology, other) for other in colliding]
     lesser = [sizes for sizes in tables if padded(sizes[0]) <= count and (sizes[-1] > 0) == (edges > 0)]
     _, lists, *others, facets, edges = (max(column) for column in zip(*lesser, strict=True))
     return count, count if lists > 1 else 1, *(padded(size) for size in others), _rounded(facets), _rounded(edges)
@@ -258,12 +259,6 @@ def rim_sizes(topology: Topology, mesh: int) -> Sizes:
     vertices, around = _graph(topology, mesh)
     count, (lists, *others) = padded(len(vertices)), around.sizes
     return count, count if lists > 1 else 1, *(padded(size) for size in others)
-
-
-@per_topology
-def _colliding(topology: Topology) -> tuple[int, ...]:
-    """The meshes of mesh geoms."""
-    return tuple(np.unique(topology.geom_dataid[topology.geom_type == GeomType.MESH]).tolist())
 
 
 @per_topology

@@ -20,7 +20,7 @@ from diffsim.optimize.identify.recording import Recording
 from diffsim.optimize.identify.residuals import MODES
 from diffsim.optimize.identify.unknowns import Unknowns
 from diffsim.types import Model
-from diffsim.types.record import Record, record, static, whole_number
+from diffsim.types.record import Record, one_word, record, static, whole_number
 
 # rows of windows where things touch, and how far chained windows may fail to meet: (m, rad), one after the other
 SHORT, TIGHTNESS = 30, (1e-2, 1e-4, 1e-6)
@@ -50,12 +50,6 @@ REWEIGHED, CHANGED = 4, 1.1
 LEAST_NOISE = {4: 1e-5, 8: 1e-7}
 
 
-def _mode(value: str) -> str:
-    if value not in MODES:
-        raise ValueError(f"{value!r} is none of {', '.join(MODES)}")
-    return value
-
-
 @record
 class Fit(Record):
     """Settings of `fit`.
@@ -74,7 +68,7 @@ class Fit(Record):
     held_out: int = static(whole_number, default=0)
     known_start: bool = static(default=False)
     iterations: int = static(whole_number, default=60)
-    mode: str = static(_mode, default="auto")
+    mode: str = static(one_word(MODES), default="auto")
     starts: int = static(whole_number, default=FOLLOWED)
 
 

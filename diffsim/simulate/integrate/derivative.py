@@ -33,7 +33,7 @@ from diffsim.types.data import Data
 from diffsim.types.model import Model
 from diffsim.types.state import Inputs, State
 from diffsim.types.topology import Topology, per_topology
-from diffsim.xla.barriers import computed_once
+from diffsim.xla.barriers import barrier, computed_once
 from diffsim.xla.gather import pick
 
 
@@ -121,20 +121,10 @@ def _joint_end(topology: Topology) -> np.ndarray:
     return end
 
 
-@computed_once
-def _flat_blocks(blocks: Array) -> Array:
-    return blocks.reshape(-1, 36)
-
-
-@computed_once
-def _subtree_blocks(topology: Topology, blocks: Array) -> Array:
-    """(nbody, 6, 6) sums over subtrees."""
-    return sum_subtree(topology, _flat_blocks(blocks)).reshape(-1, 6, 6)
-
-
 def _over_subtrees(model: Model, data: Data, blocks: Array, drift: Array | None) -> BlockDiagonal:
     """cdof_j . (B cdof_k - I drift_k), with B (nbody, 6, 6) and I summed over the subtree of the deeper dof."""
-    total = _subtree_blocks(model.topology, blocks)[model.topology.dof_bodyid]
+    sums = sum_subtree(model.topology, barrier(blocks.reshape(-1, 36)))
+    total = barrier(sums.reshape(-1, 6, 6))[model.topology.dof_bodyid]
     left, right, upper = _factors(model.topology, data, total, drift)
 
     def of_block(lower: Array, above: Array, *factors: Array) -> Array:
