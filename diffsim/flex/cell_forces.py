@@ -25,12 +25,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from diffsim.base.joints import dofs_angular
 from diffsim.flex.cells import FLAT, NBENDING, cell_nodes, face_normals, face_slopes, polynomials, shell_edges
 from diffsim.flex.material import STRAIN
 from diffsim.flex.nodes import interpolated, node_positions, node_rows, node_velocities, nodes_of
 from diffsim.flex.points import point_forces
-from diffsim.kinematics.tree import body_dof_mask
+from diffsim.kinematics.tree import body_dof_mask, sliding_bodies
 from diffsim.math import safe
 from diffsim.math.linalg import BlockColumns, BlockDiagonal, gram, solve_blocks
 from diffsim.math.rotation import polar_rotation
@@ -57,7 +56,7 @@ class Cells(NamedTuple):
 
 @per_topology
 def cells_of(topology: Topology, strained: bool = False) -> tuple[Cells, ...]:
-    """The cells of each flex whose cells are elastic, or whose cells strain constraints hold."""
+    """The cells of each flex whose cells are elastic or, if `strained`, held by strain constraints."""
     listed = []
     for flex in interpolated(topology):
         first = int(topology.flex_stiffnessadr[flex])
@@ -130,10 +129,10 @@ def shell_bending_force(model: Model, flex: int, nodes: Array) -> Array:
     lengths = [safe.norm(side[3]) for side in sides]
     exists = (lengths[0] >= FLAT) & (lengths[1] >= FLAT)
     unit = [safe.normalize(side[3]) for side in sides]
-    rest = unit[0] - unit[1] - mul_vec(turn, rows[:, 7:])
+    residual = unit[0] - unit[1] - mul_vec(turn, rows[:, 7:])
     result = jnp.zeros_like(nodes)
     for sign, length, normal, (ids, weights, tangents, _) in zip((1, -1), lengths, unit, sides, strict=True):
-        across = scale(rest - scale(normal, dot(normal, rest)), safe.divide(jnp.ones_like(length), length))
+        across = scale(residual - scale(normal, dot(normal, residual)), safe.divide(jnp.ones_like(length), length))
         stiff = where(exists, sign * rows[:, 6], 0)
         lever = [scale(cross(across, tangents[axis]), stiff) for axis in (1, 0)]
         push = weights[0][..., None] * lever[0][:, None] - weights[1][..., None] * lever[1][:, None]
@@ -146,10 +145,7 @@ def own_slides(topology: Topology) -> np.ndarray:
     """(nflexnode,) whether the body of a node slides, and carries nothing else; pinned nodes are on the parent."""
     body, count = np.unique(topology.flex_nodebodyid, return_counts=True)
     alone = body[(count == 1) & (topology.body_dofnum[body] == 3)]
-    first = topology.body_dofadr[alone]
-    turns = dofs_angular(topology.jnt_type)
-    alone = alone[[not np.any(turns[start : start + 3]) for start in first]]
-    return np.isin(topology.flex_nodebodyid, alone)
+    return np.isin(topology.flex_nodebodyid, alone) & sliding_bodies(topology)[topology.flex_nodebodyid]
 
 
 def with_cells(model: Model, qvel: Array, data: Data, matrix: BlockDiagonal, force: Array, qacc: Array) -> Array:
@@ -181,15 +177,15 @@ def with_cells(model: Model, qvel: Array, data: Data, matrix: BlockDiagonal, for
 def implicit_stiffness(model: Model, nodes: Array, jacobian: BlockColumns) -> BlockDiagonal:
     """-(h^2 + h c) J^T K J."""
     topology, h, count = model.topology, model.opt.timestep, len(nodes)
-    total = jax.tree.map(jnp.zeros_like, gram(jacobian, jacobian))
+    stiff = jax.tree.map(jnp.zeros_like, gram(jacobian, jacobian))
     for cells in cells_of(topology):
         ids = np.arange(count)[nodes_of(topology, cells.flex)]
         rows = (np.arange(3)[:, None] * count + ids[None]).ravel()
-        table = turned_stiffness(model, cells, nodes, ids) * -(h * h + h * model.flex_damping[cells.flex])
+        turned = turned_stiffness(model, cells, nodes, ids) * -(h * h + h * model.flex_damping[cells.flex])
         rows_of_flex = BlockColumns(jacobian.blocks, tuple(part[:, rows] for part in jacobian.parts))
-        product = (jax.vmap(matmul, (None, 0))(table, part) for part in rows_of_flex.parts)
-        total = total.plus(gram(rows_of_flex, BlockColumns(jacobian.blocks, tuple(product))))
-    return total
+        product = (jax.vmap(matmul, (None, 0))(turned, part) for part in rows_of_flex.parts)
+        stiff = stiff.plus(gram(rows_of_flex, BlockColumns(jacobian.blocks, tuple(product))))
+    return stiff
 
 
 def turned_stiffness(model: Model, cells: Cells, nodes: Array, ids: np.ndarray) -> Array:

@@ -123,11 +123,11 @@ def vertex_strain(model: Model, vertices: Array) -> VertexStrain:
     return VertexStrain(invariant, jnp.stack(gradients, axis=1))
 
 
-def vertex_rows(model: Model, com: ComFrame, vertices: Array, strain: VertexStrain, of: np.ndarray) -> Segment:
-    """Rows that measure the rates of both invariants of some (n,) of these vertices, one after the other (2 n)."""
+def vertex_rows(model: Model, com: ComFrame, vertices: Array, strain: VertexStrain, chosen: np.ndarray) -> Segment:
+    """Rows (2 n) that measure the rates of both invariants of chosen (n,) vertices of these, one after the other."""
     vertex, _, near = neighbours(model.topology)
-    gradient = strain.gradient[:, :, of]
-    ids = np.concatenate([np.where(near < 0, vertex, near), vertex[None]])[:, of]
+    gradient = strain.gradient[:, :, chosen]
+    ids = np.concatenate([np.where(near < 0, vertex, near), vertex[None]])[:, chosen]
     direction = jnp.concatenate([gradient, -jnp.sum(gradient, axis=0, keepdims=True)])
     # both of a vertex next to each other
     direction = jnp.swapaxes(direction, 1, 2).reshape(len(ids), 1, -1, 3)

@@ -94,6 +94,13 @@ class FreePoints(NamedTuple):
 
 
 @per_topology
+def sliding_bodies(topology: Topology) -> np.ndarray:
+    """(nbody,) whether a body has degrees of freedom that are slides all."""
+    turning = topology.dof_bodyid[dofs_angular(topology.jnt_type)]
+    return (topology.body_dofnum > 0) & ~np.isin(np.arange(topology.nbody), turning)
+
+
+@per_topology
 def free_points(topology: Topology) -> FreePoints:
     """Bodies of vertices that slide on their own, each a tree of one body, where M is not one block.
 
@@ -105,9 +112,7 @@ def free_points(topology: Topology) -> FreePoints:
     bodies = bodies[bodies >= 0]
     first, count = topology.body_dofadr[bodies], topology.body_dofnum[bodies]
     in_tree = np.bincount(topology.dof_treeid, minlength=max(topology.ntree, 1))
-    turns = dofs_angular(topology.jnt_type)
-    slides = np.array([not np.any(turns[a : a + n]) for a, n in zip(first, count, strict=True)], bool)
-    alone = (count > 0) & (in_tree[np.maximum(topology.body_treeid[bodies], 0)] == count) & slides
+    alone = sliding_bodies(topology)[bodies] & (in_tree[np.maximum(topology.body_treeid[bodies], 0)] == count)
     if not np.any(alone) or not worthwhile(blocks_of(coupled_dofs(topology))):
         return FreePoints(number, Points(topology.nv, Fixed(np.zeros((0, 3), int))))
     # those of as many dofs together
@@ -123,7 +128,7 @@ def free_points(topology: Topology) -> FreePoints:
 def coupled_dofs(topology: Topology) -> np.ndarray:
     """(nv,) a label of the block of each dof: its tree, but one for all trees that nodes of an interpolated flex move.
 
-    Contacts, cells and their strain tie all nodes of a flex to each other: by trees nothing would be decided.
+    Contacts, cells and their strain tie all nodes of a flex to each other, whatever their trees are.
     """
     label = np.arange(max(topology.ntree, 1))
     for flex in np.flatnonzero(topology.flex_interp):

@@ -210,10 +210,10 @@ class BlockColumns:
     transposed: PerSize | None = None
 
     def readable_by_columns(self) -> "BlockColumns":
-        """This matrix, with its transpose stored on a CPU: reading by columns would take products there twice as long.
+        """This matrix, with its transpose stored on a CPU, where products that read columns take twice as long.
 
-        On a GPU neighbouring threads read neighbouring columns: a copy would be two more passes over its memory. So it
-        would be for many blocks, which are mostly zeros: J and its transpose do not fit into a cache together.
+        On a GPU neighbouring threads read neighbouring columns, and a copy would only be two more passes over memory.
+        Of many blocks, which are mostly zeros, J and its transpose do not fit into a cache together.
         """
         if for_gpu() or not self.blocks.single:
             return self

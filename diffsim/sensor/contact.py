@@ -16,11 +16,12 @@ from jax import Array
 
 from diffsim.base.enums import ConDataField, GeomType, ObjType
 from diffsim.geometry.rays.surfaces import SURFACES
+from diffsim.kinematics.tree import body_mask
 from diffsim.math import safe
 from diffsim.math.safe import MINVAL
 from diffsim.math.vector import cross, dot, mul_vec_t, pack, scale
 from diffsim.sensor.frame import position
-from diffsim.sensor.readings import Group, Ints, Readings, descendants
+from diffsim.sensor.readings import Group, Ints, Readings
 from diffsim.types import Topology
 from diffsim.xla.gather import pick
 
@@ -141,7 +142,7 @@ def _involved(readings: Readings, kind: ObjType, objid: Ints) -> Array:
     if kind == ObjType.BODY:
         return on_body(readings.topology, geom[0], objid)
     if kind == ObjType.XBODY:
-        below = descendants(readings.topology)[objid][:, readings.topology.geom_bodyid]
+        below = body_mask(readings.topology).T[objid][:, readings.topology.geom_bodyid]
         return jnp.take(jnp.asarray(below), jnp.maximum(geom[0], 0), axis=1) & (geom >= 0)
     return jnp.ones((len(objid), *geom.shape[1:]), bool)
 

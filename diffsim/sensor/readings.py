@@ -14,7 +14,6 @@ from jax import Array
 
 from diffsim.base.enums import ObjType, SensorType
 from diffsim.types import Data, Inputs, Model, State, Topology
-from diffsim.types.topology import per_topology
 from diffsim.xla.gather import pick
 
 Ints = np.ndarray
@@ -100,15 +99,6 @@ def subtree_velocity(readings: Readings, group: Group) -> Array:
 def subtree_momentum(readings: Readings, group: Group) -> Array:
     """Angular momentum about the centre of mass, kg m^2/s, (n, 3)."""
     return pick(readings.data.subtree_angmom, group.objid)
-
-
-@per_topology
-def descendants(topology: Topology) -> np.ndarray:
-    """(nbody, nbody): whether the column's body is the row's or hangs on it."""
-    mask = np.eye(topology.nbody, dtype=bool)
-    for body in range(topology.nbody - 1, 0, -1):
-        mask[topology.body_parentid[body]] |= mask[body]
-    return mask
 
 
 def user_sensor(readings: Readings, group: Group) -> Array:

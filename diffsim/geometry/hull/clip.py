@@ -33,7 +33,7 @@ class Polygon(NamedTuple):
     """A flat convex polygon: corners (k, 3) m, the next of each (k, 3), which exist (k,), unit normal (3,).
 
     Corners go counterclockwise around the normal. An edge is a polygon whose only corner with a next one is the first.
-    `ends` (2, k): which vertices of the hull corners and the next ones are.
+    `ends` (2, k): the vertices of the hull at the corners and at the next ones.
     """
 
     corner: Array

@@ -11,13 +11,12 @@ is
 
     F(u) = min over x of u . x - |S u|,        S = diag(half sizes).
 
-Its maximum is searched without derivatives, from several starts. A climb knows up to four corners. Of the sets of them
-that hold the newest, a corner, an edge or a side, each proposes a direction: a Newton step on the sphere, on the great
-circle across the edge, or the normal of the side. The proposal with the greatest gap of these corners is tried; the
-corner that is nearest there becomes the newest. So corners join as in `gjk.py`. What the hull touches with, a corner,
-an edge or a side, is then that part of its nearest corners which is nearest to the body's own point, and closed forms
-follow: of a side its normal, of a corner or an edge one more Newton step, which has the derivative of the implicit
-function.
+Its maximum is searched without derivatives, from several starts. A climb knows up to four corners. Each set of them
+that holds the newest proposes a direction: a corner that of a Newton step on the sphere, an edge that of one on the
+great circle across it, a side its normal. The proposal with the greatest gap to these corners is tried, and the corner
+that is nearest there becomes the newest: corners join as in `gjk.py`. At the maximum the hull touches with that corner,
+edge or side of its nearest corners which is nearest to the body's own point. The normal follows in closed form: a side
+has its own, a corner or an edge takes one more Newton step, whose derivative is that of the implicit function.
 Source: Gilbert et al. 1988; Absil et al. 2008 for Newton's method on the sphere.
 """
 
@@ -114,7 +113,7 @@ def _climb(points: Array, size: Array, is_disc: bool, start: Array) -> Climb:
 def _step(points: Array, size: Array, is_disc: bool, climb: Climb, turn: Array | int) -> Climb:
     """The climb with one more corner, and with more damping where that leads no higher.
 
-    Where a step finds a corner that is known, the corner at place `turn` takes its part as the newest: of a side with
+    Where a step finds a corner that is known, the corner at place `turn` becomes the newest instead: on a side with
     many corners, whose lowest is always the same, the edge that leads on may be between others.
     """
     trials, exists = _trials(size, is_disc, climb)
@@ -279,8 +278,8 @@ def _contact(corners: _Nearest, size: Array, point: Array, shift: Array, is_disc
     `point` (3, 3) m: the nearest corners, each of which was moved down by `shift` (3,).
     """
     direction, pole, count = corners.direction, corners.pole, corners.corners
-    # of a side its normal, of a corner or an edge a Newton step; the search compares gaps, which rounding hides within
-    # its root: the step that is differentiated begins nearer
+    # the normal of a side, or a Newton step for a corner or an edge; the search compares gaps, and so is right to the
+    # square root of rounding only: one step leads nearer, and the next one is differentiated
     area = cross(point[1] - point[0], point[2] - point[0])
     sign = jnp.where(jax.lax.stop_gradient(dot(area, direction)) < 0, -1, 1).astype(area.dtype)
     axis = safe.normalize(jnp.where(count == 2, point[1] - point[0], 1)) * (count == 2)

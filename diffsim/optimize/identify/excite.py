@@ -2,9 +2,9 @@
 
 With J_t = d y_t / d theta along a motion, and readings with noise of standard deviations sigma, the Fisher information
 of theta is F = sum_t S J_t^T diag(sigma^-2) J_t S, S the sizes of the numbers. A design maximizes log det F (D) or
-minimizes trace F^-1 (A), by the gradient with respect to knots between which controls change evenly: by second
-derivatives of the motion, exact as the first are. Sources: Kiefer and Wolfowitz 1960; Swevers et al. 1997, "Optimal
-robot excitation and identification".
+minimizes trace F^-1 (A). Controls are linear between knots, and the gradient by these takes second derivatives of the
+motion, as exact as the first. Sources: Kiefer and Wolfowitz 1960; Swevers et al. 1997, "Optimal robot excitation and
+identification".
 """
 
 import functools
@@ -89,7 +89,7 @@ def excite(
       noise: standard deviation of each reading, a number or (nsensordata,).
       limits: (lower, upper) of controls, numbers or (nu,); None for `actuator_ctrlrange`, or 1 either way.
       state: where it begins; None for `make_state(model)`. Joints stay within their ranges, as far as they can.
-      knots: between how many the controls change evenly.
+      knots: how many there are; controls are linear between them.
       criterion: "D" for the volume of what remains unknown, "A" for the sum of variances.
       iterations: of the search (L-BFGS), at most.
       seed: of the controls that it begins from.
@@ -109,7 +109,7 @@ def excite(
     weight = jnp.broadcast_to(jnp.asarray(1 / np.asarray(noise, float), theta.dtype), (model.nsensordata,))
     begin = make_state(model) if state is None else state
     design = _Design(model, begin, theta, jnp.asarray(sizes, theta.dtype), weight)
-    # controls change evenly between knots: hat functions (rows, knots)
+    # controls are linear between knots: hat functions (rows, knots)
     place = np.linspace(0, knots - 1, rows)[:, None]
     hats = jnp.asarray(np.maximum(1 - np.abs(place - np.arange(knots)), 0), theta.dtype)
     cost = functools.partial(_cost, unknown.places, criterion, design, hats)
@@ -119,9 +119,9 @@ def excite(
         (value, _), slope = cost(jnp.asarray(knot.reshape(knots, -1), theta.dtype))
         return float(value), np.asarray(slope, float).reshape(-1)
 
-    box = list(zip(np.tile(lower, knots), np.tile(upper, knots), strict=True))
+    bounds = list(zip(np.tile(lower, knots), np.tile(upper, knots), strict=True))
     options = {"maxiter": iterations}
-    best = scipy.optimize.minimize(flat, first.reshape(-1), jac=True, method="L-BFGS-B", bounds=box, options=options)
+    best = scipy.optimize.minimize(flat, first.reshape(-1), jac=True, method="L-BFGS-B", bounds=bounds, options=options)
     both = [jnp.asarray(knot.reshape(knots, -1), theta.dtype) for knot in (first, best.x)]
     slopes = [np.asarray(cost(knot)[0][1], float) for knot in both]
     old, new = (np.einsum("tyi,tyj->ij", part, part) for part in slopes)
@@ -169,12 +169,12 @@ def _cost(places: tuple[Place, ...], criterion: str, design: _Design, hats: Arra
         spread = -jnp.linalg.slogdet(information)[1]
     else:
         spread = jnp.log(jnp.trace(jnp.linalg.inv(information)))
-    topology, beyond = design.model.topology, jnp.zeros((), flat.dtype)
+    topology, outside = design.model.topology, jnp.zeros((), flat.dtype)
     for joint in np.flatnonzero(topology.jnt_limited):
         low, high = design.model.jnt_range[joint]
-        place = qpos[:, int(topology.jnt_qposadr[joint])]
-        beyond = beyond + jnp.sum(jnp.maximum(low - place, 0) ** 2 + jnp.maximum(place - high, 0) ** 2)
-    return spread + OUTSIDE * beyond / len(qpos), slopes
+        position = qpos[:, int(topology.jnt_qposadr[joint])]
+        outside = outside + jnp.sum(jnp.maximum(low - position, 0) ** 2 + jnp.maximum(position - high, 0) ** 2)
+    return spread + OUTSIDE * outside / len(qpos), slopes
 
 
 def _deviations(information: np.ndarray) -> np.ndarray:
