@@ -32,7 +32,7 @@ SEARCHED = (GeomType.HFIELD, GeomType.SDF)
 @per_topology
 def meetings(topology: Topology, all_elements: bool) -> tuple[Meeting, ...]:
     """All meetings, in the order of bodies and flexes; with all elements of solids, or those near the surface."""
-    excluded = set(zip(*(bodies.tolist() for bodies in excluded_bodies(topology)), strict=True))
+    excluded = _excluded(topology)
     listed = []
     for body in range(topology.nbody):
         for flex in range(topology.nflex):
@@ -47,6 +47,11 @@ def meetings(topology: Topology, all_elements: bool) -> tuple[Meeting, ...]:
     return tuple(listed)
 
 
+def _excluded(topology: Topology) -> set[tuple[int, int]]:
+    """Pairs of bodies that are excluded; those of flexes follow all others."""
+    return set(zip(*(bodies.tolist() for bodies in excluded_bodies(topology)), strict=True))
+
+
 def meeting_of(topology: Topology, flex: int, geoms: np.ndarray, all_elements: bool) -> Meeting:
     """The rows of contacts of a flex with geoms of one body: planes first, then distance fields, then all others."""
     body = topology.geom_bodyid[geoms[0]]
@@ -57,31 +62,28 @@ def meeting_of(topology: Topology, flex: int, geoms: np.ndarray, all_elements: b
     touching = active[~np.any(topology.flex_vertbodyid[elements[active]] == body, axis=1)]
     planes, fields = (geoms[kinds == kind] for kind in (GeomType.PLANE, GeomType.SDF))
     others = np.concatenate([fields, geoms[(kinds != GeomType.PLANE) & (kinds != GeomType.SDF)]])
-    geom, vert, elem, corner = [], [], [], []
-    for owner in planes:
-        number = np.arange(topology.flex_vertnum[flex])
-        geom.append(np.full(len(number), owner))
-        vert.append(number)
-        elem.append(np.full(len(number), -1))
-        corner.append(np.pad(number[:, None] + first, [(0, 0), (0, 3)], constant_values=-1))
+
+    def rows(geom: int, corner: np.ndarray, vert: np.ndarray | int = -1, elem: np.ndarray | int = -1) -> tuple:
+        """Rows with a geom: its id, their vertices and elements, and the vertices (n, k) of these; -1 for none."""
+        count, width = corner.shape
+        padded = np.pad(corner, [(0, 0), (0, 4 - width)], constant_values=-1)
+        return np.full(count, geom), np.broadcast_to(vert, count), np.broadcast_to(elem, count), padded
+
+    vertices = np.arange(topology.flex_vertnum[flex])
+    parts = [rows(plane, vertices[:, None] + first, vert=vertices) for plane in planes]
     for owner in others:
-        if topology.geom_type[owner] in SEARCHED:
+        kind = GeomType(int(topology.geom_type[owner]))
+        if kind in SEARCHED:
             # distance fields touch triangles alone, and as many as may stay, as in MuJoCo
             count = min(MOST, len(touching)) if dim == 2 else 0
-            if topology.geom_type[owner] == GeomType.HFIELD:
+            if kind == GeomType.HFIELD:
                 prisms = len(touching) * prism_window(topology, flex, int(owner))[2]
                 count = min(prisms, max(LEAST, PER_ELEMENT * len(touching)))
-            geom.append(np.full(count, owner))
-            vert.append(np.full(count, -1))
-            elem.append(np.full(count, -1))
-            corner.append(np.full((count, 4), -1))
-            continue
-        rows = np.repeat(touching, element_collider(GeomType(int(topology.geom_type[owner])), dim).rows)
-        geom.append(np.full(len(rows), owner))
-        vert.append(np.full(len(rows), -1))
-        elem.append(rows)
-        corner.append(np.pad(elements[rows], [(0, 0), (0, 3 - dim)], constant_values=-1))
-    geom, vert, elem, corner = (np.concatenate(column).astype(np.int32) for column in (geom, vert, elem, corner))
+            parts.append(rows(owner, np.zeros((count, 0), int)))
+        else:
+            elem = np.repeat(touching, element_collider(kind, dim).rows)
+            parts.append(rows(owner, elements[elem], elem=elem))
+    geom, vert, elem, corner = (np.concatenate(column).astype(np.int32) for column in zip(*parts, strict=True))
     return Meeting(flex, geoms, geom, vert, elem, corner.T, touching)
 
 
@@ -98,7 +100,7 @@ def prism_window(topology: Topology, flex: int, geom: int) -> tuple[int, int, in
 def flex_meetings(topology: Topology) -> tuple[FlexMeeting, ...]:
     """The flexes that may touch each other or themselves, these last, as in MuJoCo."""
     types, affinities = topology.flex_contype, topology.flex_conaffinity
-    excluded = set(zip(*(bodies.tolist() for bodies in excluded_bodies(topology)), strict=True))
+    excluded = _excluded(topology)
     listed = []
     for first, second in itertools.combinations(range(topology.nflex), 2):
         allowed = (topology.nbody + first, topology.nbody + second) not in excluded

@@ -113,6 +113,13 @@ def efc_rows(rows: RowGroup, values: Array) -> Array:
     return edges.reshape(-1, *values.shape[1:])
 
 
+def on_normal(rows: RowGroup, values: Array) -> Array:
+    """(force_count, n) from one value of each constraint (n,): on its normal row, or on all of its edges; else zero."""
+    alone = rows.law == Law.PYRAMID or rows.dim == 1
+    share = jnp.ones((rows.force_count, 1), values.dtype) if alone else jnp.eye(rows.dim, 1, dtype=values.dtype)
+    return share * values[None]
+
+
 def hessian_product(rows: RowGroup, x: Array, y: Array) -> Array:
     """K y: the second derivative of the cost at x, applied to y (dim, n) or (dim, n, k)."""
     if rows.law == Law.CONE:

@@ -187,8 +187,6 @@ def _columns(
     # efc_id of the constraints of the group
     ids = np.arange(rows.count) + (rows.slot or 0) if ids is None else ids(model.topology)
     jacobian = constraints.basis_jacobian(rows)
-    normal = rows.law == Law.PYRAMID or rows.dim == 1
-    first = jnp.ones((height, 1), rows.D.dtype) if normal else jnp.eye(height, 1, dtype=rows.D.dtype)
     edges = laws.efc_rows(rows, jacobian)
     loss = rows.frictionloss if rows.law == Law.BOUNDED else jnp.zeros_like(rows.pos)
     exists = laws.active(rows) & _moves(model, contacts, rows, ids, jacobian)
@@ -197,8 +195,8 @@ def _columns(
         jnp.full((height, count), int(FAMILIES[rows.family].kind), jnp.int32),
         jnp.broadcast_to(jnp.asarray(ids, jnp.int32)[None], (height, count)),
         edges.reshape(height, count, nv),
-        first * rows.pos[None],
-        first * rows.margin[None],
+        laws.on_normal(rows, rows.pos),
+        laws.on_normal(rows, rows.margin),
         jnp.broadcast_to(loss[None], (height, count)),
         jnp.broadcast_to(rows.D, (height, count)),
         laws.efc_rows(rows, rows.vel),

@@ -116,16 +116,10 @@ def _type(rows: RowGroup) -> ConstraintType:
     return FAMILIES[rows.family].kind
 
 
-def _on_normal(rows: RowGroup, values: Array) -> Array:
-    """(force_count, n) of the normal rows, zero on the others of a cone."""
-    alone = rows.law == Law.PYRAMID or rows.dim == 1
-    return values[None] if alone else jnp.eye(rows.dim, 1, dtype=values.dtype) * values[None]
-
-
 COLUMNS: dict[str, Column] = {
     "efc_J": lambda efc, rows, force: laws.efc_rows(rows, efc.basis_jacobian(rows)),
-    "efc_pos": lambda efc, rows, force: _on_normal(rows, rows.pos),
-    "efc_margin": lambda efc, rows, force: _on_normal(rows, rows.margin),
+    "efc_pos": lambda efc, rows, force: laws.on_normal(rows, rows.pos),
+    "efc_margin": lambda efc, rows, force: laws.on_normal(rows, rows.margin),
     "efc_frictionloss": lambda efc, rows, force: (rows.frictionloss if rows.law == Law.BOUNDED else 0 * rows.pos)[None],
     "efc_D": lambda efc, rows, force: rows.D,
     "efc_aref": lambda efc, rows, force: laws.efc_rows(rows, rows.aref),
