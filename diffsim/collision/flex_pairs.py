@@ -15,7 +15,7 @@ from jax import Array
 
 from diffsim.flex.points import flex_elements
 from diffsim.types.model import Model
-from diffsim.types.topology import Topology, per_topology
+from diffsim.types.topology import Topology, per_topology, rows_of
 from diffsim.xla.gather import pick
 from diffsim.xla.select import if_anywhere
 
@@ -39,8 +39,8 @@ class NearPairs(NamedTuple):
 @per_topology
 def active_elements(topology: Topology, flex: int) -> np.ndarray:
     """(m,) the elements of a flex that are searched for contacts, in order: of a solid those of its outer layers."""
-    count, first = int(topology.flex_elemnum[flex]), int(topology.flex_elemadr[flex])
-    layer, order = (x[first : first + count] for x in (topology.flex_elemlayer, topology.flex_elemorder))
+    rows = rows_of(topology, "flex_elem", flex)
+    layer, order = topology.flex_elemlayer[rows], topology.flex_elemorder[rows]
     return order[(topology.flex_dim[flex] < 3) | (layer[order] < topology.flex_activelayers[flex])]
 
 

@@ -21,7 +21,7 @@ from diffsim.geometry.hfield import window_sizes
 from diffsim.types.hooks import Filter
 from diffsim.types.model import Model
 from diffsim.types.slots import ContactSlots, FlexMeeting, FlexSlots, Meeting, Slots
-from diffsim.types.topology import Topology, per_topology
+from diffsim.types.topology import Topology, per_topology, rows_of
 
 # mjMAXCONPAIR
 MOST = 50
@@ -126,8 +126,7 @@ class InternalRows(NamedTuple):
 @per_topology
 def internal_rows(topology: Topology, flex: int) -> InternalRows:
     """Elements beside vertices, then the faces of tetrahedra."""
-    start, count = topology.flex_evpairadr[flex], topology.flex_evpairnum[flex]
-    pairs = topology.flex_evpair.reshape(-1, 2)[start : start + count] if count else np.zeros((0, 2), int)
+    pairs = topology.flex_evpair.reshape(-1, 2)[rows_of(topology, "flex_evpair", flex)]
     none = np.full(len(pairs), -1)
     dim, vert, elem = [np.full(len(pairs), topology.flex_condim[flex])], [], []
     vert.append(np.stack([pairs[:, 1], none], axis=1))

@@ -22,7 +22,7 @@ from jax import Array
 from diffsim.base.enums import EqType
 from diffsim.constraint.rows import RawRows, Sources, contact_rows, equality_rows
 from diffsim.flex.cell_forces import Cells, cell_rotations, cells_of
-from diffsim.flex.nodes import contact_shares, node_positions, node_rows, nodes_of
+from diffsim.flex.nodes import contact_shares, node_positions, node_rows
 from diffsim.flex.points import carried_rows, flex_elements
 from diffsim.flex.strain import edge_rows, neighbours, vertex_rows, vertex_strain
 from diffsim.math import safe
@@ -32,7 +32,7 @@ from diffsim.math.vector import matmul, mul_vec, mul_vec_t
 from diffsim.types.data import ComFrame, Contacts, Flexes, Passive
 from diffsim.types.model import Model
 from diffsim.types.slots import ContactSlots, FlexMeeting, FlexSlots
-from diffsim.types.topology import Topology, per_topology
+from diffsim.types.topology import Topology, per_topology, rows_of
 from diffsim.xla.gather import pick
 
 # N/m of contacts that are springs
@@ -64,7 +64,7 @@ def _members(topology: Topology, kind: EqType, of_flex: Callable[[int], np.ndarr
 @per_topology
 def _edges(topology: Topology) -> _Members:
     def of_flex(flex: int) -> np.ndarray:
-        edges = topology.flex_edgeadr[flex] + np.arange(topology.flex_edgenum[flex])
+        edges = np.arange(topology.nflexedge)[rows_of(topology, "flex_edge", flex)]
         return edges[topology.flexedge_rigid[edges] == 0]
 
     return _members(topology, EqType.FLEX, of_flex)
@@ -245,7 +245,7 @@ def possible_bodies(topology: Topology, slots: FlexSlots) -> np.ndarray:
             assert not isinstance(meeting, FlexMeeting)
             bodies.append(topology.geom_bodyid[meeting.geoms])
         elif topology.flex_interp[flex]:
-            bodies.append(topology.flex_nodebodyid[nodes_of(topology, flex)])
+            bodies.append(topology.flex_nodebodyid[rows_of(topology, "flex_node", flex)])
         else:
             bodies.append(np.unique(topology.flex_vertbodyid[flex_elements(topology, flex)]))
     return np.concatenate(bodies)

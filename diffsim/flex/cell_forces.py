@@ -27,16 +27,16 @@ from jax import Array
 
 from diffsim.flex.cells import FLAT, NBENDING, cell_nodes, face_normals, face_slopes, polynomials, shell_edges
 from diffsim.flex.material import STRAIN
-from diffsim.flex.nodes import interpolated, node_positions, node_rows, node_velocities, nodes_of
+from diffsim.flex.nodes import interpolated, node_positions, node_rows, node_velocities
 from diffsim.flex.points import point_forces
-from diffsim.kinematics.tree import body_dof_mask, sliding_bodies
+from diffsim.kinematics.tree import body_dof_mask, dofs_of, sliding_bodies
 from diffsim.math import safe
 from diffsim.math.linalg import BlockColumns, BlockDiagonal, gram, solve_blocks
 from diffsim.math.rotation import polar_rotation
 from diffsim.math.vector import cross, dot, matmul, mul_mat, mul_vec, mul_vec_t, scale, total, transpose
 from diffsim.types.data import ComFrame, Data, Velocities
 from diffsim.types.model import Model
-from diffsim.types.topology import Topology, per_topology
+from diffsim.types.topology import Topology, per_topology, rows_of
 from diffsim.xla.gather import pick, sum_gathered
 from diffsim.xla.select import where
 
@@ -103,7 +103,7 @@ def cell_forces(model: Model, com: ComFrame, velocities: Velocities, nodes: Arra
         if topology.flex_interp[flex] < 0 and topology.flex_bendingadr[flex] >= 0:
             spring = spring + shell_bending_force(model, flex, nodes)
     body = topology.flex_nodebodyid
-    dofs = np.where(own_slides(topology)[:, None], topology.body_dofadr[body][:, None] + np.arange(3), -1)
+    dofs = np.where(own_slides(topology)[:, None], dofs_of(topology, body, 3), -1)
     force_of_springs, force_of_dampers = (
         point_forces(model, com, nodes, push, body, dofs) for push in (spring, damper)
     )
@@ -179,7 +179,7 @@ def implicit_stiffness(model: Model, nodes: Array, jacobian: BlockColumns) -> Bl
     topology, h, count = model.topology, model.opt.timestep, len(nodes)
     stiff = jax.tree.map(jnp.zeros_like, gram(jacobian, jacobian))
     for cells in cells_of(topology):
-        ids = np.arange(count)[nodes_of(topology, cells.flex)]
+        ids = np.arange(count)[rows_of(topology, "flex_node", cells.flex)]
         rows = (np.arange(3)[:, None] * count + ids[None]).ravel()
         turned = turned_stiffness(model, cells, nodes, ids) * -(h * h + h * model.flex_damping[cells.flex])
         rows_of_flex = BlockColumns(jacobian.blocks, tuple(part[:, rows] for part in jacobian.parts))
@@ -205,10 +205,10 @@ def node_dofs(topology: Topology) -> np.ndarray:
     """(nv,) bool: the dofs of nodes, and of what carries those that have none."""
     moved = np.zeros(topology.nv, bool)
     for cells in cells_of(topology):
-        for body in topology.flex_nodebodyid[nodes_of(topology, cells.flex)]:
-            first, number = topology.body_dofadr[body], topology.body_dofnum[body]
-            if number:
-                moved[first : first + number] = True
+        for body in topology.flex_nodebodyid[rows_of(topology, "flex_node", cells.flex)]:
+            own = rows_of(topology, "body_dof", body)
+            if own.start < own.stop:
+                moved[own] = True
             else:
                 moved |= body_dof_mask(topology)[body]
     return moved

@@ -25,7 +25,7 @@ from diffsim.flex.rest_shape import VERTICES, RestShape
 from diffsim.math.safe import divide, norm
 from diffsim.math.vector import cross, dot
 from diffsim.types.model import Model
-from diffsim.types.topology import Topology, per_topology
+from diffsim.types.topology import Topology, per_topology, rows_of
 
 Fields = dict[str, Array]
 
@@ -154,8 +154,7 @@ def flap_stencils(topology: Topology, flex: int) -> np.ndarray:
     elemedge = topology.flex_elemedge[first : first + count]
     _, where = np.unique(elemedge, return_index=True)
     ends = elements[:, np.array(EDGES[2])].reshape(-1, 2)[where]
-    start = topology.flex_edgeadr[flex]
-    flap = topology.flex_edgeflap[start : start + topology.flex_edgenum[flex]]
+    flap = topology.flex_edgeflap[rows_of(topology, "flex_edge", flex)]
     shifted = np.where(flap >= 0, flap + topology.flex_vertadr[flex], -1)
     return np.concatenate([ends, shifted], axis=1)
 

@@ -18,7 +18,7 @@ from diffsim.math.linalg import BlockColumns
 from diffsim.math.vector import cross, mul_vec, total
 from diffsim.types.data import ComFrame, Kinematics, Velocities
 from diffsim.types.model import Model
-from diffsim.types.topology import Topology, per_topology
+from diffsim.types.topology import Topology, per_topology, rows_of
 from diffsim.xla.gather import pick
 
 # shares below which a node has no part in a contact, as in MuJoCo: of order 2 also those below zero
@@ -29,12 +29,6 @@ LEAST = 1e-5
 def interpolated(topology: Topology) -> tuple[int, ...]:
     """The interpolated flexes."""
     return tuple(np.flatnonzero(topology.flex_interp).tolist())
-
-
-def nodes_of(topology: Topology, flex: int) -> slice:
-    """The nodes of a flex among all."""
-    first = int(topology.flex_nodeadr[flex])
-    return slice(first, first + int(topology.flex_nodenum[flex]))
 
 
 def node_positions(model: Model, kinematics: Kinematics) -> Array:
@@ -92,14 +86,11 @@ def node_shares(topology: Topology, flex: int, place: Array) -> Shares:
 def interpolated_positions(model: Model, flex: int, nodes: Array) -> Array:
     """(n, 3) vertices of a flex in the world, m, of nodes (nflexnode, 3)."""
     topology = model.topology
-    first = int(topology.flex_vertadr[flex])
-    place = model.flex_vert0[first : first + int(topology.flex_vertnum[flex])]
-    shares = node_shares(topology, flex, place)
+    shares = node_shares(topology, flex, model.flex_vert0[rows_of(topology, "flex_vert", flex)])
     if isinstance(shares.node, np.ndarray):
         # all vertices share the nodes of one cell
-        return total(
-            [share[:, None] * at[None] for share, at in zip(shares.share, nodes[nodes_of(topology, flex)], strict=True)]
-        )
+        of_cell = nodes[rows_of(topology, "flex_node", flex)]
+        return total([share[:, None] * node[None] for share, node in zip(shares.share, of_cell, strict=True)])
     return jnp.sum(shares.share[..., None] * nodes[shares.node], axis=0)
 
 

@@ -19,11 +19,12 @@ from jax import Array
 
 from diffsim.flex.points import edge_flex, edge_vertices, point_forces, sum_on_dofs
 from diffsim.flex.strain import edge_rows, elastic_edges
+from diffsim.kinematics.tree import dofs_of
 from diffsim.math import safe
 from diffsim.math.vector import cross, scale, total
 from diffsim.types.data import ComFrame, Flexes
 from diffsim.types.model import Model
-from diffsim.types.topology import Topology, per_topology
+from diffsim.types.topology import Topology, per_topology, rows_of
 from diffsim.xla.gather import pick, pick_some, sum_gathered
 
 # numbers that MuJoCo stores of the stiffness of an element, and of the bending of an edge
@@ -114,17 +115,9 @@ def flex_stretching(model: Model, com: ComFrame, flexes: Flexes) -> Array:
         pulls = sum_gathered(jnp.concatenate([toward, -toward]), ids, len(vertices), 0)
         body = topology.flex_vertbodyid
         # bodies that only slide
-        dofs = np.where((topology.body_simple[body] == 2)[:, None], _slides(topology), -1)
+        dofs = np.where((topology.body_simple[body] == 2)[:, None], dofs_of(topology, body, 3), -1)
         force = force + point_forces(model, com, vertices, pulls, body, dofs)
     return force
-
-
-@per_topology
-def _slides(topology: Topology) -> np.ndarray:
-    """(nflexvert, 3) the dofs of the body of each vertex, -1 where it has fewer."""
-    body, axis = topology.flex_vertbodyid, np.arange(3)[None]
-    first, count = topology.body_dofadr[body][:, None], topology.body_dofnum[body][:, None]
-    return np.where((axis < count) & (body >= 0)[:, None], first + axis, -1)
 
 
 class Flaps(NamedTuple):
@@ -141,13 +134,14 @@ def flaps_of(topology: Topology) -> tuple[Flaps, ...]:
     """The edges of each flex that bends."""
     listed = []
     for flex in np.flatnonzero((topology.flex_dim == 2) & (topology.flex_rigid == 0) & (topology.flex_interp == 0)):
-        edge_range = slice(topology.flex_edgeadr[flex], topology.flex_edgeadr[flex] + topology.flex_edgenum[flex])
-        edge, flap = topology.flex_edge.reshape(-1, 2)[edge_range], topology.flex_edgeflap.reshape(-1, 2)[edge_range]
+        rows = rows_of(topology, "flex_edge", flex)
+        edge, flap = topology.flex_edge.reshape(-1, 2)[rows], topology.flex_edgeflap.reshape(-1, 2)[rows]
         inner = np.flatnonzero(flap[:, 1] >= 0)
         if topology.flex_bendingadr[flex] >= 0 and len(inner):
             vertex = np.concatenate([edge, flap], axis=1)[inner].T + topology.flex_vertadr[flex]
             slot = topology.flex_bendingadr[flex] + BENDINGS * inner + np.arange(BENDINGS)[:, None]
-            listed.append(Flaps(int(flex), vertex, _slides(topology)[vertex], slot))
+            dofs = dofs_of(topology, topology.flex_vertbodyid, 3)[vertex]
+            listed.append(Flaps(int(flex), vertex, dofs, slot))
     return tuple(listed)
 
 

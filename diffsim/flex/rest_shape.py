@@ -14,14 +14,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from diffsim.flex.points import edge_vertices, flex_elements
+from diffsim.flex.points import edge_flex, edge_vertices, flex_elements
 from diffsim.kinematics.jacobian import motion_axes, moving_dofs, wrench_along, wrench_rows
 from diffsim.math.rotation import rotate
 from diffsim.math.safe import divide, norm, normalize
 from diffsim.math.vector import cross, dot
 from diffsim.types.data import ComFrame, Kinematics
 from diffsim.types.model import Model
-from diffsim.types.topology import Topology, per_topology
+from diffsim.types.topology import Topology, per_topology, rows_of
 
 Fields = dict[str, Array]
 
@@ -67,22 +67,20 @@ def shape_fields(model: Model, rest: RestShape) -> Fields:
     topology = model.topology
     ends = edge_vertices(topology).T
     # edges of interpolated flexes are not measured
-    carried = np.repeat(topology.flex_interp, topology.flex_edgenum) != 0
+    carried = topology.flex_interp[edge_flex(topology)] != 0
     sizes, places, nodes = list[Array](), list[Array](), list[Array]()
     for flex in range(topology.nflex):
-        vertices = slice(topology.flex_vertadr[flex], topology.flex_vertadr[flex] + topology.flex_vertnum[flex])
+        place = rest.vertex[rows_of(topology, "flex_vert", flex)]
         if topology.flex_interp[flex]:
-            first = topology.flex_nodeadr[flex]
-            grid = rest.node[first : first + topology.flex_nodenum[flex]]
+            grid = rest.node[rows_of(topology, "flex_node", flex)]
             turn = grid_axes(topology, flex, grid)
             node = _turned(grid, turn)
             lower, upper = jnp.min(node, axis=0), jnp.max(node, axis=0)
             nodes.append(node)
-            place = _turned(rest.vertex[vertices], turn)
+            place = _turned(place, turn)
         else:
             corners = rest.vertex[_boxed(topology, flex)]
             lower, upper = jnp.min(corners, axis=0), jnp.max(corners, axis=0)
-            place = rest.vertex[vertices]
         extent = upper - lower
         flat = (extent <= 2 * MINIMUM)[None]
         place = jnp.where(flat, 0.5, divide(place - lower[None], jnp.broadcast_to(extent, place.shape)))
@@ -102,8 +100,7 @@ def shape_fields(model: Model, rest: RestShape) -> Fields:
 def _boxed(topology: Topology, flex: int) -> np.ndarray:
     """Vertices around which the box of a flex is: those of the layers of a solid that collide."""
     elements = flex_elements(topology, flex)
-    first = topology.flex_elemadr[flex]
-    layer = topology.flex_elemlayer[first : first + topology.flex_elemnum[flex]]
+    layer = topology.flex_elemlayer[rows_of(topology, "flex_elem", flex)]
     active = (layer < topology.flex_activelayers[flex]) | (topology.flex_dim[flex] < 3)
     return np.unique(elements[active] if active.any() else elements)
 
@@ -134,7 +131,7 @@ def _facing_up(topology: Topology, flex: int, place: Array) -> Array:
 def _metrics(model: Model, rest: RestShape) -> Array:
     """flex_vertmetric (nflexvert, 4)."""
     topology, ends = model.topology, edge_vertices(model.topology).T
-    owner = np.repeat(np.arange(topology.nflex), topology.flex_edgenum)
+    owner = edge_flex(topology)
     held = (topology.flex_edgeequality[owner] == VERTICES) & (topology.flex_dim[owner] == 2)
     held &= (topology.flex_rigid[owner] == 0) & (topology.flex_interp[owner] == 0)
     if not held.any():
@@ -189,7 +186,7 @@ def edge_weights(model: Model, general: EdgeRows | None, weights: Array | None) 
     by_mass = 1 / model.body_mass[bodies]
     result = result.at[simple].set((by_mass[:, 0] + by_mass[:, 1]) / 2)
     if general is not None and weights is not None:
-        owner = np.repeat(np.arange(topology.nflex), topology.flex_edgenum)[general.edge]
+        owner = edge_flex(topology)[general.edge]
         # the rows are made only where something reads them
         read = (model.flex_edgestiffness != 0) | (model.flex_edgedamping != 0) | (model.flex_damping != 0)
         read = read | (topology.flex_edgeequality == EDGES)
@@ -200,7 +197,7 @@ def edge_weights(model: Model, general: EdgeRows | None, weights: Array | None) 
 @per_topology
 def _edges(topology: Topology) -> tuple[np.ndarray, np.ndarray]:
     """Edges between bodies that only slide along their own axes, and other edges that are not rigid."""
-    owner = np.repeat(np.arange(topology.nflex), topology.flex_edgenum)
+    owner = edge_flex(topology)
     bodies = topology.flex_vertbodyid[edge_vertices(topology).T]
     free = (topology.flexedge_rigid == 0) & (topology.flex_interp[owner] == 0)
     simple = free & (topology.body_simple[bodies] == 2).all(axis=1)

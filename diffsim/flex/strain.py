@@ -23,7 +23,7 @@ from diffsim.math.stencil_rows import Segment
 from diffsim.math.vector import dot_components, total
 from diffsim.types.data import ComFrame, Flexes, Kinematics
 from diffsim.types.model import Model
-from diffsim.types.topology import Topology, per_topology
+from diffsim.types.topology import Topology, per_topology, rows_of
 from diffsim.xla.gather import pick, place
 
 # least mass (kg), as in MuJoCo
@@ -50,9 +50,7 @@ def flex_vertices(model: Model, kinematics: Kinematics) -> Array:
     nodes = node_positions(model, kinematics) if interpolated(topology) else None
     for flex in interpolated(topology):
         assert nodes is not None
-        first = int(topology.flex_vertadr[flex])
-        places = slice(first, first + int(topology.flex_vertnum[flex]))
-        vertices = vertices.at[places].set(interpolated_positions(model, flex, nodes))
+        vertices = vertices.at[rows_of(topology, "flex_vert", flex)].set(interpolated_positions(model, flex, nodes))
     return vertices
 
 
@@ -71,8 +69,8 @@ def neighbours(topology: Topology) -> Neighbours:
     flexes = flexes[(topology.flex_rigid[flexes] == 0) & (topology.flex_interp[flexes] == 0)]
     vertex, owner, around = [], [], []
     for flex in flexes:
-        start, first = topology.flex_vertadr[flex], topology.flex_edgeadr[flex]
-        edges = topology.flex_edge.reshape(-1, 2)[first : first + topology.flex_edgenum[flex]]
+        start = topology.flex_vertadr[flex]
+        edges = topology.flex_edge.reshape(-1, 2)[rows_of(topology, "flex_edge", flex)]
         for v in range(topology.flex_vertnum[flex]):
             at = topology.flex_vertedgeadr[start + v]
             edge_ids = edges[topology.flex_vertedge.ravel()[at : at + topology.flex_vertedgenum[start + v]]]

@@ -13,7 +13,7 @@ from jax import Array
 from diffsim.base.joints import dofs_angular
 from diffsim.math.linalg import Blocks, blocks_of, worthwhile, worthwhile_blocks
 from diffsim.math.stencil_rows import Fixed, Points
-from diffsim.types.topology import Topology, per_topology
+from diffsim.types.topology import Topology, per_topology, rows_of
 from diffsim.xla.kernels.cpu_cholesky import Limbs, limbs_of
 from diffsim.xla.tree_sums import Scaled, Trees
 
@@ -93,6 +93,13 @@ class FreePoints(NamedTuple):
     points: Points
 
 
+def dofs_of(topology: Topology, bodies: np.ndarray, width: int) -> np.ndarray:
+    """(n, width) the dofs of bodies (n,), -1 where one has fewer; a body may be -1, and has none."""
+    number = np.arange(width)[None]
+    count = np.where(bodies < 0, 0, topology.body_dofnum[bodies])
+    return np.where(number < count[:, None], topology.body_dofadr[bodies][:, None] + number, -1)
+
+
 @per_topology
 def sliding_bodies(topology: Topology) -> np.ndarray:
     """(nbody,) whether a body has degrees of freedom that are slides all."""
@@ -110,17 +117,16 @@ def free_points(topology: Topology) -> FreePoints:
     number = np.full(topology.nbody, -1)
     bodies = np.unique(topology.flex_vertbodyid.astype(int))
     bodies = bodies[bodies >= 0]
-    first, count = topology.body_dofadr[bodies], topology.body_dofnum[bodies]
+    count = topology.body_dofnum[bodies]
     in_tree = np.bincount(topology.dof_treeid, minlength=max(topology.ntree, 1))
     alone = sliding_bodies(topology)[bodies] & (in_tree[np.maximum(topology.body_treeid[bodies], 0)] == count)
     if not np.any(alone) or not worthwhile(blocks_of(coupled_dofs(topology))):
         return FreePoints(number, Points(topology.nv, Fixed(np.zeros((0, 3), int))))
     # those of as many dofs together
     order = np.argsort(-count[alone], kind="stable")
-    bodies, first, count = bodies[alone][order], first[alone][order], count[alone][order]
+    bodies = bodies[alone][order]
     number[bodies] = np.arange(len(bodies))
-    axis = np.arange(count[0])[None]
-    dofs = np.where(axis < count[:, None], first[:, None] + axis, -1)
+    dofs = dofs_of(topology, bodies, int(topology.body_dofnum[bodies[0]]))
     return FreePoints(number, Points(topology.nv, Fixed(dofs)))
 
 
@@ -132,8 +138,7 @@ def coupled_dofs(topology: Topology) -> np.ndarray:
     """
     label = np.arange(max(topology.ntree, 1))
     for flex in np.flatnonzero(topology.flex_interp):
-        first = topology.flex_nodeadr[flex]
-        trees = topology.body_treeid[topology.flex_nodebodyid[first : first + topology.flex_nodenum[flex]]]
+        trees = topology.body_treeid[topology.flex_nodebodyid[rows_of(topology, "flex_node", flex)]]
         tied = np.unique(label[trees[trees >= 0]])
         label[np.isin(label, tied)] = np.min(tied, initial=topology.ntree)
     return label[topology.dof_treeid]

@@ -26,7 +26,7 @@ from diffsim.geometry.colliders import (
 from diffsim.math.vector import scale
 from diffsim.sensor.readings import Group, Ints, Readings
 from diffsim.types import Topology
-from diffsim.types.topology import per_topology
+from diffsim.types.topology import per_topology, rows_of
 from diffsim.xla.gather import pick
 
 
@@ -142,5 +142,4 @@ def _geoms(topology: Topology, objtype: int, index: int) -> list[int]:
     """The geoms of a geom or body."""
     if objtype == ObjType.GEOM:
         return [int(index)]
-    start = int(topology.body_geomadr[index])
-    return list(range(start, start + int(topology.body_geomnum[index])))
+    return np.arange(topology.ngeom)[rows_of(topology, "body_geom", index)].tolist()

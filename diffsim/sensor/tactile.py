@@ -35,7 +35,7 @@ from diffsim.math.vector import dot, mul_vec, mul_vec_t
 from diffsim.sensor.readings import Group, Readings
 from diffsim.types import Topology
 from diffsim.types.hooks import Filter
-from diffsim.types.topology import per_topology
+from diffsim.types.topology import per_topology, rows_of
 from diffsim.xla.gather import pick
 
 CHANNELS = 3
@@ -56,12 +56,12 @@ def tactile(readings: Readings, group: Group) -> Array:
     """Depths and slips of all vertices, (n, 3 * vertices); the group has one mesh."""
     topology, model, data = readings.topology, readings.model, readings.data
     mesh = int(group.objid[0])
-    count, start = int(topology.mesh_vertnum[mesh]), int(topology.mesh_vertadr[mesh])
-    vertex = model.mesh_vert[start : start + count]
+    vertex = model.mesh_vert[rows_of(topology, "mesh_vert", mesh)]
+    count = len(vertex)
     # normals of vertices (count, 3), in the frame in which the mesh is written, and both tangents where it has them
-    width, first = int(topology.mesh_normalnum[mesh]), int(topology.mesh_normaladr[mesh])
-    written = mul_vec(quat_to_mat(model.mesh_quat[mesh])[None], model.mesh_normal[first : first + width])
-    axes = [written[k::3] for k in range(3)] if width == CHANNELS * count else [written[:count]]
+    normals = model.mesh_normal[rows_of(topology, "mesh_normal", mesh)]
+    written = mul_vec(quat_to_mat(model.mesh_quat[mesh])[None], normals)
+    axes = [written[k::3] for k in range(3)] if len(normals) == CHANNELS * count else [written[:count]]
 
     weld = topology.body_weldid[topology.geom_bodyid[group.refid]]
     turn, place = pick(data.geom_xmat, group.refid)[:, None], pick(data.geom_xpos, group.refid)[:, None]

@@ -482,6 +482,12 @@ def _content(value: Any) -> bytes:
     return repr(value).encode()
 
 
+def rows_of(topology: Topology, counted: str, index: int | np.integer) -> slice:
+    """The rows of one object among those of all, by their address and number: of `flex_edge`, flex_edgeadr and -num."""
+    first, count = (int(getattr(topology, counted + field)[index]) for field in ("adr", "num"))
+    return slice(first, first + count)
+
+
 def per_topology(
     build: Callable[Concatenate[Topology, P], T],
 ) -> Callable[Concatenate[Topology, P], T]:

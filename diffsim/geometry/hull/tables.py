@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.base.enums import GeomType
-from diffsim.types.topology import Topology, per_topology
+from diffsim.types.topology import Topology, per_topology, rows_of
 
 # how far from a plane the vertices of one facet are at most, by the size of the hull
 FLAT = 1e-7
@@ -330,11 +330,9 @@ def _places(topology: Topology, mesh: int) -> np.ndarray:
 def _polygons(topology: Topology, mesh: int) -> Polygons:
     """The polygons of a mesh's hull, of places among its own vertices."""
     place = _places(topology, mesh)
-    first, number = int(topology.mesh_polyadr[mesh]), int(topology.mesh_polynum[mesh])
-    lists = []
-    for polygon in range(first, first + number):
-        start, count = int(topology.mesh_polyvertadr[polygon]), int(topology.mesh_polyvertnum[polygon])
-        lists.append(place[topology.mesh_polyvert[start : start + count]].tolist())
+    polygons = np.arange(topology.nmeshpoly)[rows_of(topology, "mesh_poly", mesh)]
+    corners = (topology.mesh_polyvert[rows_of(topology, "mesh_polyvert", polygon)] for polygon in polygons)
+    lists = [place[corner].tolist() for corner in corners]
     return polygons_of(lists, len(_graph(topology, mesh)[0]))
 
 

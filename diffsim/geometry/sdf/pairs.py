@@ -32,7 +32,7 @@ from diffsim.geometry.shapes import Candidates, Shape, bounding_boxes, relative_
 from diffsim.math import safe
 from diffsim.math.vector import cross, dot, mul_vec, mul_vec_t, scale, total
 from diffsim.types.model import Model
-from diffsim.types.topology import Topology
+from diffsim.types.topology import Topology, rows_of
 from diffsim.xla.gather import pick
 
 # lengths of a line search: 1, 1/2, .. down to the first below 1e-4
@@ -188,9 +188,9 @@ def triangles_of(model: Model, meshes: tuple[int, ...], sizes: Sizes) -> Triangl
     topology = model.topology
     vertex, real = np.zeros((len(meshes), sizes[0], 3), np.int32), np.zeros((len(meshes), sizes[0]), bool)
     for row, mesh in enumerate(meshes):
-        first, count = int(topology.mesh_faceadr[mesh]), int(topology.mesh_facenum[mesh])
-        vertex[row, :count] = topology.mesh_face[first : first + count] + topology.mesh_vertadr[mesh]
-        real[row, :count] = True
+        faces = topology.mesh_face[rows_of(topology, "mesh_face", mesh)]
+        vertex[row, : len(faces)] = faces + topology.mesh_vertadr[mesh]
+        real[row, : len(faces)] = True
     return Triangles(pick(model.mesh_vert, vertex), jnp.asarray(real))
 
 
