@@ -13,9 +13,9 @@ import jax.numpy as jnp
 from jax import Array
 
 from diffsim.actuator.actuators import Actuators
+from diffsim.base.enums import MINVAL
 from diffsim.base.motor_layout import SWITCHES, MotorBias, MotorDynamics, MotorGain, MotorInput, MotorState
 from diffsim.math import safe
-from diffsim.math.safe import MINVAL
 
 STATES = SWITCHES
 

@@ -20,10 +20,8 @@ from jax import Array
 
 from diffsim.actuator import dcmotor, muscle, pid
 from diffsim.actuator.actuators import Actuators, user_bias, user_gain, user_rate
-from diffsim.base.enums import BiasType, DynType, GainType
+from diffsim.base.enums import MINVAL, BiasType, DynType, GainType
 from diffsim.math import safe
-
-MIN_TIME_CONSTANT = 1e-15
 
 
 def control(actuators: Actuators, act: Array) -> Array:
@@ -54,7 +52,7 @@ def exact_decay(actuators: Actuators, rate: Array) -> Array:
 
 def _time_constant(actuators: Actuators) -> Array:
     """(n, 1) seconds."""
-    return safe.maximum(actuators.dynprm[:, :1], MIN_TIME_CONSTANT)
+    return safe.maximum(actuators.dynprm[:, :1], MINVAL)
 
 
 def nothing(actuators: Actuators, parameters: Array) -> Array:

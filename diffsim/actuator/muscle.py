@@ -14,8 +14,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from diffsim.actuator.actuators import Actuators
+from diffsim.base.enums import MINVAL
 from diffsim.math import safe
-from diffsim.math.safe import MINVAL
 
 
 class Parameters(NamedTuple):

@@ -1,10 +1,13 @@
-"""Named integers of the model: MuJoCo's enumerations, with MuJoCo's values.
+"""Named numbers of the model: MuJoCo's enumerations and its smallest number, with MuJoCo's values.
 
 The values are those of mjmodel.h and mjdata.h in 3.8.1, so integer arrays compare equal to MuJoCo's.
 `Status` is ours: the bits of `data.status`.
 """
 
 from enum import IntEnum, IntFlag
+
+# MuJoCo's floor under masses, inertias, lengths and divisors (mjMINVAL)
+MINVAL = 1e-15
 
 
 class DisableBit(IntFlag):

@@ -27,6 +27,7 @@ from diffsim.collision.flex_slots import (
     slots_of,
 )
 from diffsim.collision.layout import layout_of
+from diffsim.collision.narrowphase import FAR
 from diffsim.collision.pairs import PairParameters, completed, mixed, side_of
 from diffsim.flex.points import flex_elements
 from diffsim.geometry.colliders import Poses, data_bucket, program_key, single
@@ -52,8 +53,6 @@ from diffsim.types.slots import FlexMeeting, FlexSlots, Meeting
 from diffsim.xla.barriers import anywhere
 from diffsim.xla.gather import pick, pick_existing, pick_static
 from diffsim.xla.select import where
-
-FAR = 1e10
 
 
 class MeetingContacts(NamedTuple):

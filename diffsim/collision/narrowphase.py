@@ -114,7 +114,8 @@ def colliding_frames(model: Model, kinematics: Kinematics) -> Poses:
 # pairs with so many rows cost more than a bound of their distance, of which a share is near, and that are many if so
 # many are
 COSTLY, SHARE, FEWEST = 8, 8, 16
-FAR = 1e10  # distance in metres of a row that can be no contact
+# m, distance of a row that can be no contact
+FAR = 1e10
 
 
 def collide(model: Model, poses: Poses, awake: Array | None = None) -> Contacts:

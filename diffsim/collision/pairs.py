@@ -31,7 +31,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from diffsim.base.enums import DisableBit, EnableBit, GeomType
+from diffsim.base.enums import MINVAL, DisableBit, EnableBit, GeomType
 from diffsim.geometry.colliders import COLLIDERS, NEVER_COLLIDE, UNSUPPORTED, Types, fitting
 from diffsim.geometry.hull.graph import GRAPH
 from diffsim.geometry.hull.pairs import MOST
@@ -269,7 +269,6 @@ def _work(kind: Kind) -> int:
 
 
 MIN_FRICTION = 1e-5  # mjMINMU
-MIN_MIX = 1e-15  # mjMINVAL
 
 
 class PairParameters(NamedTuple):
@@ -335,7 +334,7 @@ def _repeated(value: Array, count: int) -> Array:
 def mixed(first: Side, second: Side) -> tuple[Array, ...]:
     """(gap, margin, friction, solref, solreffriction, solimp) of what both bring."""
     # the share of the first, 1/2 if both are zero
-    mix1, mix2 = (where(side.solmix < MIN_MIX, 0, side.solmix) for side in (first, second))
+    mix1, mix2 = (where(side.solmix < MINVAL, 0, side.solmix) for side in (first, second))
     weight = safe.divide(mix1, mix1 + mix2, 0.5)[:, None]
     # reference in time constant and damping ratio mixes; in direct format (not positive) the smaller value wins
     standard = (first.solref[:, :1] > 0) & (second.solref[:, :1] > 0)

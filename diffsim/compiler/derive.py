@@ -27,7 +27,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.base.enums import DisableBit, Integrator
+from diffsim.base.enums import MINVAL, DisableBit, Integrator
 from diffsim.base.joints import dof_widths
 from diffsim.compiler import sizes_and_defaults
 from diffsim.compiler.draft import Draft
@@ -37,7 +37,7 @@ from diffsim.flex.cells import cell_nodes, cell_stiffness
 from diffsim.flex.material import STRAIN
 from diffsim.math.linalg import solve_spd
 from diffsim.mjcf.elements.settings import LengthRange
-from diffsim.simulate.constants import MINIMUM, constants, inverse_weights, position
+from diffsim.simulate.constants import constants, inverse_weights, position
 from diffsim.simulate.forward import evaluate
 from diffsim.simulate.status import motions_without_inertia
 from diffsim.simulate.step import integrate
@@ -135,9 +135,9 @@ def _spring_dampers(draft: Draft) -> None:
             continue
         width = dof_widths(fields["jnt_type"][node.id])
         dofs = slice(fields["jnt_dofadr"][node.id], fields["jnt_dofadr"][node.id] + width)
-        inertia = width / max(MINIMUM, fields["dof_invweight0"][dofs].sum())
-        fields["jnt_stiffness"][node.id] = inertia / max(MINIMUM, (timeconst * dampratio) ** 2)
-        fields["dof_damping"][dofs] = 2 * inertia / max(MINIMUM, timeconst)
+        inertia = width / max(MINVAL, fields["dof_invweight0"][dofs].sum())
+        fields["jnt_stiffness"][node.id] = inertia / max(MINVAL, (timeconst * dampratio) ** 2)
+        fields["dof_damping"][dofs] = 2 * inertia / max(MINVAL, timeconst)
 
 
 DIVIDED = ("dof_invweight0", "body_invweight0", "tendon_invweight0", "actuator_acc0")
@@ -226,12 +226,12 @@ def _simulate(model: Model, settings: LengthRange, actuators: np.ndarray, counte
 
         def along_moment(inertia: Inertia, transmission: Transmission) -> Array:
             moment = transmission.actuator_moment[actuator]
-            rate = jnp.maximum(jnp.linalg.norm(solve_spd(inertia.qM, moment)), 1e-15)
+            rate = jnp.maximum(jnp.linalg.norm(solve_spd(inertia.qM, moment)), MINVAL)
             force = moment * (sign * settings.accel / rate)
             size = jnp.linalg.norm(force)
             if settings.maxforce <= 0:
                 return force
-            return jnp.where(size > settings.maxforce, force * (settings.maxforce / jnp.maximum(size, 1e-15)), force)
+            return jnp.where(size > settings.maxforce, force * (settings.maxforce / jnp.maximum(size, MINVAL)), force)
 
         state, inputs = state.replace(qvel=fade * state.qvel), make_inputs(model)
         data = evaluate(model, state, inputs, push=along_moment)

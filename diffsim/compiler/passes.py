@@ -18,6 +18,7 @@ import numpy as np
 from diffsim.actuator.laws import torn_apart
 from diffsim.actuator.transmission import TRANSMISSIONS
 from diffsim.base.checked import checked
+from diffsim.base.enums import MINVAL
 from diffsim.collision import unsupported_pairs
 from diffsim.compiler import budget, sizes_and_defaults
 from diffsim.compiler.assets.heightfields import hfield_rows
@@ -29,7 +30,7 @@ from diffsim.compiler.draft import NO_HOOKS, Draft
 from diffsim.compiler.elements import settings, sleep
 from diffsim.compiler.elements.actuators import actuator_rows
 from diffsim.compiler.elements.attachments import attachment_rows
-from diffsim.compiler.elements.bodies import MINIMUM, body_inertias, body_poses, inertial_row, total_mass
+from diffsim.compiler.elements.bodies import body_inertias, body_poses, inertial_row, total_mass
 from diffsim.compiler.elements.constraints import equality_rows, exclude_rows, pair_rows
 from diffsim.compiler.elements.flexes import flex_rows
 from diffsim.compiler.elements.geoms import geom_rows
@@ -189,7 +190,7 @@ def save_inertials(spec: Spec) -> None:
     rows = [(node, inertial_row(draft, node)) for node in draft.nodes["body"][1:]]
     draft.problems.raise_if_any()
     for node, row in rows:
-        if row["body_mass"] < MINIMUM:
+        if row["body_mass"] < MINVAL:
             continue
         # in place of those that are there, also inside of frames
         for old in [child for child in standing_in(node.source) if isinstance(child, Inertial)]:

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from diffsim.base.enums import DisableBit, Solver
+from diffsim.base.enums import MINVAL, DisableBit, Solver
 from diffsim.math import safe
 from diffsim.math.linalg import BlockColumns
 from diffsim.math.safe import clip
@@ -30,7 +30,7 @@ from diffsim.xla.bilinear import powers
 from diffsim.xla.gather import pick
 from diffsim.xla.select import where
 
-MINVAL, MINIMP, MAXIMP = 1e-15, 1e-4, 0.9999
+MINIMP, MAXIMP = 1e-4, 0.9999
 DEFAULT_SOLREF = (0.02, 1.0)
 
 

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from diffsim.base.enums import DisableBit, EnableBit, GeomType, SensorType
+from diffsim.base.enums import MINVAL, DisableBit, EnableBit, GeomType, SensorType
 from diffsim.dynamics.inertia import DOF_DAMPING, TENDON_DAMPING, has_reflected, reflected
 from diffsim.flex.cable import cable_force
 from diffsim.flex.cell_forces import cell_forces
@@ -28,7 +28,6 @@ from diffsim.kinematics.jacobian import body_wrenches, forces_on_dofs, wrenches_
 from diffsim.kinematics.joints import groups
 from diffsim.kinematics.poses import geom_frames
 from diffsim.math import safe
-from diffsim.math.safe import MINVAL
 from diffsim.math.vector import cross, dot, matmul, mul_vec, mul_vec_t, pack, scale
 from diffsim.types.data import ComFrame, Energy, Flexes, Inertia, Kinematics, Passive, Tendons, Velocities
 from diffsim.types.model import Model

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from diffsim.base.enums import MINVAL
 from diffsim.flex.points import edge_flex, edge_vertices, flex_elements
 from diffsim.kinematics.jacobian import motion_axes, moving_dofs, wrench_along, wrench_rows
 from diffsim.math.rotation import rotate
@@ -25,8 +26,6 @@ from diffsim.types.topology import Topology, per_topology, rows_of
 
 Fields = dict[str, Array]
 
-# sizes, masses and determinants below which there is none (mjMINVAL)
-MINIMUM = 1e-15
 # of flex_edgeequality: a flex constraint, a flexvert constraint
 EDGES, VERTICES = 1, 2
 
@@ -82,7 +81,7 @@ def shape_fields(model: Model, rest: RestShape) -> Fields:
             corners = rest.vertex[_boxed(topology, flex)]
             lower, upper = jnp.min(corners, axis=0), jnp.max(corners, axis=0)
         extent = upper - lower
-        flat = (extent <= 2 * MINIMUM)[None]
+        flat = (extent <= 2 * MINVAL)[None]
         place = jnp.where(flat, 0.5, divide(place - lower[None], jnp.broadcast_to(extent, place.shape)))
         if topology.flex_edgeequality[flex] == VERTICES and topology.flex_dim[flex] == 2:
             place = _facing_up(topology, flex, place)
@@ -139,13 +138,13 @@ def _metrics(model: Model, rest: RestShape) -> Array:
     near_end = ends[held].ravel()
     far_end = ends[held][:, ::-1].ravel()
     span = rest.vertex[far_end] - rest.vertex[near_end]
-    mass = jnp.maximum(model.body_mass[topology.flex_vertbodyid[far_end]], MINIMUM)
+    mass = jnp.maximum(model.body_mass[topology.flex_vertbodyid[far_end]], MINVAL)
     xx, xy, yy = (
         jnp.zeros(len(rest.vertex), span.dtype).at[near_end].add(mass * span[:, i] * span[:, j])
         for i, j in ((0, 0), (0, 1), (1, 1))
     )
     determinant = xx * yy - xy * xy
-    inverse = jnp.where(jnp.abs(determinant) < MINIMUM, 0.0, divide(jnp.ones_like(determinant), determinant))
+    inverse = jnp.where(jnp.abs(determinant) < MINVAL, 0.0, divide(jnp.ones_like(determinant), determinant))
     return jnp.stack([yy * inverse, -xy * inverse, -xy * inverse, xx * inverse], axis=1)
 
 

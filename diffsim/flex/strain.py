@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from diffsim.base.enums import MINVAL
 from diffsim.flex.nodes import interpolated, interpolated_positions, node_positions
 from diffsim.flex.points import edge_flex, edge_vertices, point_rows, vertex_positions
 from diffsim.math import safe
@@ -25,9 +26,6 @@ from diffsim.types.data import ComFrame, Flexes, Kinematics
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology, per_topology, rows_of
 from diffsim.xla.gather import pick, place
-
-# least mass (kg), as in MuJoCo
-MINVAL = 1e-15
 
 
 @per_topology

@@ -12,11 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from diffsim.base.enums import DisableBit
+from diffsim.base.enums import MINVAL, DisableBit
 from diffsim.kinematics.joints import earlier_dof, joint_axes
 from diffsim.kinematics.tree import last_dof, sum_dofs, sum_subtree
 from diffsim.math import safe
-from diffsim.math.safe import MINVAL
 from diffsim.math.spatial import cross_motion, inertia_mul
 from diffsim.math.vector import cross, dot_components, matmul, pack, scale, unpack
 from diffsim.types.data import ComFrame, Kinematics, SubtreeVelocities, Tendons, Transmission, Velocities

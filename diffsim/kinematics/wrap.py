@@ -12,8 +12,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from diffsim.base.enums import MINVAL
 from diffsim.math import safe
-from diffsim.math.safe import MINVAL
 from diffsim.math.vector import cross, dot, mul_vec, mul_vec_t, scale
 from diffsim.xla.select import where_tree
 

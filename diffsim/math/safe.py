@@ -14,8 +14,6 @@ from diffsim.xla.select import where
 
 # beyond this magnitude a position, velocity, acceleration or control counts as bad (mjMAXVAL)
 BAD = 1e10
-# MuJoCo's floor under masses, inertias, lengths and divisors (mjMINVAL)
-MINVAL = 1e-15
 
 
 def is_bad(values: Array) -> Array:

@@ -14,11 +14,10 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from diffsim.base.enums import ConDataField, GeomType, ObjType
+from diffsim.base.enums import MINVAL, ConDataField, GeomType, ObjType
 from diffsim.geometry.rays.surfaces import SURFACES
 from diffsim.kinematics.tree import body_mask
 from diffsim.math import safe
-from diffsim.math.safe import MINVAL
 from diffsim.math.vector import cross, dot, mul_vec_t, pack, scale
 from diffsim.sensor.frame import position
 from diffsim.sensor.readings import Group, Ints, Readings
@@ -188,7 +187,7 @@ def _net_force(readings: Readings, sign: Array) -> dict[ConDataField, Array]:
     torque = mul_vec_t(contacts.frame, readings.contact_force[:, 3:])[None] * facing
     place = jnp.broadcast_to(contacts.pos[None], force.shape)
     weight = safe.norm(force)
-    total = safe.maximum(jnp.sum(weight, axis=1), 1e-15)
+    total = safe.maximum(jnp.sum(weight, axis=1), MINVAL)
     point = scale(jnp.sum(scale(place, weight), axis=1), 1 / total)[:, None]
     moment = jnp.sum(torque + cross(place - point, force), axis=1)[:, None]
     zero, one = jnp.zeros_like(total)[:, None], jnp.ones_like(total)[:, None]

@@ -20,7 +20,7 @@ from jax import Array
 
 from diffsim.actuator.transmission import compute_transmission
 from diffsim.base.checked import checked
-from diffsim.base.enums import EqType, GeomType, ObjType
+from diffsim.base.enums import MINVAL, EqType, GeomType, ObjType
 from diffsim.base.joints import dofs_angular, dofs_block
 from diffsim.dynamics.inertia import compute_inertia, has_reflected
 from diffsim.flex.material import material_fields
@@ -44,7 +44,6 @@ from diffsim.xla.gather import pick
 
 Fields = dict[str, Array]
 
-MINIMUM = 1e-15
 # dofs times bodies whose Jacobians are in memory at a time
 AT_ONCE = 1_000_000
 
@@ -84,7 +83,7 @@ def inverse_weights(
     inverse_diagonal = assemble(factor.blocks, tuple(jnp.sum(part**2, axis=1) for part in factor.inverse))
 
     # bodies that only slide (body_simple 2): 1 / mass, and no rotation
-    inverse_mass = 1 / jnp.maximum(model.body_mass, MINIMUM)
+    inverse_mass = 1 / jnp.maximum(model.body_mass, MINVAL)
     slides = topology.body_simple == 2
     translation, rotation = _body_weights(model, kinematics, com, factor)
     translation, rotation = jnp.where(slides, inverse_mass, translation), jnp.where(slides, 0.0, rotation)
@@ -250,7 +249,7 @@ def _damping_from_ratio(model: Model, transmission: Transmission, inertia: Array
     """
     kp, bias = model.actuator_gainprm[:, 0], model.actuator_biasprm
     square = transmission.actuator_moment**2
-    reflected = jnp.where(square > MINIMUM, divide(jnp.broadcast_to(inertia[None, :], square.shape), square), 0.0)
+    reflected = jnp.where(square > MINVAL, divide(jnp.broadcast_to(inertia[None, :], square.shape), square), 0.0)
     damping = 2 * bias[:, 2] * sqrt(kp * jnp.sum(reflected, axis=1))
     has_ratio = (kp == -bias[:, 1]) & (bias[:, 2] > 0)
     return bias.at[:, 2].set(jnp.where(has_ratio, -damping, bias[:, 2]))

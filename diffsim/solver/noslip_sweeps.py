@@ -22,10 +22,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from diffsim.base.enums import MINVAL
 from diffsim.constraint import laws
 from diffsim.math import safe
 from diffsim.math.linalg import cho_solve, cholesky
-from diffsim.math.safe import MINVAL
 from diffsim.math.vector import matmul
 from diffsim.solver.projected_gauss_seidel import (
     Cones,

@@ -21,10 +21,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from diffsim.base.enums import MINVAL
 from diffsim.constraint import laws
 from diffsim.math import safe
 from diffsim.math.linalg import block_factor, block_solve
-from diffsim.math.safe import MINVAL
 from diffsim.math.vector import inner, matmul, scale
 from diffsim.solver.objective import Objective, row_forces, row_forces_on_dofs
 from diffsim.types.constraints import Constraints, Law, PerGroup, RowGroup

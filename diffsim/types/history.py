@@ -14,12 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from diffsim.base.enums import DisableBit
+from diffsim.base.enums import MINVAL, DisableBit
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology, per_topology
 
-# times closer than this (s) are one sample; interpolations
-MINIMUM = 1e-15
+# interpolations
 HOLD, LINEAR = 0, 1
 # numbers before the times: clock and cursor
 HEAD = 2
@@ -227,9 +226,9 @@ def read(samples: Samples, time: Array, interpolation: Array) -> Array:
     cubic = cubic + span * ((cube - 2 * square + share) * rise + (cube - square) * fall)
     between = jnp.where(interpolation == LINEAR, start + share * (end - start), cubic)
     between = jnp.where(interpolation == HOLD, start, between)
-    value = jnp.where(jnp.abs(time - times[high]) < MINIMUM, end, between)
-    value = jnp.where(time >= times[last] - MINIMUM, values[last], value)
-    return jnp.where(time <= times[0] + MINIMUM, values[0], value)
+    value = jnp.where(jnp.abs(time - times[high]) < MINVAL, end, between)
+    value = jnp.where(time >= times[last] - MINVAL, values[last], value)
+    return jnp.where(time <= times[0] + MINVAL, values[0], value)
 
 
 def insert(buffer: Array, dim: int, time: Array, value: Array) -> Array:
@@ -238,7 +237,7 @@ def insert(buffer: Array, dim: int, time: Array, value: Array) -> Array:
     count = times.shape[0]
     slots = jnp.arange(count)
     after = jnp.sum(times < time)
-    same = (after < count) & (jnp.abs(time - times[jnp.minimum(after, count - 1)]) < MINIMUM)
+    same = (after < count) & (jnp.abs(time - times[jnp.minimum(after, count - 1)]) < MINVAL)
     slot = jnp.where(same, after, jnp.maximum(after - 1, 0))
     # samples before the new one move down, unless nothing was dropped
     source = jnp.where((slots < slot) & ~same, slots + 1, slots)

@@ -7,6 +7,7 @@ Source: MuJoCo "Modeling", body and inertial; compiler attributes boundmass, bou
 
 import numpy as np
 
+from diffsim.base.enums import MINVAL
 from diffsim.base.joints import is_free
 from diffsim.compiler.draft import Draft, Node
 from diffsim.compiler.elements.geoms import orientation
@@ -16,8 +17,6 @@ from diffsim.mjcf.elements.body import Inertial, standing_in
 from diffsim.mjcf.orientation import TINY, compose, diagonalize, invert, matrix
 
 Array = np.ndarray
-
-MINIMUM = 1e-15
 
 
 def body_poses(draft: Draft) -> None:
@@ -126,7 +125,7 @@ def _from_geoms(draft: Draft, node: Node) -> dict:
 
 def _canmove(node: Node) -> bool:
     """Whether the body, or something that moves with it, has mass and inertia."""
-    if node.row["body_mass"] >= MINIMUM and (node.row["body_inertia"] >= MINIMUM).all():
+    if node.row["body_mass"] >= MINVAL and (node.row["body_inertia"] >= MINVAL).all():
         return True
     return any(not child.under.get("joint") and _canmove(child) for child in node.under.get("body", []))
 
@@ -169,6 +168,6 @@ def total_mass(draft: Draft) -> None:
     if mass <= 0:
         return
     bodies = [node.row for node in draft.nodes["body"]][1:]
-    scale = max(MINIMUM, mass / max(MINIMUM, sum(row["body_mass"] for row in bodies)))
+    scale = max(MINVAL, mass / max(MINVAL, sum(row["body_mass"] for row in bodies)))
     for row in bodies:
         row["body_mass"], row["body_inertia"] = row["body_mass"] * scale, row["body_inertia"] * scale

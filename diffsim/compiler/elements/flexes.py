@@ -10,18 +10,17 @@ from typing import Any, cast
 
 import numpy as np
 
-from diffsim.base.enums import Elastic2D, EqType, FlexSelf
+from diffsim.base.enums import MINVAL, Elastic2D, EqType, FlexSelf
 from diffsim.compiler.draft import Draft, Node, addresses
 from diffsim.compiler.elements.flex_tables import borders, flaps, incident_edges, number_edges, search_order
 from diffsim.mjcf.elements.constraints import FlexEquality
-from diffsim.mjcf.elements.deformable import FlexContact, FlexEdge, FlexElasticity
+from diffsim.mjcf.elements.deformable import ORDERS, FlexContact, FlexEdge, FlexElasticity
 from diffsim.mjcf.macros.flexcomp_shapes import empty_cells
 from diffsim.mjcf.orientation import compose, matrix
 
 Array = np.ndarray
 Fields = dict[str, Any]
 
-ORDERS = {"trilinear": 1, "quadratic": 2}
 # which edges equality constraints hold, as flex_edgeequality says it
 HELD = {EqType.FLEX: 1, EqType.FLEXVERT: 2, EqType.FLEXSTRAIN: 3}
 # numbers that a flex has: of its contact, its edges and its elasticity, by their fields
@@ -46,10 +45,6 @@ BLOCKS = {
 # whose first row is -1 where a flex has none
 OPTIONAL = ("shelldata", "evpair", "texcoord", "stiffness", "bending")
 COUNTED = ("node", "vert", "edge", "elem", "evpair")
-
-
-# heights below which there is none (mjMINVAL)
-MINIMUM = 1e-15
 
 
 class FlexError(ValueError):
@@ -260,7 +255,7 @@ def _check_grid(node: Array, empty: Array, order: int) -> None:
         np.ravel_multi_index(tuple(cell + order * step), size) for step in (np.zeros(3, int), *np.eye(3, dtype=int))
     ]
     side = node[index[1:]] - node[index[0]]
-    axes = side / np.maximum(np.linalg.norm(side, axis=1, keepdims=True), MINIMUM)
+    axes = side / np.maximum(np.linalg.norm(side, axis=1, keepdims=True), MINVAL)
     if np.abs(axes @ axes.T - np.eye(3)).max() > 1e-8:
         raise FlexError("the nodes of an interpolated flex must be a grid of boxes: it is flat, or not at right angles")
 
@@ -268,7 +263,7 @@ def _check_grid(node: Array, empty: Array, order: int) -> None:
 def _check_level(world: Array, edge: Array) -> None:
     """Raises FlexError where a surface that flexvert constraints hold is not level at qpos0, to rounding."""
     height = world[edge][:, :, 2]
-    if np.ptp(height) > 2 * MINIMUM and (np.abs(height[:, 1] - height[:, 0]) > MINIMUM).any():
+    if np.ptp(height) > 2 * MINVAL and (np.abs(height[:, 1] - height[:, 0]) > MINVAL).any():
         raise FlexError("a flexvert constraint needs a surface that is level at qpos0, across the z axis")
 
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from diffsim.base.enums import MINVAL
 from diffsim.compiler.draft import Draft, Node, addresses, or_minus_one
 from diffsim.mjcf.elements.asset import Bone
 from diffsim.mjcf.resources import MOST_FACES, MOST_VERTICES, AssetError, check_count
@@ -17,7 +18,6 @@ from diffsim.mjcf.resources import MOST_FACES, MOST_VERTICES, AssetError, check_
 Array = np.ndarray
 
 NAME_BYTES = 40
-MINIMUM = 1e-15
 
 
 class _Bone(NamedTuple):
@@ -155,12 +155,12 @@ def _checked(skin: _Skin) -> _Skin:
         if bone.vertid.min() < 0 or bone.vertid.max() >= nvert:
             raise AssetError(f"bone '{bone.body}' has a vertex that is not there, of {nvert}")
         np.add.at(total, bone.vertid, bone.vertweight.astype(np.float32))
-    if not (total > MINIMUM).all():
-        raise AssetError(f"the weights of vertex {int(np.argmin(total > MINIMUM))} must sum to more than zero")
+    if not (total > MINVAL).all():
+        raise AssetError(f"the weights of vertex {int(np.argmin(total > MINVAL))} must sum to more than zero")
     bones = [
         bone._replace(
             vertweight=bone.vertweight.astype(np.float32) / total[bone.vertid],
-            bindquat=bone.bindquat / max(float(np.linalg.norm(bone.bindquat.astype(float))), MINIMUM),
+            bindquat=bone.bindquat / max(float(np.linalg.norm(bone.bindquat.astype(float))), MINVAL),
         )
         for bone in skin.bones
     ]

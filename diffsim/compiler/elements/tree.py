@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from diffsim.base.enums import SensorType
+from diffsim.base.enums import MINVAL, SensorType
 from diffsim.compiler.draft import Draft, Node, Pose, origin
-from diffsim.compiler.elements.bodies import MINIMUM, move
+from diffsim.compiler.elements.bodies import move
 from diffsim.compiler.elements.geoms import orientation
 from diffsim.compiler.elements.mass_properties import offset_inertia, rotated_inertia
 from diffsim.mjcf.elements.body import Body, Camera, Frame, FreeJoint, Geom, Joint, Light, Site
@@ -163,7 +163,7 @@ def _fuse(body: Node) -> None:
     parent = body.parent
     assert parent is not None
     pose = body.row["body_pos"], body.row["body_quat"]
-    if parent.id and body.row["body_mass"] >= MINIMUM:
+    if parent.id and body.row["body_mass"] >= MINVAL:
         _add_mass(parent, body)
     for child in body.under.get("body", []):
         child.parent = parent

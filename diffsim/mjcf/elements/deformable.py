@@ -47,6 +47,8 @@ def _words(text: str) -> dict[str, str]:
 COMPOSITES = _words("particle grid rope loop cable cloth")
 FLEXCOMPS = _words("grid box cylinder ellipsoid square disc circle mesh gmsh direct")
 FLEX_DOFS = _words("full radial trilinear quadratic 2d")
+# of the polynomials that interpolate a flex
+ORDERS = {"trilinear": 1, "quadratic": 2}
 SELF_COLLISIONS = keywords(FlexSelf)
 ELASTIC_2D = {
     "none": Elastic2D.NONE,

@@ -13,11 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from diffsim.base.enums import Elastic2D, JointType
+from diffsim.base.enums import MINVAL, Elastic2D, JointType
 from diffsim.base.errors import Problems
 from diffsim.mjcf.elements.body import Body, Frame, Inertial, Joint, Replicate
 from diffsim.mjcf.elements.constraints import FlexEquality, FlexStrain
 from diffsim.mjcf.elements.deformable import (
+    ORDERS,
     Flex,
     FlexComp,
     FlexCompEdge,
@@ -37,14 +38,12 @@ from diffsim.mjcf.spec import Spec
 
 Array = np.ndarray
 
-ORDERS = {"trilinear": 1, "quadratic": 2}
 SLIDES = {"full": 3, "2d": 2, "radial": 1}
 FROM_OUTSIDE = ("mesh", "gmsh", "direct")
 BOXES = ("box", "cylinder", "ellipsoid")
 SHEETS = ("square", "disc")
 # bodies that one flexcomp may make
 MOST_BODIES = 20_000
-MINIMUM = 1e-15
 
 
 @dataclass
@@ -129,7 +128,7 @@ def _check(e: Any) -> None:
         raise AssetError("count too small")
     if e.type not in FROM_OUTSIDE and (e.spacing < 2 * e.radius + contact.margin).any():
         raise AssetError("spacing must be larger than 2 * radius + margin")
-    if (e.scale < MINIMUM).any() or e.mass < MINIMUM or e.inertiabox < MINIMUM:
+    if (e.scale < MINVAL).any() or e.mass < MINVAL or e.inertiabox < MINVAL:
         raise AssetError("scale, mass and inertiabox must be positive")
     edge, elasticity = (e.first(FlexCompEdge) or FlexCompEdge()).filled(), _elasticity(e)
     if edge.equality != "false" and elasticity.young > 0 and elasticity.elastic2d != Elastic2D.BEND:
@@ -192,7 +191,7 @@ def _read(spec: Spec, source: FlexComp, e: Any) -> _Cloud:
     if e.dim == 2:
         return _Cloud(point, face, surface.texcoord, surface.facetexcoord if len(surface.texcoord) else face[:0])
     spokes = point[face] - e.origin
-    face = face[np.linalg.det(spokes) >= MINIMUM] + 1
+    face = face[np.linalg.det(spokes) >= MINVAL] + 1
     element = np.concatenate([np.zeros((len(face), 1), int), face], axis=1)
     return _Cloud(np.concatenate([e.origin[None], point]), element, surface.texcoord[:0], face[:0])
 
@@ -293,7 +292,7 @@ def _vertices(e: Any, flex: Flex, cloud: _Cloud, pinned: Array, centered: bool) 
             names.append(e.parent.name)
             continue
         names.append(f"{e.name}_{index}")
-        axes = (point / max(np.linalg.norm(point), MINIMUM))[None] if e.dof == "radial" else np.eye(3)[:slides]
+        axes = (point / max(np.linalg.norm(point), MINVAL))[None] if e.dof == "radial" else np.eye(3)[:slides]
         _body(e, holder, names[-1], point, mass, axes)
     vertex = np.where(pinned[:number, None], cloud.point, 0.0)
     flex.__dict__.update(body=" ".join(names), vertex=None if centered else vertex.ravel())
