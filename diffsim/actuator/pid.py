@@ -19,6 +19,7 @@ from jax import Array
 
 from diffsim.actuator.actuators import Actuators
 from diffsim.math import safe
+from diffsim.types.hooks import check_settings
 from diffsim.xla.select import where
 
 NAME = "mujoco.pid"
@@ -44,9 +45,7 @@ def parameters(settings: Mapping[str, str]) -> np.ndarray:
     Raises:
       ValueError: a setting is unknown, no number, or negative where it is a bound.
     """
-    unknown = sorted(set(settings) - set(SETTINGS))
-    if unknown:
-        raise ValueError(f"has no setting '{unknown[0]}', only {', '.join(SETTINGS)}")
+    check_settings(settings, SETTINGS)
     written = {name: text for name, text in settings.items() if text.strip()}
     numbers = SETTINGS | {name: float(text) for name, text in written.items()}
     for name in ("imax", "slewmax"):

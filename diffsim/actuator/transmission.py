@@ -8,7 +8,7 @@ free joints and sites: their length is 0). Lengths are m (rad about hinges and b
 Source: MuJoCo documentation, "Computation", "Transmission".
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -142,10 +142,8 @@ def _site_wrench(model: Model, actuators: np.ndarray, pose: Pose) -> Arms:
     """A force (N) and a torque (N m) in the frame of a site."""
     site = model.topology.actuator_trnid[actuators, 0]
     gear, mat = model.actuator_gear[actuators], pose.kinematics.site_xmat[site]
-    translation, rotation = _site_jacobian(model, pose, site)
-    moment = _project(translation, mul_vec(mat, gear[:, :3])) + _project(rotation, mul_vec(mat, gear[:, 3:]))
     # a wrench has no length
-    return jnp.zeros_like(gear[:, 0]), moment
+    return jnp.zeros_like(gear[:, 0]), _by_gear(_site_jacobian(model, pose, site), mat, gear)
 
 
 def _site_in_reference(model: Model, actuators: np.ndarray, pose: Pose) -> Arms:
@@ -161,9 +159,14 @@ def _site_in_reference(model: Model, actuators: np.ndarray, pose: Pose) -> Arms:
     moves = body_dof_mask(topology)
     shared = moves[topology.site_bodyid[site]] & moves[topology.site_bodyid[reference]]
     here, there = _site_jacobian(model, pose, site), _site_jacobian(model, pose, reference)
-    translation, rotation = (jnp.where(shared[:, None], 0, a - b) for a, b in zip(here, there, strict=True))
-    moment = _project(translation, mul_vec(mat, gear[:, :3])) + _project(rotation, mul_vec(mat, gear[:, 3:]))
-    return length, moment
+    apart = (jnp.where(shared[:, None], 0, a - b) for a, b in zip(here, there, strict=True))
+    return length, _by_gear(tuple(apart), mat, gear)
+
+
+def _by_gear(jacobian: Sequence[Array], mat: Array, gear: Array) -> Array:
+    """(n, nv) moments of a force and a torque, gear (n, 6), in frames (n, 3, 3), given translation and rotation."""
+    translation, rotation = jacobian
+    return _project(translation, mul_vec(mat, gear[:, :3])) + _project(rotation, mul_vec(mat, gear[:, 3:]))
 
 
 def _site_quat(model: Model, poses: Kinematics, site: np.ndarray) -> Array:

@@ -16,7 +16,7 @@ from diffsim.base.errors import ArgumentError
 from diffsim.cli.models import Command, declare_floor, declare_model, load_on_floor
 from diffsim.simulate.step import rollout
 from diffsim.types import Model, State
-from diffsim.types.state import make_inputs, make_state
+from diffsim.types.state import Inputs, make_inputs, make_state
 
 FILMS = (".gif", ".mp4", ".mov")
 PICTURES = (".png", ".jpg", ".jpeg", ".webp")
@@ -50,21 +50,25 @@ def _run(options: argparse.Namespace) -> None:
     free = viz.View(None, options.distance, options.azimuth, options.elevation, follow=options.follow)
     camera = free if options.camera is None else found("camera", options.camera, model.camera).id
     found("follow", options.follow or "world", model.body)
-    state = found("keyframe", options.keyframe, lambda key: make_state(model, key))
+    state, inputs = start(model, options)
     samples = options.samples or (1 if ending in FILMS else 2)
     look = {"size": tuple(options.size), "samples": samples, "hidden_groups": tuple(options.hide)}
     if ending in PICTURES:
         viz.save(options.out, viz.render(model, state, camera, **look))
     elif ending == ".html":
-        viewer.to_html(model, _simulate(model, state, options), options.out, free)
+        viewer.to_html(model, _simulate(model, state, inputs, options), options.out, free)
     else:
-        viz.video(model, _simulate(model, state, options), options.out, camera, options.fps, **look)
+        viz.video(model, _simulate(model, state, inputs, options), options.out, camera, options.fps, **look)
     print(options.out)
 
 
-def _simulate(model: Model, state: State, options: argparse.Namespace) -> State:
+def start(model: Model, options: argparse.Namespace) -> tuple[State, Inputs]:
+    """State and controls of the keyframe that the option says."""
+    return found("keyframe", options.keyframe, lambda key: (make_state(model, key), make_inputs(model, key)))
+
+
+def _simulate(model: Model, state: State, inputs: Inputs, options: argparse.Namespace) -> State:
     """States (T, ...) of some seconds."""
-    inputs = found("keyframe", options.keyframe, lambda key: make_inputs(model, key))
     steps = max(1, round(options.seconds / float(model.opt.timestep)))
     ctrl = jnp.broadcast_to(inputs.ctrl, (steps, model.nu))
     return jax.jit(lambda state: rollout(model, state, ctrl, inputs=inputs).readouts)(state)
@@ -92,8 +96,7 @@ def _declare_view(parser: argparse.ArgumentParser) -> None:
 
 def _run_view(options: argparse.Namespace) -> None:
     model = load_on_floor(options)
-    state = found("keyframe", options.keyframe, lambda key: make_state(model, key))
-    inputs = found("keyframe", options.keyframe, lambda key: make_inputs(model, key))
+    state, inputs = start(model, options)
     if options.worlds > 1:
         state = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (options.worlds, *jnp.shape(leaf))), state)
         noise = 0.2 * jax.random.normal(jax.random.key(0), state.qvel.shape, state.qvel.dtype)

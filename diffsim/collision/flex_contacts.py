@@ -44,7 +44,7 @@ from diffsim.geometry.elements import (
 )
 from diffsim.geometry.hull.pairs import HullPairs, rows_if_near, rows_of_hulls
 from diffsim.geometry.sdf.pairs import field_triangles
-from diffsim.geometry.shapes import Candidates
+from diffsim.geometry.shapes import Candidates, Shape
 from diffsim.math.rotation import frame_from_z
 from diffsim.math.vector import dot, dot_components, scale, total
 from diffsim.types.data import Contacts, Flexes
@@ -159,7 +159,7 @@ def meeting_rows(model: Model, poses: Poses, vertices: Array, meeting: Meeting) 
             left_out = left_out + searched.left_out
             continue
         elements.append(meeting.elem[members])
-        shape = single(model, poses, geom, data_bucket(topology, kind, program_key(topology, geom).sizes))
+        shape = _shape_of(model, poses, geom)
         if kind == GeomType.PLANE:
             dist = dot(at[0][members] - shape.pos[None], shape.axis[None]) - radius
             normal = jnp.broadcast_to(shape.axis, (len(members), 3))
@@ -182,6 +182,12 @@ def meeting_rows(model: Model, poses: Poses, vertices: Array, meeting: Meeting) 
     return MeetingRows(parts, (jnp if meeting.searched else np).concatenate(elements), left_out)
 
 
+def _shape_of(model: Model, poses: Poses, geom: int) -> Shape:
+    """A geom in the world, with its data."""
+    kind, sizes = GeomType(int(model.topology.geom_type[geom])), program_key(model.topology, geom).sizes
+    return single(model, poses, geom, data_bucket(model.topology, kind, sizes))
+
+
 def searched_contacts(
     model: Model, poses: Poses, vertices: Array, meeting: Meeting, geom: int, margin: Array
 ) -> MeetingRows:
@@ -191,7 +197,7 @@ def searched_contacts(
     corners = pick(vertices, flex_elements(topology, flex)[touching])
     count = int(np.sum(meeting.geom == geom))
     if kind == GeomType.SDF:
-        field = single(model, poses, geom, data_bucket(topology, kind, program_key(topology, geom).sizes))
+        field = _shape_of(model, poses, geom)
         rows, triangle, left_out = field_triangles(field, corners, count)
         return MeetingRows([rows], jnp.asarray(touching, jnp.int32)[triangle], left_out)
     field = single(model, poses, geom, data_bucket(topology, kind, prism_window(topology, flex, geom)))

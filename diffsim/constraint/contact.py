@@ -17,7 +17,6 @@ gradients" (contacts from distance).
 
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -25,7 +24,7 @@ from jax import Array
 from diffsim.base.enums import Cone
 from diffsim.base.errors import UnsupportedError
 from diffsim.constraint import flex_rows
-from diffsim.constraint.rows import RawRows, Sources, contact_rows
+from diffsim.constraint.rows import RawRows, Sources, contact_rows, slots_between
 from diffsim.kinematics.jacobian import MotionAxes, motion_axes, wrench_about, wrench_along, wrench_columns
 from diffsim.kinematics.tree import articulated_blocks, body_dof_mask, chain_mask, dof_blocks, last_dof
 from diffsim.math.linalg import BlockColumns, columns_of
@@ -107,7 +106,7 @@ def _contact_rows(source: Sources, dimensions: tuple[int, ...]) -> list[RawRows]
     spans, rows = _spans_blocks(model, source.contacts), []
     for slots in groups:
         part = slice(slots.start, slots.stop)
-        buffer = jax.tree.map(lambda leaf, part=part: leaf[part] if leaf.ndim else leaf, source.contacts)
+        buffer = slots_between(source.contacts, slots.start, slots.stop)
         jacobian = _basis_jacobian(axes, buffer, bodies.mask, slots)
         raw = contact_rows(buffer, slots.dim, slots.start, jacobian, bodies.invweight[part])
         raw = raw if drift is None else raw._replace(drift=drift[: slots.dim, part])

@@ -20,7 +20,7 @@ import numpy as np
 from jax import Array
 
 from diffsim.base.enums import EqType
-from diffsim.constraint.rows import RawRows, Sources, contact_rows, equality_rows
+from diffsim.constraint.rows import RawRows, Sources, contact_rows, equality_rows, slots_between
 from diffsim.flex.cell_forces import Cells, cell_rotations, cells_of
 from diffsim.flex.nodes import contact_shares, node_positions, node_rows
 from diffsim.flex.points import carried_rows, flex_elements
@@ -213,12 +213,12 @@ def contacts(source: Sources, dimensions: tuple[int, ...]) -> list[RawRows]:
     """Contacts of flexes with geoms, of some dimensions, one group for each."""
     rows = []
     for slots in source.slots.of_flexes():
-        dim, part = slots[0].dim, slice(slots[0].start, slots[-1].stop)
+        dim, start = slots[0].dim, slots[0].start
         if dim not in dimensions:
             continue
-        buffer = jax.tree.map(lambda leaf, part=part: leaf[part] if leaf.ndim else leaf, source.contacts)
+        buffer = slots_between(source.contacts, start, slots[-1].stop)
         segment, weight = contact_jacobian(source.model, source.com, source.flexes, buffer, slots)
-        rows.append(contact_rows(buffer, dim, part.start, segment, weight))
+        rows.append(contact_rows(buffer, dim, start, segment, weight))
     return rows
 
 
@@ -263,7 +263,7 @@ def carriers(model: Model, slots: Sequence[FlexSlots], contacts: Contacts, verti
     for _, several in itertools.groupby(slots, kind):
         run = list(several)
         start, stop = (place - slots[0].start for place in (run[0].start, run[-1].stop))
-        buffered = jax.tree.map(lambda leaf, a=start, b=stop: leaf[a:b] if leaf.ndim else leaf, contacts)
+        buffered = slots_between(contacts, start, stop)
         sides = [side_carriers(model, run, buffered, vertices, side) for side in range(2)]
         static = all(isinstance(moved_by.body, np.ndarray) for moved_by in sides)
         join: Callable[..., Any] = np.concatenate if static else jnp.concatenate
@@ -309,8 +309,7 @@ def add_contact_springs(
     push = jnp.zeros_like(passive.qfrc_spring)
     contact_slots, contacts = buffer
     for slots in contact_slots.of_flexes(passive=True):
-        start, stop = slots[0].start, slots[-1].stop
-        buffered = jax.tree.map(lambda leaf, a=start, b=stop: leaf[a:b] if leaf.ndim else leaf, contacts)
+        buffered = slots_between(contacts, slots[0].start, slots[-1].stop)
         segment, _ = contact_jacobian(model, com, flexes, buffered, (slots[0]._replace(dim=1), *slots[1:]))
         push = push + segment.mul_vec_t(jnp.where(buffered.dist <= buffered.margin, -STIFFNESS * buffered.dist, 0))
     spring, total = passive.qfrc_spring + push, passive.qfrc_passive + push

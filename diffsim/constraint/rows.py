@@ -184,6 +184,11 @@ class Prepared(NamedTuple):
     kinks: Array
 
 
+def slots_between(contacts: Contacts, start: int, stop: int) -> Contacts:
+    """The contacts in some slots."""
+    return jax.tree.map(lambda leaf: leaf[start:stop] if leaf.ndim else leaf, contacts)
+
+
 def contact_rows(
     contacts: Contacts, dim: int, slot: int, jacobian: BlockColumns | Segment, invweight: Array
 ) -> RawRows:

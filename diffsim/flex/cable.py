@@ -20,6 +20,7 @@ from jax import Array
 from diffsim.base.enums import GeomType
 from diffsim.math.rotation import quat_mul, quat_to_vel, rotate_inv
 from diffsim.math.safe import divide
+from diffsim.types.hooks import check_settings
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology, per_topology
 from diffsim.xla.gather import pick, place
@@ -40,9 +41,7 @@ def moduli(settings: Mapping[str, str]) -> tuple[float, float]:
     Raises:
       ValueError: a setting that the plugin has not, or no number.
     """
-    unknown = [key for key in settings if key not in SETTINGS]
-    if unknown:
-        raise ValueError(f"has no setting '{unknown[0]}'; it has {', '.join(SETTINGS)}")
+    check_settings(settings, SETTINGS)
     values = []
     for key in ("twist", "bend"):
         try:

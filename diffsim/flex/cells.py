@@ -70,9 +70,7 @@ def cell_stiffness(
     mu = young / (2 * (1 + poisson))
     if not shell:
         la = young * poisson / ((1 + poisson) * (1 - 2 * poisson))
-        first = int(np.sum(np.prod(topology.flex_cellnum[:flex], axis=1)))
-        filled = ~topology.flex_cellempty[first : first + len(grid)].astype(bool)
-        volume = size[:, 0] * size[:, 1] * size[:, 2] * filled
+        volume = size[:, 0] * size[:, 1] * size[:, 2] * ~empty_cells(topology, flex)
         return _elements(size, np.broadcast_to(AXES, (len(grid), 3)), order, la, mu, volume)
     la = young * poisson / (1 - poisson**2)
     parts = []
@@ -107,6 +105,12 @@ def _elements(size: Array, plane: np.ndarray, order: int, la: Array, mu: Array, 
     # (m, i, j, l, k) -> (m, i, k, j, l)
     blocks = jnp.transpose(jnp.stack(rows, axis=-1), (0, 1, 4, 2, 3))
     return blocks.reshape(len(size), 3 * number, 3 * number)
+
+
+def empty_cells(topology: Topology, flex: int) -> np.ndarray:
+    """(cells,) which cells of the grid of a flex are empty."""
+    first = int(np.sum(np.prod(topology.flex_cellnum[:flex], axis=1)))
+    return topology.flex_cellempty[first : first + int(np.prod(topology.flex_cellnum[flex]))].astype(bool)
 
 
 @per_topology

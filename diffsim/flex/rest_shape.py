@@ -15,6 +15,7 @@ import numpy as np
 from jax import Array
 
 from diffsim.base.enums import MINVAL
+from diffsim.flex.cells import empty_cells
 from diffsim.flex.points import edge_flex, edge_vertices, flex_elements
 from diffsim.kinematics.jacobian import motion_axes, moving_dofs, wrench_along, wrench_rows
 from diffsim.math.rotation import rotate
@@ -107,9 +108,7 @@ def _boxed(topology: Topology, flex: int) -> np.ndarray:
 def grid_axes(topology: Topology, flex: int, node: Array) -> Array:
     """(3, 3) rows are the directions of the axes of an interpolated flex's grid, from its first cell with a mesh."""
     order, count = abs(int(topology.flex_interp[flex])), topology.flex_cellnum[flex]
-    first = int(np.sum(np.prod(topology.flex_cellnum[:flex], axis=1)))
-    empty = topology.flex_cellempty[first : first + int(np.prod(count))].astype(bool)
-    cell = np.array(np.unravel_index(int(np.argmin(empty)), tuple(count)))
+    cell = np.array(np.unravel_index(int(np.argmin(empty_cells(topology, flex))), tuple(count)))
     corner = [tuple((cell + step) * order) for step in np.concatenate([np.zeros((1, 3), int), np.eye(3, dtype=int)])]
     index = [int(np.ravel_multi_index(place, tuple(count * order + 1))) for place in corner]
     return jnp.stack([normalize(node[index[axis + 1]] - node[index[0]]) for axis in range(3)])

@@ -27,12 +27,17 @@ from diffsim.types.topology import Topology, per_topology
 from diffsim.xla.gather import pick
 
 
+def _tendons(topology: Topology) -> np.ndarray:
+    """(nwrap,) the tendon of each path element."""
+    return np.repeat(np.arange(topology.ntendon), topology.tendon_num)
+
+
 def compute_tendons(model: Model, qpos: Array, kinematics: Kinematics, com: ComFrame) -> Tendons:
     """ten_length (ntendon,), m, or rad for fixed tendons of hinges, and its slope ten_J (ntendon, nv) by dof."""
     topology = model.topology
     # path elements of fixed tendons, their tendons and joints
     wraps = np.flatnonzero(topology.wrap_type == WrapType.JOINT)
-    owner, joints = np.repeat(np.arange(topology.ntendon), topology.tendon_num)[wraps], topology.wrap_objid[wraps]
+    owner, joints = _tendons(topology)[wraps], topology.wrap_objid[wraps]
     coefficient = model.wrap_prm[wraps]
     shape = (topology.ntendon, topology.nq), (topology.ntendon, topology.nv)
     by_qpos = jnp.zeros(shape[0], qpos.dtype).at[owner, topology.jnt_qposadr[joints]].add(coefficient)
@@ -219,7 +224,7 @@ def tendon_points(model: Model, kinematics: Kinematics) -> TendonPoints:
     topology = model.topology
     # the path element of each point that there may be: two at a geom
     element = np.repeat(np.arange(topology.nwrap), np.where(np.isin(topology.wrap_type, AROUND), 2, 1))
-    tendon = np.repeat(np.arange(topology.ntendon), topology.tendon_num)[element]
+    tendon = _tendons(topology)[element]
     kind = topology.wrap_type[element]
     point = jnp.zeros((len(element), 3), kinematics.xpos.dtype)
     # points that do not exist, as at a geom that the tendon does not touch, are sorted behind all others

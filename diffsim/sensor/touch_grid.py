@@ -19,7 +19,7 @@ from jax import Array
 from diffsim.math import safe
 from diffsim.math.vector import mul_vec_t, unpack
 from diffsim.sensor.readings import Group, Readings
-from diffsim.types.hooks import instances, plugin_uses
+from diffsim.types.hooks import check_settings, instances, plugin_uses
 from diffsim.xla.gather import pick
 
 NAME = "mujoco.sensor.touch_grid"
@@ -49,9 +49,7 @@ def grid_of(settings: Mapping[str, str]) -> Grid:
     Raises:
       ValueError: a setting is unknown, missing, no number, or out of range.
     """
-    unknown = sorted(set(settings) - set(SETTINGS))
-    if unknown:
-        raise ValueError(f"has no setting '{unknown[0]}', only {', '.join(SETTINGS)}")
+    check_settings(settings, SETTINGS)
     numbers = {name: [float(word) for word in settings.get(name, "").split()] for name in SETTINGS}
     size, fov = [int(number) for number in numbers["size"]], numbers["fov"]
     channels, gamma = int((numbers["nchannel"] or [1])[0]) or 1, (numbers["gamma"] or [0.0])[0]

@@ -18,7 +18,7 @@ Source: MuJoCo "Extensions", engine plugins; mjplugin.h of 3.8.1.
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -64,6 +64,13 @@ class PluginUse(NamedTuple):
 Function = Callable[[PluginUse], Array]
 
 
+def check_settings(settings: Iterable[str], known: Iterable[str]) -> None:
+    """Raises ValueError for a setting that a plugin does not have."""
+    for name in settings:
+        if name not in known:
+            raise ValueError(f"has no setting '{name}', only {', '.join(known) or 'none'}")
+
+
 @dataclasses.dataclass(frozen=True)
 class Plugin:
     """What a plugin does; None where it does nothing of that kind.
@@ -104,9 +111,8 @@ class Plugin:
           ValueError: one is unknown, or not as many numbers as by default.
         """
         values = {name: np.asarray(value, float) for name, value in dict(self.settings).items()}
+        check_settings(texts, values)
         for name, text in texts.items():
-            if name not in values:
-                raise ValueError(f"has no setting '{name}', only {', '.join(values) or 'none'}")
             numbers = np.array([float(word) for word in text.split()])
             if numbers.size != values[name].size or not np.isfinite(numbers).all():
                 raise ValueError(f"setting '{name}' takes {values[name].size} numbers, not '{text}'")

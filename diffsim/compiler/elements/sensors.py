@@ -45,11 +45,12 @@ def _sensor_row(draft: Draft, node: Node) -> dict:
     (objtype, objname), (reftype, refname) = e.ends
     target = draft.find(node.source, OBJECT_KIND[objtype], objname) if objname else None
     reference = draft.find(node.source, OBJECT_KIND[reftype], refname) if refname else None
-    for message in (*_object_problems(node, target, reference), *_number_problems(e, sensor)):
+    datatype = e.datatype if sensor.datatype is None else sensor.datatype
+    for message in (*_object_problems(node, target, reference), *_number_problems(e, sensor, datatype)):
         draft.problems.add(node.source, message)
     return {
         "sensor_type": e.type,
-        "sensor_datatype": e.datatype if sensor.datatype is None else sensor.datatype,
+        "sensor_datatype": datatype,
         "sensor_needstage": e.needstage if sensor.stage is None else sensor.stage,
         "sensor_objtype": objtype,
         "sensor_objid": target.id if target else -1,
@@ -96,9 +97,8 @@ def _object_problems(node: Node, target: Node | None, reference: Node | None) ->
             yield "height fields have no distance"
 
 
-def _number_problems(e: Any, sensor: Sensor) -> Iterator[str]:
+def _number_problems(e: Any, sensor: Sensor, datatype: DataType) -> Iterator[str]:
     """What is wrong with the sensor's own numbers."""
-    datatype = e.datatype if sensor.datatype is None else sensor.datatype
     dim = {DataType.AXIS: 3, DataType.QUATERNION: 4}.get(datatype)
     start, phase = e.interval
     if sensor.datatype is None and dim is not None and e.dim != dim:

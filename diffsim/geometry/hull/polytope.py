@@ -266,8 +266,13 @@ def core(kind: GeomType, shape: Shape) -> tuple[Hull | SharedHull, Array]:
         up = pack([none, none, size[1]])
         return without_sides(jnp.stack([-up, up])), size[0]
     if kind == GeomType.BOX:
-        return with_polygons(jnp.asarray(CORNERS, size.dtype) * size[None], BOX), none
+        return of_box(size), none
     return shape.data, none
+
+
+def of_box(size: Array) -> Hull:
+    """The hull of a box with half sizes (3,)."""
+    return with_polygons(jnp.asarray(CORNERS, size.dtype) * size[None], BOX)
 
 
 def with_polygons(vert: Array, polygons: list[list[int]]) -> Hull:
@@ -406,7 +411,7 @@ def boxes_and_meshes(model: Model, geoms: tuple[int, ...], sizes: Sizes) -> Shar
 def _box(size: Array, sizes: Sizes) -> Hull:
     """The hull of a box in arrays of some sizes."""
     vertices, *_, facets, edges = sizes
-    hull = with_polygons(jnp.asarray(CORNERS, size.dtype) * size[None], BOX)
+    hull = of_box(size)
     vert = jnp.concatenate([hull.vert, jnp.broadcast_to(hull.vert[:1], (vertices - len(CORNERS), 3))])
     side, joined = polygons_of(BOX, len(CORNERS))
     lists = lists_of([]).padded(*sizes[1:4]), side.padded(*sizes[4:7]), joined.padded(vertices, *sizes[7:9])

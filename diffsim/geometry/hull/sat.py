@@ -208,8 +208,7 @@ def _crossing(body1: Outlined, body2: Outlined) -> _Found:
     place, second = _turned(turns, row, column)
     one, other = (_at(body, (slice(None), at, None)) for body, at in ((body1, place), (body2, second)))
     normal = pack(cross_components(one.along, other.along))[0]
-    normal = jnp.where(dot_components(one.right, other.along)[0] > 0, -normal, normal)
-    normal = normal * jax.lax.rsqrt(jnp.maximum(dot_components(normal, normal), jnp.finfo(normal.dtype).tiny))
+    normal = _unit(jnp.where(dot_components(one.right, other.along)[0] > 0, -normal, normal))
     gap = jnp.where(jnp.max(gaps) > -jnp.inf, _gap_along(body1, body2, normal), -jnp.inf)
     # an edge that does not exist is never better than anything
     edge1, edge2 = body1.edge[place], body2.edge[second]
@@ -254,8 +253,7 @@ def _nearest(body: Outlined, other: Outlined) -> _Found:
     edge = _nearest_of(jnp.min(far, axis=of_edge.index(None) - 1))
     far, at, *way = _far(other.corner, begin[:, edge, None], along[:, edge, None], length[edge, None])
     corner = _nearest_of(far)
-    normal, at = pack(way)[corner], at[corner]
-    normal = normal * jax.lax.rsqrt(jnp.maximum(dot_components(normal, normal), jnp.finfo(normal.dtype).tiny))
+    normal, at = _unit(pack(way)[corner]), at[corner]
     ends = body.edge[edge]
     # both ends of the edge, or twice the one that is nearest
     begin, end = jnp.where(at < length[edge], ends[0], ends[1]), jnp.where(at > 0, ends[1], ends[0])
@@ -299,6 +297,11 @@ class _Edges(NamedTuple):
 def facets(hull: Hull, point: Array) -> Facets:
     """The facets of any hull. One without area may point anywhere: its plane is where the hull ends that way."""
     return Facets(hull.outward, stored(_heights(hull.outward, point) - stored(reach_of(hull))))
+
+
+def _unit(vector: Array) -> Array:
+    """A vector (3,) over its length, without derivatives; zero remains."""
+    return vector * jax.lax.rsqrt(jnp.maximum(dot_components(vector, vector), jnp.finfo(vector.dtype).tiny))
 
 
 def nearest_part(hull: Hull, facets: Facets, point: Array) -> Feature:

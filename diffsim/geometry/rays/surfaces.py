@@ -97,11 +97,7 @@ def sphere_distance(size: Array, origin: Array, direction: Array) -> Array:
 
 def capsule_distance(size: Array, origin: Array, direction: Array) -> Array:
     """A capsule along z: radius size[0], half length size[1] without the caps."""
-    height = size[..., 1]
-    # from inside, the side is met at its far root
-    x0, x1, real = _side_roots(size, origin, direction)
-    x = jnp.where(x0 >= 0, x0, x1)
-    candidates = [(x, real & (jnp.abs(_along_z(origin, direction, x)) <= height))]
+    height, candidates = size[..., 1], [_side(size, origin, direction)]
     for sign in (1, -1):
         local = _shift_z(origin, -sign * height)
         radius = size[..., 0]
@@ -127,10 +123,7 @@ def ellipsoid_surface(size: Array, point: Array) -> Array:
 
 def cylinder_distance(size: Array, origin: Array, direction: Array) -> Array:
     """A cylinder along z: radius size[0], half length size[1]."""
-    radius, height = size[..., 0], size[..., 1]
-    x0, x1, real = _side_roots(size, origin, direction)
-    x = jnp.where(x0 >= 0, x0, x1)
-    candidates = [(x, real & (jnp.abs(_along_z(origin, direction, x)) <= height))]
+    radius, height, candidates = size[..., 0], size[..., 1], [_side(size, origin, direction)]
     for sign in (-1, 1):
         x, steep = _quotient(sign * height - origin[..., 2], direction[..., 2])
         hit = origin + scale(direction, x)
@@ -186,10 +179,15 @@ def _nearest_face(size: Array, point: Array) -> Array:
     return pack([first, second, ~first & ~second])
 
 
-def _side_roots(size: Array, origin: Array, direction: Array) -> tuple[Array, Array, Array]:
-    """Where a line meets the infinite cylinder of radius size[0] about z."""
+def _side(size: Array, origin: Array, direction: Array) -> tuple[Array, Array]:
+    """Where a ray meets the side of a cylinder about z, radius size[0], half length size[1], and whether it does.
+
+    From inside it is met at the far root.
+    """
     p, v = origin[..., :2], direction[..., :2]
-    return _roots(dot(v, v), dot(v, p), dot(p, p) - size[..., 0] * size[..., 0])
+    x0, x1, real = _roots(dot(v, v), dot(v, p), dot(p, p) - size[..., 0] * size[..., 0])
+    x = jnp.where(x0 >= 0, x0, x1)
+    return x, real & (jnp.abs(_along_z(origin, direction, x)) <= size[..., 1])
 
 
 def _along_z(origin: Array, direction: Array, x: Array) -> Array:

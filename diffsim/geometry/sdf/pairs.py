@@ -199,7 +199,7 @@ def mesh_field(mesh: Shape, other: Shape, margin: Array) -> Candidates:
     corner = seen_from(mesh, other)
     still = jax.lax.stop_gradient(corner)
     data = jax.lax.stop_gradient(other.data)
-    middle = scale(total([still[:, k] for k in range(3)]), jnp.full(len(still), 1 / 3, still.dtype))
+    middle = _middles(still)
     depth = data.field.distance(data.parameters, middle)
     near = mesh.data.real & (depth < _circumradius(still))
     if len(corner) > TRIANGLES:
@@ -211,6 +211,11 @@ def mesh_field(mesh: Shape, other: Shape, margin: Array) -> Candidates:
     wanted = (near[:, None] & reached).reshape(-1) & (jax.lax.stop_gradient(dist) < 0)
     rows, valid = farthest_points(point, dist, wanted & ~repeated(point, wanted), ROWS)
     return _contacts_with(other, point[rows], dist[rows], valid, -1)
+
+
+def _middles(corner: Array) -> Array:
+    """(f, 3) the middles of triangles (f, 3, 3)."""
+    return scale(total([corner[:, k] for k in range(3)]), jnp.full(len(corner), 1 / 3, corner.dtype))
 
 
 class TriangleRows(NamedTuple):
@@ -229,7 +234,7 @@ def field_triangles(other: Shape, corner: Array, most: int) -> TriangleRows:
     data = jax.lax.stop_gradient(other.data)
     local = mul_vec_t(jnp.broadcast_to(other.mat, (*corner.shape, 3)), corner - other.pos[None, None])
     still = jax.lax.stop_gradient(local)
-    middle = scale(total([still[:, k] for k in range(3)]), jnp.full(len(still), 1 / 3, still.dtype))
+    middle = _middles(still)
     near, place = data.field.distance(data.parameters, middle) < _circumradius(still), jnp.arange(len(corner))
     left_out = jnp.zeros((), jnp.int32)
     if len(corner) > NEAREST:

@@ -47,13 +47,15 @@ class Inertial(NamedTuple):
     quat: Array
 
 
+def second_moments(moments: Array) -> Array:
+    """(3,) of mass about its center, along the principal axes: S_i = (I_j + I_k - I_i) / 2."""
+    return 0.5 * (jnp.roll(moments, 1) + jnp.roll(moments, 2) - moments)
+
+
 def to_log_cholesky(inertial: Inertial) -> Array:
     """theta (10,) of an inertia that is strictly physical: each principal moment less than the sum of the others."""
     mass, center = inertial.mass, inertial.center
-    moments = inertial.moments
-    # second moments of mass about the center, along the principal axes: S_i = (I_j + I_k - I_i) / 2
-    spread = 0.5 * (jnp.roll(moments, 1) + jnp.roll(moments, 2) - moments)
-    axes, spread = quat_to_mat(inertial.quat), _apart(spread)
+    axes, spread = quat_to_mat(inertial.quat), _apart(second_moments(inertial.moments))
     # J / m = [[S / m + c c^T, c], [c^T, 1]] with S about the center: the last column of U is e^alpha (c, 1)
     covariance = matmul(axes * (spread / mass)[None], axes.T)
     # U U^T = S / m with upper U

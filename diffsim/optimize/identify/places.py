@@ -4,7 +4,7 @@ The model is an argument, so that a program serves all models of one topology.
 """
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -16,7 +16,7 @@ from jax import Array
 from diffsim.math import safe
 from diffsim.math.rotation import quat_to_mat
 from diffsim.math.vector import matmul
-from diffsim.optimize.coordinates.log_cholesky import INERTIAL, from_log_cholesky, principal_axes
+from diffsim.optimize.coordinates.log_cholesky import INERTIAL, from_log_cholesky, principal_axes, second_moments
 from diffsim.simulate.arguments import declared_ranks
 from diffsim.simulate.constants import set_const
 from diffsim.simulate.randomize import dependents, follow, leaf, with_leaves
@@ -104,6 +104,11 @@ class Tilt:
         return {"opt.gravity": new * safe.divide(strength, safe.norm(new), 1.0)}
 
 
+def _with_inertia(leaves: Leaves, body: int, parts: Iterable[Array]) -> Leaves:
+    """The leaves of `INERTIAL` with other ones of a body."""
+    return {name: leaves[name].at[body].set(part) for name, part in zip(INERTIAL, parts, strict=True)}
+
+
 @dataclass(frozen=True)
 class Inertia:
     """All that is inertial of a body, in log-Cholesky coordinates about the axes that the model has."""
@@ -118,7 +123,7 @@ class Inertia:
         """The changed leaves."""
         quat = jax.lax.stop_gradient(leaves["body_iquat"][self.body])
         parts = from_log_cholesky(theta.astype(quat.dtype), quat)
-        return {name: leaves[name].at[self.body].set(part) for name, part in zip(INERTIAL, parts, strict=True)}
+        return _with_inertia(leaves, self.body, parts)
 
 
 @dataclass(frozen=True)
@@ -137,9 +142,8 @@ class Payload:
         theta = theta.astype(mass.dtype)
         total = mass + theta[0]
         offset, axes = theta[1:] - center, quat_to_mat(quat)
-        second = 0.5 * (jnp.roll(moments, 1) + jnp.roll(moments, 2) - moments)
         reduced = safe.divide(mass * theta[0], total)
-        spread = matmul(axes * second[None], axes.T) + reduced * offset[:, None] * offset[None]
+        spread = matmul(axes * second_moments(moments)[None], axes.T) + reduced * offset[:, None] * offset[None]
         values, turned = principal_axes(spread, jax.lax.stop_gradient(quat))
         parts = (
             total,
@@ -147,7 +151,7 @@ class Payload:
             jnp.roll(values, 1) + jnp.roll(values, 2),
             turned,
         )
-        return {name: leaves[name].at[self.body].set(part) for name, part in zip(INERTIAL, parts, strict=True)}
+        return _with_inertia(leaves, self.body, parts)
 
 
 Place = Entries | Tied | Tilt | Inertia | Payload

@@ -72,9 +72,14 @@ def mpc(
         return (later, shifted), (now, plan.ctrl[0], plan.cost, status)
 
     (final, _), (states, taken, costs, bits) = jax.lax.scan(advance, (state, ctrl), None, length=steps)
+    return _driven(states, final, taken, costs, bits)
+
+
+def _driven(states: State, final: State, ctrl: Array, costs: Array, bits: Array) -> Trajectory:
+    """What was driven: states before each step (n, ...) and after the last, costs of plans and status of steps (n,)."""
     states = jax.tree.map(lambda many, one: jnp.concatenate([many, one[None]]), states, final)
     status = jax.lax.reduce(bits, jnp.zeros((), jnp.int32), jax.lax.bitwise_or, (0,))
-    return Trajectory(states=states, ctrl=taken, cost=costs[-1], status=status)
+    return Trajectory(states=states, ctrl=ctrl, cost=costs[-1], status=status)
 
 
 def _pursue(
@@ -113,6 +118,4 @@ def _pursue(
     states, taken, costs, bits = jax.tree.map(lambda leaf: leaf[:steps], flat)
     last = jax.tree.map(lambda leaf: leaf[-1], states)
     final = drive(last, taken[-1])[0]
-    states = jax.tree.map(lambda many, one: jnp.concatenate([many, one[None]]), states, final)
-    status = jax.lax.reduce(bits, jnp.zeros((), jnp.int32), jax.lax.bitwise_or, (0,))
-    return Trajectory(states=states, ctrl=taken, cost=costs[-1], status=status)
+    return _driven(states, final, taken, costs, bits)
