@@ -37,6 +37,12 @@ def richardson(function: Any, direction: Any, step: float) -> np.ndarray:
     return (4 * central(step) - central(2 * step)) / 3
 
 
+def contact_rows(contacts: Any, near: Any = 0.0) -> jax.Array:
+    """Distance, position and normal (n, 7) of contacts nearer than `near`, zero of all others."""
+    columns = jnp.concatenate([contacts.dist[:, None], contacts.pos, contacts.frame[:, 0]], axis=1)
+    return jnp.where((contacts.dist < near)[:, None], columns, 0)
+
+
 class Slopes(NamedTuple):
     """Of a function in some worlds (b, ...): its value, its derivative along a change by forward mode and by
     differences, how far values bend within the steps of these, and what reverse mode makes of cosines as weights.

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import oracle
 import pytest
-from derivatives import slopes_in_worlds
+from derivatives import contact_rows, slopes_in_worlds
 from geometry.hulls import (
     KINDS,
     cloud,
@@ -214,9 +214,7 @@ def test_derivatives_with_respect_to_poses_and_vertices(kinds: tuple[str, str]) 
         xmat = mul_mat(quat_to_mat(quat_exp(twist[:, 3:])), poses.geom_xmat)
         moved = poses.replace(geom_xpos=poses.geom_xpos + twist[:, :3], geom_xmat=xmat)
         edited = model.replace(mesh_vert=model.mesh_vert + vertex, geom_size=model.geom_size + size)
-        contacts = collide(edited, moved)
-        columns = [contacts.dist[:, None], contacts.pos, contacts.frame[:, 0]]
-        return jnp.where((contacts.dist < 0)[:, None], jnp.concatenate(columns, axis=1), 0)
+        return contact_rows(collide(edited, moved))
 
     slopes = slopes_in_worlds(outputs, change, batch)
     # another feature within the steps bends them

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import oracle
 import pytest
+from derivatives import contact_rows
 from geometry.field_scenes import extension, field_geom
 from geometry.hulls import BOX, cloud
 from uncompiled import uncompiled
@@ -74,8 +75,7 @@ def test_derivatives_agree_with_central_differences() -> None:
             model.replace(mesh_vert=vertices, geom_sdfparam=radii),
             pose.replace(geom_xpos=pose.geom_xpos + size * step[0]),
         )
-        columns = jnp.concatenate([found.dist[:, None], found.pos, found.frame[:, 0]], axis=1)
-        return jnp.where((found.dist < 0)[:, None], columns, 0)
+        return contact_rows(found)
 
     run = uncompiled(jax.vmap(lambda size, pose: jax.jvp(lambda s: rows(s, pose), (size,), (jnp.ones(()),)), (None, 0)))
     (value, slope), (after, _), (before, _) = (run(np.float64(size), one) for size in (0, h, -h))

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import oracle
 import pytest
-from derivatives import slopes_in_worlds
+from derivatives import contact_rows, slopes_in_worlds
 from geometry.hulls import cloud
 from programs import equations
 from uncompiled import uncompiled
@@ -130,8 +130,7 @@ def test_derivatives_with_respect_to_poses_and_vertices() -> None:
         xmat = mul_mat(quat_to_mat(quat_exp(twist[:, 3:])), poses.geom_xmat)
         moved = poses.replace(geom_xpos=poses.geom_xpos + twist[:, :3], geom_xmat=xmat)
         contacts = collide(model.replace(mesh_vert=model.mesh_vert + vertex), moved)
-        columns = [contacts.dist[:, None], contacts.pos, contacts.frame[:, 0]]
-        return jnp.where((contacts.dist < contacts.margin)[:, None], jnp.concatenate(columns, axis=1), 0)
+        return contact_rows(contacts, contacts.margin)
 
     slopes = slopes_in_worlds(outputs, change, batch)
     # a vertex that comes to lie lowest within the step bends them

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import oracle
 import pytest
-from derivatives import slopes_in_worlds
+from derivatives import contact_rows, slopes_in_worlds
 from geometry.hulls import BOX, GEOMS, MESHES, separation_by_all_facets
 from uncompiled import uncompiled
 
@@ -159,9 +159,7 @@ def test_derivatives_with_respect_to_heights_poses_and_sizes(name: str) -> None:
         heights, field, size, shift, turn = parameters
         moved = poses.replace(geom_xpos=poses.geom_xpos + shift, geom_xmat=poses.geom_xmat + turn)
         terrain = {"hfield_data": model.hfield_data + heights, "hfield_size": model.hfield_size + field}
-        contacts = collide(model.replace(geom_size=model.geom_size + size, **terrain), moved)
-        columns = [contacts.dist[:, None], contacts.pos, contacts.frame[:, 0]]
-        return jnp.where((contacts.dist < 0)[:, None], jnp.concatenate(columns, axis=1), 0)
+        return contact_rows(collide(model.replace(geom_size=model.geom_size + size, **terrain), moved))
 
     slopes = slopes_in_worlds(outputs, change, batch)
     # another feature within the steps bends them; each row is a contact
