@@ -56,11 +56,17 @@ from diffsim.xla.select import where
 
 
 class MeetingContacts(NamedTuple):
-    """All rows (n,) of a meeting, one part after another, of which hulls are still to be searched; their parameters:
-    `place` (n,) is a row of `table`.
+    """All rows (n,) of a meeting.
 
-    `dim` (n,): contact dimensions; `flex`: both flexes, -1 for a geom; `geom`: geoms (n,) of the first side; `vert`,
-    `elem`: of both sides (n, 2), -1 for none; `left_out`: rows that were not looked at.
+    Attributes:
+      parts: the rows, one part after another; pairs of hulls are still to be searched.
+      table: parameters of contacts.
+      place: (n,) the row of `table` that each has.
+      dim: (n,) contact dimensions.
+      flex: both flexes, -1 for a geom.
+      geom: (n,) geoms of the first side.
+      vert, elem: (n, 2) vertices and elements of both sides, -1 for none.
+      left_out: how many rows were not looked at.
     """
 
     parts: list[Candidates | HullPairs]
@@ -280,8 +286,13 @@ def collide_flexes(model: Model, poses: Poses, flexes: Flexes, contacts: Contact
 
 
 class _Sampling(NamedTuple):
-    """What stands at each place (n,): a row and its position (3, n). Whether a place was chosen, its squared distance
-    from the chosen (n,), the place that is chosen next, and -1 where all are.
+    """The state of `farthest`.
+
+    Attributes:
+      row, pos: (n,), (3, n) m, the row that stands at each place, and its position.
+      chosen: (n,) which places are chosen.
+      distance: (n,) m^2, squared distances from the nearest place that is chosen.
+      best: () the place that is chosen next.
     """
 
     row: Array

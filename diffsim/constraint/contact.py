@@ -39,8 +39,11 @@ FRICTIONLESS, WITH_FRICTION = (1,), (3, 4, 6)
 
 
 class SlotBodies(NamedTuple):
-    """Per slot: the 0/+-1 mask (ncon, nv) of the dofs that move body 2 but not body 1 (or the reverse), and the sum of
-    the bodies' inverse weights (ncon,), 1/kg.
+    """The bodies of each slot.
+
+    Attributes:
+      mask: (ncon, nv) 1 for dofs that move body 2 but not body 1, -1 for the reverse, else 0.
+      invweight: (ncon,) 1/kg, the sum of the bodies' inverse weights.
     """
 
     mask: BlockColumns

@@ -28,8 +28,12 @@ class Islands(NamedTuple):
 
 
 class Partition(NamedTuple):
-    """Trees by islands: the first tree (ntree,) of the island of each, whether active constraints touch a tree
-    (ntree,), and the trees (n, ntree) that each constraint of each group touches.
+    """Trees by islands.
+
+    Attributes:
+      first: (ntree,) the first tree of the island of each.
+      touched: (ntree,) whether active constraints touch a tree.
+      trees: (n, ntree) the trees that each constraint of a group touches.
     """
 
     first: Array

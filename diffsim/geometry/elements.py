@@ -55,8 +55,12 @@ END = 1e-15
 
 
 class PrismsUnder(NamedTuple):
-    """The prisms (p,) that may touch each of some elements (n,): column, row and triangle (n, p, 3), which are near
-    (n, p), and how many cells under an element were not looked at (n,).
+    """The prisms (p,) that may touch each of some elements (n,).
+
+    Attributes:
+      place: (n, p, 3) column, row and triangle.
+      near: (n, p) which are near.
+      left_out: (n,) how many cells under an element were not looked at.
     """
 
     place: Array

@@ -273,8 +273,12 @@ class _Facet(NamedTuple):
 
 
 class _Side(NamedTuple):
-    """A side of a triangle, from `begin` along `sweep`; the way `away` from its nearest point to a point, m; and
-    whether that is `between` its ends ().
+    """A side of a triangle, and its nearest point to another one; m.
+
+    Attributes:
+      begin, sweep: one end, and the way to the other.
+      away: the way from the nearest point to the other one.
+      between: () whether the nearest point is between the ends.
     """
 
     begin: Vector

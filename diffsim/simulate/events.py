@@ -68,8 +68,14 @@ PAST = 4e-3
 
 
 class Change(NamedTuple):
-    """The first decision that is no longer right: index of its signal, about when (0 to 1), the signal at begin and
-    end, the value just behind zero that it shall have.
+    """The first decision that is no longer right.
+
+    Attributes:
+      event: whether there is one.
+      signal: the index of its signal.
+      guess: about when it changes, from 0 to 1.
+      ends: the signal at begin and end.
+      goal: the value just behind zero that it shall have.
     """
 
     event: Array
@@ -126,9 +132,14 @@ class Seen(NamedTuple):
 
 
 class Part(NamedTuple):
-    """Where a step is: a state, the time that is left (s), whether a change ends the piece that begins there, which;
-    the rates of that piece at its begin, in the mean and at its end (KNOWN, nv + na), and what holds in it; of the last
-    evaluation, acceleration and velocities of actuators.
+    """Where a step is, and the piece that begins there.
+
+    Attributes:
+      state, rest: the state, and the time that is left, s.
+      event, change: whether a change ends the piece, and which.
+      known: (KNOWN, nv + na) rates of the piece at its begin, in the mean and at its end.
+      active_set: what holds in it.
+      last: acceleration and velocities of actuators of the last evaluation.
     """
 
     state: State
@@ -206,8 +217,8 @@ def row(tree: Any, k: int) -> Any:
 
 
 class Split(NamedTuple):
-    """A timestep: mean rates over all of it, the next velocity; of the last evaluation, acceleration and velocities of
-    actuators.
+    """A timestep: mean rates over all of it, and the next velocity (nv,); acceleration and velocities of actuators are
+    those of the last evaluation.
     """
 
     slopes: Slopes

@@ -52,8 +52,11 @@ NEVER = np.iinfo(np.int32).max
 
 
 class Rest(NamedTuple):
-    """What sleeps in a state once all has been woken that wakes: `tree_asleep` (ntree,), and which dofs (nv,),
-    actuators (nu,) and elements of sensordata are asleep.
+    """What sleeps in a state once all has been woken that wakes.
+
+    Attributes:
+      tree_asleep: (ntree,) as in State.
+      dofs, actuators, readings: (nv,), (nu,), (nsensordata,) which of them are asleep.
     """
 
     tree_asleep: Array

@@ -144,9 +144,15 @@ class _Point(NamedTuple):
 
 
 class _Sorted(NamedTuple):
-    """Sorted constraints of k rows each: rows and accelerations per unit force (n, k, nv), aref (n, k), bounds and
-    islands (n,), eigenvalues (n, k) and eigenvectors (n, k, k) of the blocks of A; the numbers of their rows (n, k)
-    among all; and how many can carry a force, `loaded` ().
+    """Sorted constraints (n,) of k rows each.
+
+    Attributes:
+      jacobian, response: (n, k, nv) rows, and accelerations per unit force.
+      aref: (n, k).
+      limit, island: (n,) bounds of forces, and islands.
+      value, vector: (n, k), (n, k, k) eigenvalues and eigenvectors of the blocks of A.
+      row: (n, k) the numbers of their rows among all.
+      loaded: () how many can carry a force.
     """
 
     jacobian: Array

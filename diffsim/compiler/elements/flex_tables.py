@@ -22,8 +22,12 @@ TIE = 1e-14
 
 
 class Borders(NamedTuple):
-    """Fragments of the border (n, dim), how far each element (m,) is from it, and pairs (k, 2) of an element and a
-    vertex of a neighbour.
+    """The border of a flex.
+
+    Attributes:
+      shell: (n, dim) its fragments.
+      layer: (m,) how many elements each element is from it.
+      evpair: (k, 2) an element, and a vertex of a neighbour of it.
     """
 
     shell: Array

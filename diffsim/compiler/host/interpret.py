@@ -44,8 +44,14 @@ def run_jaxpr(closed: ClosedJaxpr, arguments: Values) -> list[Any]:
 
 
 class _Step(NamedTuple):
-    """One operation: its function in numpy, numbers of the values that it reads, that it gives (one, or a list), and
-    that nothing reads later.
+    """One operation; values are numbered.
+
+    Attributes:
+      rule: its function in numpy.
+      inputs: the values that it reads.
+      outputs: the value that it gives, or a list of them.
+      last: values that nothing reads later.
+      equation: JAX's equation.
     """
 
     rule: Rule

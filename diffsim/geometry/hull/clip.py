@@ -44,8 +44,13 @@ class Polygon(NamedTuple):
 
 
 class Crossed(NamedTuple):
-    """Points (n, 3) on a polygon over a reference, which of them `exist` (n,), and where along its edges (k,) the
-    polygon crosses the lines (m,) of the reference: shares of their lengths, on the way in, 0 for none, and out, 1.
+    """Where a polygon with k edges is over a reference with m.
+
+    Attributes:
+      point: (n, 3) m, corners of the overlap, on the polygon.
+      exists: (n,) which of them exist.
+      into, out: (m, k) where an edge of the polygon crosses a line of the reference on the way in and out, as shares of
+        the edge's length; 0 and 1 where it does not.
     """
 
     point: Array

@@ -284,8 +284,12 @@ class Facets(NamedTuple):
 
 
 class _Edges(NamedTuple):
-    """Of the edges of a hull: where they begin and the way to their ends, as components (e,), m; the inverse of its
-    square (e,), 0 for none; and whether there is an edge (e,).
+    """The edges (e,) of a hull, on components.
+
+    Attributes:
+      begin, sweep: m, one end, and the way to the other.
+      inverse: 1/m^2, of the squared length, 0 for no length.
+      exists: whether there is an edge.
     """
 
     begin: list[Array]

@@ -185,8 +185,12 @@ def _squared_distances(segment: _Segment) -> Array:
 
 
 class _Closest(NamedTuple):
-    """Closest points of a segment and an edge: where on each, in [-1, 1], at which `side` (-1, 0, 1), or end, of the
-    edge, and whether they are parallel.
+    """The closest points of a segment and an edge.
+
+    Attributes:
+      along, position: where on the segment and on the edge, in [-1, 1].
+      side: -1 or 1 at an end of the edge, else 0.
+      parallel: whether they are.
     """
 
     along: Array

@@ -136,8 +136,7 @@ class BundledRays(NamedTuple):
 
 
 class BundledHits(NamedTuple):
-    """What rays meet first: `distance` (b, l), m, infinite for nothing, which `thing` (b, l), -1 for nothing, and its
-    `facet` (b, l)."""
+    """What rays (b, l) meet first: a thing, -1 for nothing; its facet; the distance, m, infinite for nothing."""
 
     distance: Array
     thing: Array
