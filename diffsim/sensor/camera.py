@@ -22,23 +22,18 @@ from diffsim.xla.gather import pick
 LEAST_DEPTH = 1e-15
 
 
-def focal_pixels(model: Model, camera: Ints) -> Array:
-    """Focal lengths (x, y) in pixels, (n, 2): from the sensor size if it is given, else from the field of view."""
-    resolution = jnp.asarray(model.topology.cam_resolution[camera], model.cam_fovy.dtype)
-    size, intrinsic = pick(model.cam_sensorsize, camera), pick(model.cam_intrinsic, camera)
-    from_sensor = safe.divide(intrinsic[:, :2], size) * resolution
-    half_angle = pick(model.cam_fovy, camera) * (np.pi / 360)
-    from_view = 0.5 / jnp.tan(half_angle) * resolution[:, 1]
-    has_size = (size[:, 0] != 0) & (size[:, 1] != 0)
-    return jnp.where(has_size[:, None], from_sensor, from_view[:, None])
+def intrinsics(model: Model, camera: Ints) -> tuple[Array, Array]:
+    """Focal lengths (x, y), and where rays have the optical axis, in pixels (n, 2): by the size of the sensor.
 
-
-def principal_point(model: Model, camera: Ints) -> Array:
-    """Pixel coordinates of the optical axis for rays, (n, 2); the middle unless the sensor size is given."""
+    Without a size by the field of view, and in the middle.
+    """
     resolution = jnp.asarray(model.topology.cam_resolution[camera], model.cam_fovy.dtype)
     size, intrinsic = pick(model.cam_sensorsize, camera), pick(model.cam_intrinsic, camera)
     has_size = ((size[:, 0] != 0) & (size[:, 1] != 0))[:, None]
-    return jnp.where(has_size, safe.divide(intrinsic[:, 2:], size) * resolution, resolution / 2)
+    focal, axis = (safe.divide(lengths, size) * resolution for lengths in (intrinsic[:, :2], intrinsic[:, 2:]))
+    half_angle = pick(model.cam_fovy, camera) * (np.pi / 360)
+    by_view = 0.5 / jnp.tan(half_angle) * resolution[:, 1]
+    return jnp.where(has_size, focal, by_view[:, None]), jnp.where(has_size, axis, resolution / 2)
 
 
 def camera_projection(readings: Readings, group: Group) -> Array:
@@ -50,7 +45,7 @@ def camera_projection(readings: Readings, group: Group) -> Array:
     z = local[:, 2]
     tiny = jnp.abs(z) < LEAST_DEPTH
     z = jnp.where(tiny, jnp.where(z < 0, -LEAST_DEPTH, LEAST_DEPTH), z)
-    focal = focal_pixels(model, camera)
+    focal, _ = intrinsics(model, camera)
     middle = jnp.asarray(readings.topology.cam_resolution[camera] / 2, local.dtype)
     # u = focal x / -z + middle, v = focal y / z + middle: rows of pixels run downwards
     image = pack([-local[:, 0], local[:, 1]]) * focal
@@ -71,7 +66,8 @@ def pixel_rays(readings: Readings, camera: int) -> tuple[Array, Array]:
         plane = (pixels - middle) / middle * (model.cam_fovy[camera] / 2)
         local = pack([plane[:, 0], -plane[:, 1], jnp.zeros_like(plane[:, 0])])
         return place + mul_vec(matrix, local), jnp.broadcast_to(-matrix[:, :, 2], local.shape)
-    plane = (pixels - principal_point(model, one)) / focal_pixels(model, one)
+    focal, axis = intrinsics(model, one)
+    plane = (pixels - axis) / focal
     local = pack([plane[:, 0], -plane[:, 1], -jnp.ones_like(plane[:, 0])])
     return jnp.broadcast_to(place, local.shape), safe.normalize(mul_vec(matrix, local))
 
