@@ -52,11 +52,8 @@ NEVER = np.iinfo(np.int32).max
 
 
 class Rest(NamedTuple):
-    """What sleeps in a state once all has been woken that wakes.
-
-    Attributes:
-      tree_asleep: (ntree,) as in State.
-      dofs, actuators, readings: (nv,), (nu,), (nsensordata,) which of them are asleep.
+    """What sleeps in a state once all has been woken that wakes: `tree_asleep` (ntree,) as in State, and which of the
+    dofs (nv,), actuators (nu,) and readings (nsensordata,) are asleep.
     """
 
     tree_asleep: Array
