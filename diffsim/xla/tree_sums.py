@@ -164,6 +164,7 @@ def _total(terms: Sequence[Scaled]) -> Array:
     return functools.reduce(jnp.add, [vectors * factor[:, None] for vectors, factor in terms])
 
 
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _product(mask: np.ndarray, values: Array) -> Array:
     """(m, k): a mask (m, n), the same for all worlds, times values (n, k).
 
@@ -174,6 +175,13 @@ def _product(mask: np.ndarray, values: Array) -> Array:
     padding = -count % COLUMNS if for_cpu() and count > NARROW else 0
     weights = np.pad(mask.T, ((0, 0), (0, padding)))
     return jnp.matmul(values.T, jnp.asarray(weights, values.dtype), precision=HIGHEST)[:, :count].T
+
+
+@_product.defjvp
+def _product_jvp(mask: np.ndarray, primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    """Without padding: reverse mode would pad cotangents, one by one, and multiply the zeros."""
+    weights = jnp.asarray(mask.T, tangents[0].dtype)
+    return _product(mask, *primals), jnp.matmul(tangents[0].T, weights, precision=HIGHEST).T
 
 
 @launched_once
