@@ -34,7 +34,7 @@ LEDGER: dict[str, str] = {
 # files on which tests/measure/parity.py has nothing to compare with, by path
 WITHOUT_ORACLE: dict[str, str] = {
     "icub_models/icub_models-3.2.0.data/data/share/iCub/robots/iCubWaterloo01/model.urdf": (
-        "61 contacts of links that overlap: MuJoCo's simulation leaves all bounds in 8 steps (qacc 1e12) and starts anew"
+        "61 contacts of links that overlap: MuJoCo's simulation leaves all bounds in 8 steps (qacc 1e12), starts anew"
     ),
     "robosuite_models/robosuite_models/assets/grippers/schunk_svh_right_hand.xml": (
         "contacts of parts that hardly move against each other: forces of 1e16 N, and M qacc is not MuJoCo's own forces"
