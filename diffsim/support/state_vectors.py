@@ -94,13 +94,16 @@ def from_checkpoint(tree: T, leaves: Mapping[str, Array]) -> T:
     """A pytree of the structure of another one, with the arrays that `checkpoint_leaves` gave of it.
 
     Raises:
+      TypeError: they are no table.
       ValueError: they are not those of such a tree: other places, or other shapes.
     """
+    if not isinstance(leaves, Mapping):
+        raise TypeError(f"leaves is a {type(leaves).__name__}, expected a table such as checkpoint_leaves(tree)")
     old, structure = jax.tree.flatten(tree)
     expected = {place: np.shape(leaf) for place, leaf in checkpoint_leaves(tree).items()}
     shapes = {place: np.shape(leaf) for place, leaf in leaves.items()}
     if shapes != expected:
-        odd = sorted((place for place in shapes | expected if shapes.get(place) != expected.get(place)), key=int)
+        odd = sorted((place for place in shapes | expected if shapes.get(place) != expected.get(place)), key=str)
         raise ValueError(f"the checkpoint is of another tree: leaf {odd[0]} differs")
     return jax.tree.unflatten(structure, [leaves.get(str(place), leaf) for place, leaf in enumerate(old)])
 

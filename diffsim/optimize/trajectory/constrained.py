@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from diffsim.base.checked import checked
 from diffsim.math import safe
 from diffsim.optimize.trajectory.ilqr import Ilqr, Plan, ilqr
 from diffsim.optimize.trajectory.task import Final, Running, Task, controls_of, half_square, make_task
@@ -54,6 +55,7 @@ def _nothing(state: State, *_: Data | Array) -> Array:
     return jnp.zeros(0, state.qpos.dtype)
 
 
+@checked
 @functools.partial(jit, static_argnames=("limits", "goal", "rounds"))
 def constrained(
     task: Task,
