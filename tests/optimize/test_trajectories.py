@@ -145,6 +145,8 @@ def test_limits_and_goals_are_kept() -> None:
 
     free = optimize.make_task(TASK.model, TASK.running, bounds=(-10, 10))
     limits = lambda state, data, ctrl: jnp.abs(state.qvel) - 0.6  # noqa: E731
+    with pytest.raises(TypeError, match="task is a float, expected Task"):
+        optimize.constrained(1.0, diffsim.make_state(TASK.model), NOTHING)
     plan = optimize.constrained(free, diffsim.make_state(TASK.model), NOTHING, limits=limits, goal=end)
     h, left = 0.1, np.arange(HORIZON, 0, -1)
     ends = np.stack([h * h * left, np.full(HORIZON, h)])

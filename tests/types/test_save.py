@@ -197,3 +197,5 @@ def test_checkpoints_hold_what_is_not_empty() -> None:
     assert inputs.mocap_pos.shape == tree[1].mocap_pos.shape
     with pytest.raises(ValueError, match="another tree: leaf 1"):
         diffsim.support.from_checkpoint(tree, moved | {"1": np.zeros(7)})
+    with pytest.raises(TypeError, match="leaves is a tuple, expected a table"):
+        diffsim.support.from_checkpoint(tree, tree)
