@@ -109,17 +109,17 @@ class Learner(NamedTuple):
     critic: Layers
     lagging: Layers
     memory: tuple[Any, Any]
-    count: Array
+    number: Array
     square: Array
 
     def seen(self, obs: Array) -> "Learner":
         """With mean and scale of all observations so far, these (h, worlds, size) included."""
         rows = obs.reshape(-1, obs.shape[-1])
-        count = self.count + len(rows)
-        share, off = len(rows) / count, jnp.mean(rows, axis=0) - self.policy.mean
-        square = self.square + len(rows) * jnp.var(rows, axis=0) + self.count * share * off**2
-        policy = self.policy.replace(mean=self.policy.mean + share * off, scale=jnp.sqrt(square / count + 1e-4))
-        return self._replace(policy=policy, count=count, square=square)
+        number = self.number + len(rows)
+        share, off = len(rows) / number, jnp.mean(rows, axis=0) - self.policy.mean
+        square = self.square + len(rows) * jnp.var(rows, axis=0) + self.number * share * off**2
+        policy = self.policy.replace(mean=self.policy.mean + share * off, scale=jnp.sqrt(square / number + 1e-4))
+        return self._replace(policy=policy, number=number, square=square)
 
 
 class Steps(NamedTuple):
@@ -235,7 +235,8 @@ class Learning:
         # a motion that diverged gives no direction
         slope = jax.tree.map(lambda x: jnp.where(jnp.isfinite(norm), x, 0), slope)
         change, memory = self.actor.update(slope, learner.memory[0], weights)
-        layers, deviation = optax.apply_updates(weights, change)
+        updated: Any = optax.apply_updates(weights, change)
+        layers, deviation = updated
         critic, judge, loss = self._judged(learner, steps, judging)
         lagging = optax.incremental_update(critic, learner.lagging, self.settings.lag)
         policy = learner.policy.replace(layers=layers, log_deviation=deviation)
@@ -277,7 +278,7 @@ class Learning:
         rows = steps.obs.reshape(-1, steps.obs.shape[-1]), targets.reshape(-1)
         scale = 1 - settings.discount
 
-        def part(carry: tuple[Layers, Any], chosen: Array) -> tuple[tuple[Layers, Any], Array]:
+        def part(carry: tuple[Layers, Any], chosen: Array) -> tuple[tuple[Any, Any], Array]:
             critic, memory = carry
             obs, target = (row[chosen] for row in rows)
             loss, slope = jax.value_and_grad(

@@ -8,7 +8,7 @@ products with J where some do.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -124,7 +124,7 @@ def newton_step(objective: Objective, x: PerGroup, gradient: Array) -> Array:
 
 
 @newton_step.defjvp
-def _newton_step_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
+def _newton_step_jvp(primals: tuple[Any, Any, Any], tangents: tuple[Any, Any, Any]) -> tuple[Array, Array]:
     step = checkpoint_name(newton_step(*primals), SEARCH_RESULT)
 
     def rest(objective: Objective, x: PerGroup, gradient: Array) -> Array:

@@ -327,7 +327,6 @@ ROWS: list[tuple[str, str, str, str]] = [
     ('default_main', '<mujoco><default><default class="main"/></default><worldbody>{body}</worldbody></mujoco>', "<xml>:1 <default>: default class 'main' already exists", 'refuses'),
     ('default_pair', '<mujoco><default><pair geom1="g"/></default><worldbody>{body}</worldbody></mujoco>', "<xml>:1 <pair>: attribute 'geom1' is not allowed in a default class", 'refuses'),
     ('default_muscle', '<mujoco><default><muscle tausmooth="1"/></default><worldbody>{body}</worldbody></mujoco>', "<xml>:1 <muscle>: attribute 'tausmooth' is not allowed in a default class", 'refuses'),
-    ('default_muscle', '<mujoco><default><muscle tausmooth="1"/></default><worldbody>{body}</worldbody></mujoco>', "<xml>:1 <muscle>: attribute 'tausmooth' is not allowed in a default class", 'refuses'),
     ('default_actuator', '<mujoco><default><motor joint="j"/></default><worldbody>{body}</worldbody></mujoco>', "<xml>:1 <motor>: attribute 'joint' is not allowed in a default class", 'refuses'),
     ('default_light', '<mujoco><default><light target="b"/></default><worldbody>{body}</worldbody></mujoco>', "<xml>:1 <light>: attribute 'target' is not allowed in a default class", 'refuses'),
     ('default_material', '<mujoco><default><geom material="m"/></default><worldbody>{body}</worldbody></mujoco>', '<xml>:1 <geom name="g">: attribute \'material\' (from default class \'main\'): there is no material \'m\'', 'refuses'),
