@@ -2,11 +2,13 @@
 
 import dataclasses
 import pathlib
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.flatten_util import ravel_pytree
 
 from diffsim import envs
 from diffsim.base.errors import ArgumentError
@@ -24,12 +26,13 @@ class Cart:
     dt: float = 0.1
 
     def reset(self, key: jax.Array) -> EnvState:
-        x = jax.random.uniform(key, (1,), minval=-1.4, maxval=1.4)
-        zero = jnp.zeros(())
-        return EnvState(x, (), {"x": x, "more": 0.5 * x}, zero, zero, {}, {})
+        x: Any = jax.random.uniform(key, (1,), minval=-1.4, maxval=1.4)
+        zero, nothing = jnp.zeros(()), dict[str, Any]()
+        return EnvState(x, x, {"x": x, "more": 0.5 * x}, zero, zero, nothing, nothing)
 
     def step(self, state: EnvState, action: jax.Array) -> EnvState:
-        x = state.physics + 0.1 * action
+        before: Any = state.physics
+        x = before + 0.1 * action
         done = (jnp.abs(x[0]) > 1.5).astype(x.dtype)
         return state.replace(physics=x, obs={"x": x, "more": 0.5 * x}, reward=-(x[0] ** 2), done=done)
 
@@ -42,15 +45,15 @@ def begun(settings: envs.Shac) -> tuple[Learning, tuple]:
     return learning, (learner._replace(policy=learner.policy.replace(layers=layers)), state)
 
 
-def by_hand(learning: Learning, learner: object, state: EnvState, key: jax.Array, weights: tuple) -> tuple[float, list]:
+def by_hand(learning: Learning, learner: Any, state: Any, key: jax.Array, weights: tuple) -> tuple[float, list]:
     """J, world by world and step by step, without a scan or derivatives; how episodes ended."""
     settings, gamma = learning.settings, learning.settings.discount
-    policy = learner.policy.replace(layers=weights[0], log_deviation=weights[1])  # type: ignore[attr-defined]
+    policy = learner.policy.replace(layers=weights[0], log_deviation=weights[1])
     noise = [jax.random.normal(k, (settings.worlds, 1)) for k in jax.random.split(key, settings.horizon)]
 
     def value(x: np.ndarray) -> float:
         obs = jnp.stack([0.5 * x[0], x[0]])
-        return float(network(learner.lagging, (obs - policy.mean) / policy.scale)[0]) / (1 - gamma)  # type: ignore[attr-defined]
+        return float(network(learner.lagging, (obs - policy.mean) / policy.scale)[0]) / (1 - gamma)
 
     total, ends = 0.0, []
     for world in range(settings.worlds):
@@ -84,9 +87,9 @@ def test_the_gradient_is_that_of_the_return_of_a_horizon() -> None:
         expected, ends = by_hand(learning, learner, state, key, weights)
         assert {"failed", "over"} == set(ends)
         assert float(loss(weights)) == pytest.approx(-expected, rel=1e-9)
-        flat, form = jax.flatten_util.ravel_pytree(weights)
+        flat, form = ravel_pytree(weights)
         way = np.random.default_rng(0).normal(size=flat.size)
-        slope = jax.flatten_util.ravel_pytree(jax.grad(loss)(weights))[0] @ way
+        slope = ravel_pytree(jax.grad(loss)(weights))[0] @ way
         change = (loss(form(flat + 1e-6 * way)) - loss(form(flat - 1e-6 * way))) / 2e-6
         assert float(slope) == pytest.approx(float(change), rel=1e-6)
 
