@@ -35,7 +35,7 @@ RECIPES = {
         Place("mjcf/elements/sensor.py", 'Sensor: "e_potential e_kinetic clock', " halftime"),
         Place(
             "sensor/joint.py",
-            "Array = jax.Array\n",
+            "from diffsim.xla.gather import pick\n",
             '\n\ndef half_time(readings: Readings, group: Group) -> Array:\n    """Half the time, s, (n, 1)."""\n'
             "    return 0.5 * readings.state.time.reshape(1, 1).repeat(group.size, 0)\n",
         ),
@@ -48,7 +48,7 @@ RECIPES = {
     "contact pair": [
         Place(
             "geometry/primitive/primitives.py",
-            "Array = jax.Array\n",
+            "from diffsim.xla.select import where_tree\n",
             "\n\ndef sphere_mesh(sphere: Shape, mesh: Shape, margin: Array) -> Candidates:\n"
             '    """A ball in the mesh."""\n'
             "    row = ball_ball(sphere.pos, sphere.size[0], mesh.pos, sphere.size[0], axes_fallback(sphere, mesh))\n"
@@ -64,7 +64,7 @@ RECIPES = {
         Place("mjcf/elements/constraints.py", '    "joint": JointEquality,\n', '    "mirror": JointEquality,\n'),
         Place(
             "constraint/equality.py",
-            "Array = jax.Array\n",
+            "from diffsim.xla.gather import pick\n",
             "\n\ndef mirror(source: Sources, ids: np.ndarray) -> RawRows:\n"
             '    """A joint at minus the position of another: joint_equality with the polynomial -x."""\n'
             "    data = source.model.eq_data.at[ids, :5].set(jnp.array([0.0, -1, 0, 0, 0]))\n"
@@ -79,7 +79,7 @@ RECIPES = {
     "actuator law": [
         Place(
             "actuator/laws.py",
-            "Array = jax.Array\n",
+            "from diffsim.math import safe\n",
             "\n\ndef square(actuators: Actuators, parameters: Array) -> Array:\n"
             '    """(n,) force that grows with the square of the length."""\n'
             "    return parameters[:, 0] * actuators.length**2\n",
