@@ -1,7 +1,7 @@
-"""How long a program would take on an H100: a model of time, fitted to what 817 kernels took on one.
+"""How long a program would take on an H100: a model of time, fitted to what 830 kernels took on one.
 
 They were those of six of our programs (`tests/gpu/device.py --trace`, jax 0.11.2, 26 November 2026). A kernel takes 1.2
-us and as long as its bytes at half of the memory's speed; half of the kernels take between 0.7 and 1.4 times as
+us and as long as its bytes at half of the memory's speed; half of the kernels take between 0.7 and 1.2 times as
 long, and whole programs are right to a sixth. A launch costs 0.4 us in a CUDA graph and 3 us outside. A loop outside of
 a graph waits for the host once per trip. Library calls by what others measured for such batches.
 """
