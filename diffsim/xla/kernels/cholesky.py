@@ -245,28 +245,6 @@ def _jvp(assemble: Assemble) -> Rule:
     return rule
 
 
-def _gram_jvp(primals: Sequence[Array], tangents: Sequence[Any]) -> tuple[Array, Array]:
-    """dx = A^-1 (db - dA x) by another solve; dA x is the derivative of a product, and no matrix like A is made."""
-    (*terms, b), (*changes, push) = primals, [ad.instantiate_zeros(tangent) for tangent in tangents]
-    x = solve_gram_p.bind(*terms, b)
-
-    def pushed(matrix: Array, diagonal: Array, jacobian: Array, *weights: Array) -> Array:
-        """(M + diagonal + J^T K J) x."""
-        moved, forces, start = product(jacobian, x[..., None])[..., 0], [], 0
-        for weight in weights:
-            dim, count, _ = weight.shape[-3:]
-            apart = moved[..., start : start + dim * count].reshape(*moved.shape[:-1], 1, dim, count)
-            # as a sum: products of matrices of three rows each would be a kernel of their own
-            force = jnp.sum(weight * jnp.swapaxes(apart, -1, -2), axis=-1)
-            forces.append(force.reshape(*moved.shape[:-1], -1))
-            start += dim * count
-        pulled = product(jnp.concatenate(forces, axis=-1)[..., None, :], jacobian)[..., 0, :]
-        return product(matrix, x[..., None])[..., 0] + diagonal * x + pulled
-
-    _, change = jax.jvp(pushed, tuple(terms), tuple(changes))
-    return x, solve_gram_p.bind(*terms, push - change)
-
-
 # what is no kernel's has the same derivative
 _solve_large_sum = jax.custom_jvp(plain_solve_sum)
 _solve_large_sum.defjvp(_jvp(plain_sum))
@@ -343,16 +321,14 @@ def _sum_lapack(*arguments: Array) -> Array:
     return in_shares(lambda *terms: solve_rounded(lambda: plain_sum(*terms[:-1]), terms[-1]), *matrices, diagonal, b)
 
 
-def _assembled(name: str, assemble: Assemble, plain: Rule, kernels: Kernels, jvp: Rule) -> Primitive:
+def _assembled(name: str, assemble: Assemble, plain: Rule, kernels: Kernels) -> Primitive:
     """A solve, linear in its last argument, with what is assembled of the others."""
-    solver = primitive(name, plain, kernels, (jvp, _batch(assemble, lambda: solver)))
+    solver = primitive(name, plain, kernels, (_jvp(assemble), _batch(assemble, lambda: solver)))
     ad.primitive_transposes[solver] = _transpose(solver)
     return solver
 
 
-solve_sum_p = _assembled(
-    "small_cholesky_solve_sum", plain_sum, plain_solve_sum, Kernels(_sum_kernel, _sum_on_cpu), _jvp(plain_sum)
-)
+solve_sum_p = _assembled("small_cholesky_solve_sum", plain_sum, plain_solve_sum, Kernels(_sum_kernel, _sum_on_cpu))
 solve_gram_p = _assembled(
-    "small_cholesky_solve_gram", plain_gram, plain_solve_gram, Kernels(_gram_kernel, plain_solve_gram), _gram_jvp
+    "small_cholesky_solve_gram", plain_gram, plain_solve_gram, Kernels(_gram_kernel, plain_solve_gram)
 )

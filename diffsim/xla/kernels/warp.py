@@ -1,9 +1,9 @@
 """A warp, 32 threads of a GPU that work in step, as an instruction set with two meanings: PTX text, and numpy.
 
 A kernel is a function of a machine and of the arrays of a world; each world has a warp of its own, which keeps all of
-its numbers in registers. A value is one number in each of the 32 lanes. Values have +, -, * and / like arrays; for the
-rest there are the machine's functions. `Ptx` writes the program of the threads in NVIDIA's virtual assembly, which
-drivers compile for their card and XLA launches without help (`call`). `Interpreter` runs the same function on numpy
+its numbers in registers. A value is one number in each of the 32 lanes. Values have +, - and * like arrays, and 1 / value; for the
+rest there are the machine's functions. `Ptx` writes the program of the threads in NVIDIA's virtual assembly, which XLA
+has compiled for the card and launches without help (`call`). `Interpreter` runs the same function on numpy
 arrays (worlds, 32), so that a kernel is tested where there is no GPU.
 
 Loops over rows of a matrix are Python's, and so written out; `loop` is one that the program has.
@@ -104,10 +104,7 @@ class Register:
     def __rtruediv__(self, other: Any) -> "Register":
         return self.program.value("div.rn.f32", other, self)
 
-    def __truediv__(self, other: Any) -> "Register":
-        return self.program.value("div.rn.f32", self, other)
-
-    __radd__, __rmul__ = __add__, __mul__
+    __rmul__ = __mul__
 
 
 class Pointer(NamedTuple):
@@ -123,7 +120,7 @@ def _literal(value: Any) -> str:
 
 
 class Ptx:
-    """Writes a program, line by line, each result in a register of its own; the driver's compiler assigns real ones."""
+    """Writes a program, line by line, each result in a register of its own; compiling assigns real ones."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []

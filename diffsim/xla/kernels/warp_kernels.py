@@ -1,7 +1,8 @@
 """Cholesky factors and solves of many small matrices, and their sums with J^T K J: kernels of a warp for CUDA.
 
 A warp has one world. Lanes are rows, so that a column of a matrix of up to 32 rows is one value (of more rows, one for
-each 32), and a matrix is a list of columns, which never leaves the registers. Arrays are read once, in JAX's order.
+each 32), and a matrix is a list of columns, which stays in registers (of 64 rows some 130 bytes do not fit). Arrays are
+read once, in JAX's order.
 
 factor: right-looking, A = L L^T from the first column on; from each column its products with L_kj are taken from the
 columns k behind it.

@@ -47,8 +47,11 @@ def test_the_kernel_of_a_sum_is_factor_and_solve(n, count, addends):
     diagonal, b = (rng.uniform(1, 2, (count, n)).astype(np.float32) for _ in range(2))
     found = warp_kernels.solve_sum(*matrices, diagonal, b, interpret=True)
     total = sum(matrices[1:], matrices[0] + np.eye(n, dtype=np.float32) * diagonal[:, None])
+    lower = warp_kernels.factor(total, interpret=True)
+    apart = warp_kernels.solve(lower, b[..., None], interpret=True)[..., 0]
     plain = cholesky.plain_solve_sum(*matrices, diagonal, b)
     condition = np.linalg.cond(total.astype(float)).max()
+    assert np.max(np.abs(found - apart)) < max(1e-6, 2 * EPSILON * condition) * np.max(np.abs(plain))
     assert np.max(np.abs(found - plain)) < max(1e-6, 2 * EPSILON * condition) * np.max(np.abs(plain))
 
 
