@@ -1,10 +1,10 @@
 """A warp, 32 threads of a GPU that work in step, as an instruction set with two meanings: PTX text, and numpy.
 
 A kernel is a function of a machine and of the arrays of a world; each world has a warp of its own, which keeps all of
-its numbers in registers. A value is one number in each of the 32 lanes. Values have +, - and * like arrays, and 1 / value; for the
-rest there are the machine's functions. `Ptx` writes the program of the threads in NVIDIA's virtual assembly, which XLA
-has compiled for the card and launches without help (`call`). `Interpreter` runs the same function on numpy
-arrays (worlds, 32), so that a kernel is tested where there is no GPU.
+its numbers in registers. A value is one number in each of the 32 lanes. Values have +, - and * like arrays, and
+1 / value; for the rest there are the machine's functions. `Ptx` writes the program of the threads in NVIDIA's virtual
+assembly, which XLA has compiled for the card and launches without help (`call`). `Interpreter` runs the same function
+on numpy arrays (worlds, 32), so that a kernel is tested where there is no GPU.
 
 Loops over rows of a matrix are Python's, and so written out; `loop` is one that the program has.
 Source: PTX ISA 7.0, sec. 9.7 (shfl.sync, bar.warp.sync); XLA's custom call for PTX.
