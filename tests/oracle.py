@@ -220,6 +220,36 @@ def assert_same_contacts(contacts: Any, data: mujoco.MjData, atol: float) -> Non
         unmatched.remove(same[int(np.argmin(errors))])
 
 
+def with_contacts(mjmodel: mujoco.MjModel, data: mujoco.MjData, contacts: Any) -> mujoco.MjData:
+    """The oracle's data of a state evaluated with other contacts in place of those that it finds.
+
+    Args:
+      mjmodel, data: the oracle's model, and the state with its inputs.
+      contacts: between geoms, a `diffsim.constraint.views.ContactList`.
+    """
+    copy = mujoco.MjData(mjmodel)
+    mujoco.mj_copyData(copy, mjmodel, data)
+    flags = mjmodel.opt.disableflags
+    mjmodel.opt.disableflags = flags | int(mujoco.mjtDisableBit.mjDSBL_CONTACT)
+    mujoco.mj_fwdPosition(mjmodel, copy)
+    mjmodel.opt.disableflags = flags
+    for k in range(int(contacts.ncon)):
+        contact = mujoco.MjContact()
+        for name in ("dist", "includemargin", "dim", "exclude"):
+            setattr(contact, name, getattr(contacts, name)[k].item())
+        for name in ("pos", "frame", "friction", "solref", "solreffriction", "solimp", "geom"):
+            getattr(contact, name)[:] = np.asarray(getattr(contacts, name)[k]).ravel()
+        contact.flex[:], contact.elem[:], contact.vert[:] = -1, -1, -1
+        mujoco.mj_addContact(mjmodel, copy, contact)
+    for stage in (mujoco.mj_makeConstraint, mujoco.mj_island, mujoco.mj_projectConstraint, mujoco.mj_sensorPos):
+        stage(mjmodel, copy)
+    for stage in (mujoco.mj_fwdVelocity, mujoco.mj_sensorVel, mujoco.mj_fwdActuation, mujoco.mj_fwdAcceleration):
+        stage(mjmodel, copy)
+    mujoco.mj_fwdConstraint(mjmodel, copy)
+    mujoco.mj_sensorAcc(mjmodel, copy)
+    return copy
+
+
 def contact_forces_of(mjmodel: mujoco.MjModel, data: mujoco.MjData) -> np.ndarray:
     """Force and torque of every contact in its own frame, (ncon, 6)."""
     forces = np.zeros((data.ncon, 6))

@@ -264,14 +264,16 @@ TOO_LARGE = "some number of the file is too large"
 def check_finite(draft: Draft) -> None:
     """Note every object with a field that is no number, or too large for float32. Ranges may be infinite."""
     for name, value in draft.fields["opt"].items():
-        if not _fits(np.atleast_1d(value)).all():
+        if not _fit(np.atleast_1d(value)):
             draft.problems.add(draft.spec.option, f"{name} is not a finite number", TOO_LARGE)
     for field in dataclasses.fields(Model):
         name, values = field.name, draft.fields.get(field.name)
         if not isinstance(values, np.ndarray) or values.dtype.kind != "f" or name.endswith("range") or not len(values):
             continue
-        for row in np.flatnonzero(~_fits(values.reshape(len(values), -1)).all(axis=1)):
-            owner = _owner(draft, field.metadata["shape"][0], int(row))
+        if _fit(values):
+            continue
+        for row in (row for row, numbers in enumerate(values) if not _fit(numbers)):
+            owner = _owner(draft, field.metadata["shape"][0], row)
             draft.problems.add(owner.source if owner else None, f"{name} is not a finite number", TOO_LARGE)
 
 
@@ -287,8 +289,9 @@ def _owner(draft: Draft, size: str, row: int) -> Node | None:
     return None
 
 
-def _fits(values: np.ndarray) -> np.ndarray:
-    return np.abs(values) <= LARGEST
+def _fit(values: np.ndarray) -> bool:
+    """Whether all are numbers within the bounds; least and largest are NaN where one is."""
+    return not values.size or bool(values.min() >= -LARGEST and values.max() <= LARGEST)
 
 
 def relations(draft: Draft) -> None:

@@ -16,6 +16,8 @@ from diffsim.base.errors import MjcfError
 from diffsim.compiler import from_mujoco
 from diffsim.compiler.assets.hull import Hull, polygons
 from diffsim.load import load
+from diffsim.mjcf.files.mesh_files import read_obj
+from diffsim.mjcf.resources import AssetError
 
 FILES = asset_files.mesh_files()
 
@@ -179,6 +181,20 @@ def test_ascii_stl_is_read_like_binary_stl() -> None:
     text = load(xml, assets={"m.stl": asset_files.ascii_stl(box, asset_files.TRIANGLES)})
     assert text.topology == binary.topology
     assert np.array_equal(text.mesh_vert, binary.mesh_vert)
+
+
+@pytest.mark.parametrize("form", ["%.6f", "%.1f", "%.15f", "%.9g", "%.3e", "%+.4f"])
+def test_numbers_of_an_obj_are_the_nearest_floats(form: str) -> None:
+    numbers = np.random.default_rng(1).normal(size=(200, 3)) * 100
+    words = [[form % x for x in row] for row in numbers] + [["-.5", "7.", "-0.0"], ["0.1", "1.5", "-2.25"]]
+    surface = read_obj("\n".join("v " + "  ".join(row) for row in words).encode())
+    np.testing.assert_array_equal(surface.vertex, np.array(words).astype(np.float64).astype(np.float32))
+
+
+@pytest.mark.parametrize("word", [".", "-", "1..2", "1-.5", "-.", "1.2.", "--1."])
+def test_a_word_of_an_obj_that_is_no_number_is_refused(word: str) -> None:
+    with pytest.raises(AssetError, match="not a number"):
+        read_obj(f"v 1.0 2.0 3.0\nv {word} 1.0 2.5\n".encode())
 
 
 def test_normals_that_are_no_numbers_point_up(any_contact: None) -> None:

@@ -2,6 +2,7 @@
 
 import itertools
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import oracle
@@ -63,6 +64,28 @@ def test_normals_of_degenerate_pairs_in_float32(pair: tuple[str, str], shift: st
         sign = np.sign((normal * expected).sum(axis=1, keepdims=True)) if "box" in pair else 1
         np.testing.assert_allclose(sign * normal, expected, atol=1e-5)
         np.testing.assert_allclose(np.asarray(rows.dist)[touching], mjdata.contact.dist, atol=1e-6)
+
+
+def test_faces_of_boxes_that_are_flush_are_as_far_apart_as_in_the_oracle() -> None:
+    """Sizes and places in whole millimetres, as of a door in its frame: rounding decides whether they touch."""
+    generator, cases, counts = np.random.default_rng(0), [], []
+    for axis, sign in itertools.product(range(3), (-1, 1)):
+        for _ in range(20):
+            sizes, pos = generator.integers(5, 600, (2, 3)) / 1000, generator.integers(-500, 500, (2, 3)) / 1000
+            pos[1] = pos[0] + generator.integers(-5, 5, 3) / 1000
+            pos[1, axis] = round(pos[0, axis] + sign * (sizes[0, axis] + sizes[1, axis]), 3)
+            geoms = [
+                f'<geom type="box" pos="{words(x)}" size="{words(size)}"/>' for x, size in zip(pos, sizes, strict=True)
+            ]
+            text = f"<mujoco><worldbody>{geoms[0]}<body><freejoint/>{geoms[1]}</body></worldbody></mujoco>"
+            mjdata = oracle.at_rest(oracle.mujoco.MjModel.from_xml_string(text))
+            counts.append(np.sum(mjdata.contact.dist < 0) if mjdata.ncon else 0)
+            cases.append([Shape(mjdata.geom_xpos[k].copy(), np.eye(3), sizes[k]) for k in range(2)])
+    first, second = (jax.tree.map(lambda *leaves: np.stack(leaves), *shapes) for shapes in zip(*cases, strict=True))
+    box_box = COLLIDERS[GeomType.BOX, GeomType.BOX].function
+    rows = uncompiled(jax.vmap(box_box))(first, second, np.zeros(len(cases)))
+    np.testing.assert_array_equal(np.sum(rows.valid & (rows.dist < 0), axis=1), counts)
+    assert 0 < np.count_nonzero(counts) < len(counts)
 
 
 DIRECTIONS = """<mujoco><worldbody><site name="a"/><light mode="targetbody" target="t"/>

@@ -40,8 +40,9 @@ def least_axis(box1: Shape, box2: Shape) -> LeastAxis:
     """The axis with the least penetration, faces before edges."""
     rotation = mul_mat(transpose(box1.mat), box2.mat)
     offset1, offset2 = mul_vec_t(box1.mat, box2.pos - box1.pos), mul_vec_t(box2.mat, box1.pos - box2.pos)
-    depth1 = box1.size + mul_vec(jnp.abs(rotation), box2.size) - jnp.abs(offset1)
-    depth2 = box2.size + mul_vec_t(jnp.abs(rotation), box1.size) - jnp.abs(offset2)
+    # the order of sums, here and in `_corner`, is MuJoCo's: flush faces touch, or do not, by rounding
+    depth1 = box1.size - jnp.abs(offset1) + mul_vec(jnp.abs(rotation), box2.size)
+    depth2 = box2.size - jnp.abs(offset2) + mul_vec_t(jnp.abs(rotation), box1.size)
     edges, away = stored(_edge_products(box1.size, box2.size, rotation, offset1))
     # x of both boxes, y of both, z of both, then the products
     depth = jnp.concatenate([jnp.stack([depth1, depth2], axis=1).reshape(6), edges.reshape(9)])
@@ -120,7 +121,7 @@ def face_overlap(box1: Shape, box2: Shape, axis: LeastAxis) -> Overlap:
     sides = mul_mat(transpose(frame), other.mat)
     upward = jax.lax.stop_gradient(sides[2])
     signs = jnp.where(upward < 0, 1, -1).astype(half.dtype)
-    start = mul_vec_t(frame, other.pos - origin) + mul_vec(sides, other.size * signs)
+    start = _corner(mul_vec_t(frame, other.pos - face.pos), half, sides, other.size * signs)
     lengths = -2 * other.size * signs
     flat = jnp.abs(upward) < 0.5
     number = flat[0].astype(jnp.int32) + flat[1] + flat[2]
@@ -154,13 +155,21 @@ def edge_overlap(box1: Shape, box2: Shape, axis: LeastAxis) -> Overlap:
     outward = -mul_vec_t(jax.lax.stop_gradient(rotation), facing)
     signs = jnp.where(outward > 0, 1, -1).astype(half.dtype)
     signs = jnp.where(jnp.arange(3) == edge2, 1, signs)
-    start = mul_vec_t(frame, box2.pos - origin) + mul_vec(sides, box2.size * signs)
+    start = _corner(mul_vec_t(frame, box2.pos - box1.pos), half, sides, box2.size * signs)
     lengths = -2 * box2.size * signs
     along, across = (scale(_column(sides, k), _entry(lengths, k)) for k in (edge2, side2))
     count = jnp.full((), 2, jnp.int32)
     return Overlap(
         frame, origin, half[:2], mul_vec(turn, normal), start, along, across, count, jnp.asarray(True), toward
     )
+
+
+def _corner(offset: Array, half: Array, sides: Array, reach: Array) -> Array:
+    """(3,) a corner of a box that is at `offset` and `reach` along its sides (3, 3), seen from the middle of a face."""
+    corner = offset - half * jnp.asarray([0, 0, 1], half.dtype)
+    for k in range(3):
+        corner += sides[:, k] * reach[k]
+    return corner
 
 
 def _order(edge: Array, inclination: Array) -> tuple[Array, Array]:

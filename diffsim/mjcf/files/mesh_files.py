@@ -123,6 +123,8 @@ _FORMS = (
 MOST_CORNERS, MOST_WORK, LEAST_WORK = 1000, 50_000_000, 3000
 
 
+# a whole number of so many digits and 10 to so many are floats, so that their quotient is the nearest float
+MOST_DIGITS = 15
 SPACE = np.isin(np.arange(256), list(b" \t\n\r\v\f"))
 
 
@@ -131,15 +133,32 @@ class _Lines:
 
     def __init__(self, lines: bytes) -> None:
         self.text = lines
-        # where words begin, and how many there are in each line
+        # where words begin and end, and how many there are in each line
         text = np.frombuffer(lines, np.uint8)
-        ends = np.flatnonzero(text == ord("\n"))
-        begins = ~SPACE[text]
-        begins[1:] &= SPACE[text[:-1]]
-        self.count = np.add.reduceat(begins, np.append(0, ends[:-1] + 1), dtype=int) if len(ends) else np.zeros(0, int)
+        change = np.flatnonzero(np.diff(SPACE[text], prepend=True))
+        self.begin, self.end = change[::2], change[1::2]
+        self.count = np.diff(np.searchsorted(self.begin, np.flatnonzero(text == ord("\n"))), prepend=0)
 
     def __len__(self) -> int:
         return len(self.count)
+
+    def decimals(self) -> Array | None:
+        """The numbers of lines in which all are digits with one point, and a minus or none, as floats; else None.
+
+        One digit of all numbers after another: twice as fast as `np.fromstring`, and the same floats.
+        """
+        text = np.frombuffer(self.text, np.uint8)
+        point, minus = np.flatnonzero(text == ord(".")), text[self.begin] == ord("-")
+        first, length = self.begin + minus, self.end - self.begin - minus
+        if len(point) != len(first) or ((length < 2) | (length > MOST_DIGITS + 1)).any():
+            return None
+        total, number = np.count_nonzero(text - ord("0") < 10) + np.count_nonzero(minus), np.zeros(len(first))
+        if total + len(point) != np.sum(self.end - self.begin) or ((point < first) | (point >= self.end)).any():
+            return None
+        for place in range(int(length.max(initial=0))):
+            digit = text[np.minimum(first + place, len(text) - 1)].astype(int) - ord("0")
+            number = np.where((place < length) & (first + place != point), 10 * number + digit, number)
+        return np.where(minus, -number, number) / 10.0 ** (self.end - point - 1)
 
 
 def read_obj(data: bytes) -> Surface:
@@ -230,14 +249,16 @@ def _integer(word: bytes) -> int:
 
 def _obj_numbers(lines: _Lines, fewest: int, width: int) -> Array:
     """The first `width` numbers of each line (n, width), zero where one has fewer; float32."""
-    text = lines.text
-    if (lines.count != width).any():
+    text, numbers = lines.text, None
+    if (lines.count == width).all():
+        numbers = lines.decimals()
+    else:
         if lines.count.min() < fewest:
             raise AssetError(f"is not an OBJ file: a line has fewer than {fewest} numbers")
         rows = [row.split()[:width] for row in text.splitlines()]
         text = b" ".join(chain.from_iterable(row + [b"0"] * (width - len(row)) for row in rows))
     try:
-        numbers = np.fromstring(text, float, sep=" ")
+        numbers = np.fromstring(text, float, sep=" ") if numbers is None else numbers
     except (ValueError, DeprecationWarning):
         raise AssetError("is not an OBJ file: not a number") from None
     if len(numbers) != len(lines) * width:
