@@ -245,8 +245,9 @@ def with_contacts(mjmodel: mujoco.MjModel, data: mujoco.MjData, contacts: Any) -
         stage(mjmodel, copy)
     for stage in (mujoco.mj_fwdVelocity, mujoco.mj_sensorVel, mujoco.mj_fwdActuation, mujoco.mj_fwdAcceleration):
         stage(mjmodel, copy)
-    mujoco.mj_fwdConstraint(mjmodel, copy)
-    mujoco.mj_sensorAcc(mjmodel, copy)
+    # forces between bodies would be left over from before
+    for stage in (mujoco.mj_fwdConstraint, mujoco.mj_rnePostConstraint, mujoco.mj_sensorAcc):
+        stage(mjmodel, copy)
     return copy
 
 

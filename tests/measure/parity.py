@@ -231,8 +231,11 @@ def judge(source: str, options: argparse.Namespace) -> tuple[str, str]:
     bad = {name: error for name, error in worst.items() if not error <= 1}
     shown = " ".join(f"{name}={error * BAR[name]:.1e}" for name, error in (bad or worst).items() if error > 0)
     fate = "" if set(fates) == {"compared"} else f" {dict(fates)}" + (f", depths off by {depth:.0e}" if depth else "")
-    equal = sum(n for fate, n in fates.items() if not fate.startswith(("the oracle fails", "other contacts")))
-    return ("different" if bad else "equal" if equal else "not comparable"), shown + fate
+    for verdict in ("other points", "compared", "near", "the oracle fails", "other contacts"):
+        if any(kind.startswith(verdict) for kind in fates):
+            break
+    verdict = {"compared": "equal", "near": "equal", "other points": "other points"}.get(verdict, "not comparable")
+    return "different" if bad else verdict, shown + fate
 
 
 def main() -> int:
@@ -256,7 +259,7 @@ def main() -> int:
     def one(name: str) -> dict[str, str]:
         start = time.process_time()
         verdict, text = ("ledger", known[name]) if name in known else judge(models[name], options)
-        if verdict == "not comparable" and name in OTHER_CONTACTS:
+        if verdict in ("not comparable", "other points") and name in OTHER_CONTACTS:
             verdict, text = "ledger", f"{OTHER_CONTACTS[name]}; {text}"
         print(f"{name}: {verdict}, {text} ({time.process_time() - start:.0f} s)", flush=True)
         jax.clear_caches()
