@@ -6,9 +6,10 @@ work of all, and each member goes through the trips that it would go through by 
 
 - `where_needed`: those that need a search come first, a group after the other; the others cost nothing.
 - `in_parts`: a wide computation of a large batch goes in parts that caches hold.
-- `run`: a loop, on a CPU a quarter of the batch at a time, and what is left of all quarters at the end.
+- `run`: a loop, on a CPU a quarter of the batch at a time, and what is left of all quarters at the end; on a GPU one
+  kernel, whose warps each run the loop of a world (kernels/warp_loop.py).
 - `run_short`: a loop whose trips are too short to pay for copies: all go on until an eighth of them is left, which is
-  how a GPU, which works on all at once, runs loops of large batches too.
+  how a GPU, which works on all at once, runs large batches of the loops that are no kernel.
 - `run_in_slots`: a few slots side by side; what has ended leaves, and the next takes its place.
 - `in_turn`: no loop; a few members are computed side by side, one group after another, those that need it.
 
@@ -27,6 +28,7 @@ from jax.interpreters.partial_eval import dce_jaxpr
 
 from diffsim.xla.barriers import for_cpu
 from diffsim.xla.gather import Packed, packed
+from diffsim.xla.kernels.warp_loop import Translated
 from diffsim.xla.select import where_tree
 
 Tree = TypeVar("Tree")
@@ -209,7 +211,9 @@ def run(loop: WhileLoop, problem: Any, start: Any) -> Any:
 
     if for_cpu():
         return _batched_by(loop, of_a_batch)(problem, start)
-    return run_short(loop._replace(ready=lambda ready: ready), loop.ready(problem), start)
+    problem, loop = loop.ready(problem), loop._replace(ready=lambda ready: ready)
+    in_a_warp = Translated.of(loop.unfinished, loop.advance, problem, start)
+    return in_a_warp(problem, start) if in_a_warp else run_short(loop, problem, start)
 
 
 def run_short(loop: WhileLoop, problem: Any, start: Any) -> Any:

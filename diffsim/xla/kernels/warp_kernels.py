@@ -23,6 +23,7 @@ import jax.numpy as jnp
 
 from diffsim.xla.kernels.cpu_cholesky import lost_to_rounding
 from diffsim.xla.kernels.warp import LANES, Kernel, Machine, call
+from diffsim.xla.kernels.warp_interpreter import interpret as interpreted
 
 Array = jax.Array
 # rows by 32, from those of the first entry that is not zero on
@@ -60,9 +61,9 @@ def _total(terms: Sequence[Any]) -> Any:
     return functools.reduce(operator.add, terms)
 
 
-def _read_sum(w: Machine, matrices: Sequence[Any], diagonal: Any, n: int) -> list[Column]:
+def _read_sum(w: Machine, matrices: Sequence[Any], shift: Column, n: int) -> list[Column]:
     """Columns of a sum of symmetric matrices, whose rows they are in memory, and a diagonal, each from its own on."""
-    columns, shift = [], _load(w, diagonal, 0, n)
+    columns = []
     for k in range(n):
         read = [_load(w, matrix, k * n, n, first=k) for matrix in matrices]
         column = [_total(terms) for terms in zip(*read, strict=True)]
@@ -169,24 +170,47 @@ def _solve_kernel(w: Machine, lower: Any, b: Any, x: Any, *, n: int, count: int)
     w.loop(count, one, [])
 
 
-def _solve_assembled(w: Machine, matrix: list[Column], b: Any, x: Any) -> None:
-    n = len(matrix)
-    _store(w, x, 0, n, _solve(w, *_factor(w, matrix, lost_to_rounding(n)), _load(w, b, 0, n)))
+# number of the first row in J of constraints, how many rows each of them has, and how many constraints there are
+Group = tuple[int, int, int]
+
+
+def groups_of(shapes: Sequence[tuple[int, ...]]) -> tuple[Group, ...]:
+    """The groups of constraints with weights K of these shapes (..., dim, count, dim)."""
+    groups, above = [], 0
+    for *_, dim, count, _ in shapes:
+        groups.append((above, dim, count))
+        above += dim * count
+    return tuple(groups)
+
+
+def solve_assembled(w: Machine, matrix: list[Column], b: Column) -> Column:
+    """x with A x = b, of a sum that is read, and whose pivots may vanish by rounding."""
+    return _solve(w, *_factor(w, matrix, lost_to_rounding(len(matrix))), b)
+
+
+def read_gram(
+    w: Machine, arrays: tuple[Any, Any], shift: Column, weights: Sequence[Any], groups: Sequence[Group], n: int
+) -> list[Column]:
+    """Columns of M + diagonal + J^T K J, from the arrays M and J, the diagonal, and the array K of each group."""
+    m, jacobian = arrays
+    matrix = _read_sum(w, [m], shift, n)
+    for weight, group in zip(weights, groups, strict=True):
+        matrix = _add_gram(w, matrix, jacobian, weight, group)
+    return matrix
 
 
 def _solve_sum_kernel(w: Machine, *arrays: Any, n: int) -> None:
     """Solves with the sum of symmetric matrices and a diagonal."""
     *matrices, diagonal, b, x = arrays
-    _solve_assembled(w, _read_sum(w, matrices, diagonal, n), b, x)
+    matrix = _read_sum(w, matrices, _load(w, diagonal, 0, n), n)
+    _store(w, x, 0, n, solve_assembled(w, matrix, _load(w, b, 0, n)))
 
 
-def _solve_gram_kernel(w: Machine, *arrays: Any, n: int, groups: tuple[tuple[int, int, int], ...]) -> None:
+def _solve_gram_kernel(w: Machine, *arrays: Any, n: int, groups: tuple[Group, ...]) -> None:
     """Solves with M + diagonal + J^T K J."""
     m, diagonal, jacobian, *weights, b, x = arrays
-    matrix = _read_sum(w, [m], diagonal, n)
-    for weight, size in zip(weights, groups, strict=True):
-        matrix = _add_gram(w, matrix, jacobian, weight, size)
-    _solve_assembled(w, matrix, b, x)
+    matrix = read_gram(w, (m, jacobian), _load(w, diagonal, 0, n), weights, groups, n)
+    _store(w, x, 0, n, solve_assembled(w, matrix, _load(w, b, 0, n)))
 
 
 @functools.cache
@@ -195,13 +219,19 @@ def _sized(kernel: Kernel, **sizes: Any) -> Kernel:
     return functools.partial(kernel, **sizes)
 
 
+def _run(name: str, kernel: Kernel, operands: Sequence[Array], shape: tuple[int, ...], interpret: bool) -> Array:
+    """The result of a kernel, of some shape."""
+    results = [jax.ShapeDtypeStruct(shape, jnp.float32)]
+    return (interpreted(kernel, operands, results) if interpret else call(name, kernel, operands, results))[0]
+
+
 def factor(matrix: Array, interpret: bool = False) -> Array:
     """Lower factors L (batch, n, n) of symmetric positive definite matrices (batch, n, n); nan where one is not.
 
     Reads the upper triangles. `interpret` runs the kernel without a GPU.
     """
     kernel = _sized(_factor_kernel, n=matrix.shape[1])
-    return jnp.swapaxes(call("factor", kernel, [matrix], matrix.shape, interpret), 1, 2)
+    return jnp.swapaxes(_run("factor", kernel, [matrix], matrix.shape, interpret), 1, 2)
 
 
 def solve(lower: Array, b: Array, interpret: bool = False) -> Array:
@@ -209,7 +239,7 @@ def solve(lower: Array, b: Array, interpret: bool = False) -> Array:
     _, n, count = b.shape
     sides = jnp.swapaxes(b, 1, 2)
     kernel = _sized(_solve_kernel, n=n, count=count)
-    return jnp.swapaxes(call("solve", kernel, [jnp.swapaxes(lower, 1, 2), sides], sides.shape, interpret), 1, 2)
+    return jnp.swapaxes(_run("solve", kernel, [jnp.swapaxes(lower, 1, 2), sides], sides.shape, interpret), 1, 2)
 
 
 def solve_sum(*arguments: Array, interpret: bool = False) -> Array:
@@ -220,7 +250,7 @@ def solve_sum(*arguments: Array, interpret: bool = False) -> Array:
       interpret: runs the kernel without a GPU.
     """
     b = arguments[-1]
-    return call("solve_sum", _sized(_solve_sum_kernel, n=b.shape[1]), arguments, b.shape, interpret)
+    return _run("solve_sum", _sized(_solve_sum_kernel, n=b.shape[1]), arguments, b.shape, interpret)
 
 
 def solve_gram(*arguments: Array, interpret: bool = False) -> Array:
@@ -232,10 +262,5 @@ def solve_gram(*arguments: Array, interpret: bool = False) -> Array:
       interpret: runs the kernel without a GPU.
     """
     _, _, _, *weights, b = arguments
-    groups, above = [], 0
-    for weight in weights:
-        _, dim, count, _ = weight.shape
-        groups.append((above, dim, count))
-        above += dim * count
-    kernel = _sized(_solve_gram_kernel, n=b.shape[1], groups=tuple(groups))
-    return call("solve_gram", kernel, arguments, b.shape, interpret)
+    kernel = _sized(_solve_gram_kernel, n=b.shape[1], groups=groups_of([weight.shape for weight in weights]))
+    return _run("solve_gram", kernel, arguments, b.shape, interpret)
