@@ -21,7 +21,7 @@ from diffsim.types.state import make_inputs, make_state
 from diffsim.version import VERSION
 from diffsim.xla.compiled import compiler_options
 from diffsim.xla.kernels import warp_kernels
-from diffsim.xla.kernels.probe import check_kernels, find_gpu
+from diffsim.xla.kernels.probe import check_kernels, check_loops, find_gpu
 
 MODELS = ("cartpole", "hopper", "quadruped", "humanoid")
 # worlds and steps in float32, and worlds that are compared with float64
@@ -53,10 +53,10 @@ def selftest(names: Sequence[str] = MODELS, show: Callable[[str], None] = print)
     show(f"device {device.platform}: {len(jax.devices())} x {device.device_kind}")
     if find_gpu() is None:
         show("kernels: no CUDA device; by their interpreter")
-        checks = check_kernels(warp_kernels, interpret=True)
+        checks = check_kernels(warp_kernels, interpret=True) + check_loops(interpret=True)
     else:
         show("kernels: compiled for this GPU")
-        checks = check_kernels(warp_kernels)
+        checks = check_kernels(warp_kernels) + check_loops()
     for check in checks:
         answer = check.failure or f"error {check.error:.1e}"
         show(f"  {check.kernel:<12}{check.rows:4d} rows   {answer:<20}{'ok' if check.passed else 'FAILED'}")

@@ -7,15 +7,15 @@ work of all, and each member goes through the trips that it would go through by 
 - `where_needed`: those that need a search come first, a group after the other; the others cost nothing.
 - `in_parts`: a wide computation of a large batch goes in parts that caches hold.
 - `run`: a loop, on a CPU a quarter of the batch at a time, and what is left of all quarters at the end; on a GPU one
-  kernel, whose warps each run the loop of a world (kernels/warp_loop.py).
-- `run_short`: a loop whose trips are too short to pay for copies: all go on until an eighth of them is left, which is
-  how a GPU, which works on all at once, runs large batches of the loops that are no kernel.
+  kernel, of which each warp runs the loop of a world (kernels/warp_loop.py).
+- `run_short`: a loop whose trips are too short to pay for copies: all go on until an eighth of them is left.
 - `run_in_slots`: a few slots side by side; what has ended leaves, and the next takes its place.
 - `in_turn`: no loop; a few members are computed side by side, one group after another, those that need it.
 
 None of the loops is differentiated.
 """
 
+import importlib
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
@@ -28,11 +28,12 @@ from jax.interpreters.partial_eval import dce_jaxpr
 
 from diffsim.xla.barriers import for_cpu
 from diffsim.xla.gather import Packed, packed
-from diffsim.xla.kernels.warp_loop import Translated
 from diffsim.xla.select import where_tree
 
 Tree = TypeVar("Tree")
 
+# it makes kernels of loops, and is read only where a program is made for a GPU
+WARPS = "diffsim.xla.kernels.warp_loop"
 # members that are searched at once
 GROUP = 16
 # numbers that are computed at once before a computation is cut into parts, and those of a part, which caches hold
@@ -212,7 +213,7 @@ def run(loop: WhileLoop, problem: Any, start: Any) -> Any:
     if for_cpu():
         return _batched_by(loop, of_a_batch)(problem, start)
     problem, loop = loop.ready(problem), loop._replace(ready=lambda ready: ready)
-    in_a_warp = Translated.of(loop.unfinished, loop.advance, problem, start)
+    in_a_warp = importlib.import_module(WARPS).Translated.of(loop.unfinished, loop.advance, problem, start)
     return in_a_warp(problem, start) if in_a_warp else run_short(loop, problem, start)
 
 

@@ -38,7 +38,8 @@ class Instruction(NamedTuple):
 class Kernel(NamedTuple):
     """A launch: name, what kind (an operation, or the target of a custom call), bytes of one, how often in a run.
 
-    `result` is the type of what it computes, `times` counts dynamic loops by the trips that were assumed.
+    `result` is the type of what it computes, `times` counts dynamic loops by the trips that were assumed, and
+    `instructions` are those that all warps of a kernel in PTX carry out, 0 of others.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Kernel(NamedTuple):
     bytes: int
     times: float
     result: str
+    instructions: float = 0.0
 
     @property
     def is_library(self) -> bool:
@@ -72,18 +74,44 @@ class Program(NamedTuple):
     loops: list[Loop]
 
 
-def read_program(text: str, trips: Trips = ()) -> Program:
+def read_program(text: str, trips: Trips = (), iterations: float = 1.0) -> Program:
     """The launches and loops of optimized HLO.
 
     Args:
       text: of the module.
       trips: how often dynamic loops run, by their depth among dynamic loops, several if such loops follow one another;
         the last one for deeper ones, 1 for none.
+      iterations: of loops that warps run by themselves, the mean of all worlds.
     """
     computations, entry = _computations(text)
     program = Program([], [])
     _visit(computations, entry, (1.0, 0, 0), trips or (1.0,), program)
-    return program
+    bodies = {each.name: each.rest for body in computations.values() for each in body if WARP in each.rest}
+    kernels = [
+        k._replace(instructions=_instructions(bodies[k.name], iterations)) if k.kind == WARP else k
+        for k in program.kernels
+    ]
+    return Program(kernels, program.loops)
+
+
+def _instructions(call: str, iterations: float) -> float:
+    """How many instructions all warps of a kernel in PTX carry out, by the line of HLO that calls it."""
+    blocks, threads = (int(re.search(rf"{key}_x = (\d+)", call)[1]) for key in ("grid", "block"))  # type: ignore[index]
+    lines = re.search(r'kernel_data = "(.*?)(?<!\\)"', call)[1].split(r"\0A")  # type: ignore[index]
+    begins = {line[:-1]: number for number, line in enumerate(lines) if line.endswith(":")}
+    times = [1.0] * len(lines)
+    for number, line in enumerate(lines):
+        back = re.match(r"(?:@%p\d+ )?bra.uni ((loop|again)_\d+);", line)
+        if back:
+            count = float(lines[number - 1].split(", ")[-1].rstrip(";")) if back[2] == "loop" else iterations
+            for inside in range(begins[back[1]], number + 1):
+                times[inside] *= count
+    return (
+        blocks
+        * threads
+        / 32
+        * sum(t for t, line in zip(times, lines, strict=True) if line.endswith(";") and line[0] != ".")
+    )
 
 
 def _visit(

@@ -45,7 +45,7 @@ ENTRY %main (a: f32[8,100]) -> f32[8,10] {
   %loop_add_fusion = (f32[8,10]{1,0}, f32[8]{0}) fusion(%loop_slice_fusion, %loop_slice_fusion), kind=kLoop, calls=%fused_add
   %while.1 = (s32[], f32[8,10]{1,0}) while(%loop_add_fusion), condition=%test, body=%body
   %while.2 = (s32[], f32[8,10]{1,0}) while(%while.1), condition=%test, body=%body, backend_config={"known_trip_count":{"n":"5"}}
-  %call.7 = f32[8,10]{1,0} custom-call(%while.2), custom_call_target="__gpu$xla.gpu.ptx"
+  %call.7 = f32[8,10]{1,0} custom-call(%while.2), custom_call_target="__gpu$xla.gpu.ptx", backend_config={block_x = 64 : i32, grid_x = 3 : i32, kernel_data = ".reg .f32 %f<9>;\\0Amov.u32 %r1, 0;\\0Aloop_1:\\0Aadd.f32 %f1, %f1, %f1;\\0Asetp.lt.u32 %p1, %r1, 4;\\0A@%p1 bra.uni loop_1;\\0Aagain_2:\\0A@!%p2 bra.uni end_2;\\0Abra.uni again_2;\\0Aend_2:\\0Aret;\\0A", name = "loop"}
   ROOT %empty = f32[8,0]{1,0} copy(%call.7)
 }
 """  # noqa: E501
@@ -94,6 +94,12 @@ def test_graphs() -> None:
 
 def test_sizes() -> None:
     assert size_of("(f32[8,10]{1,0}, pred[3]{0}, s32[])") == 320 + 3 + 4
+
+
+def test_instructions_of_warps_are_counted_with_their_loops() -> None:
+    counts = [sum(k.instructions for k in read_program(HLO, iterations=n).kernels) for n in (1.0, 5.0)]
+    # of six warps: one before and one after, four times three, and two in each iteration
+    assert counts == [6 * (2 + 4 * 3 + 2 * n) for n in (1, 5)]
 
 
 def test_time_grows_with_what_is_launched() -> None:

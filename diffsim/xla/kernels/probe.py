@@ -12,14 +12,15 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 # matrices of one row, of a humanoid, and of more rows than a warp has lanes; worlds that do not fill their last block
 SIZES, WORLDS = (1, 6, 27, 34), 11
 # of a solve with well conditioned matrices in float32, relative to the largest number of the answer
 ALLOWED = 1e-4
-# the kernels, which are read only where a program is made for CUDA
-MODULE = "diffsim.xla.kernels.warp_kernels"
+# where the kernels are, which are read only where a program is made for CUDA
+PACKAGE = "diffsim.xla.kernels"
 
 
 class Check(NamedTuple):
@@ -76,15 +77,60 @@ def _check_size(kernels: Any, n: int, settings: dict[str, Any]) -> list[Check]:
             solved(gram),
         ),
     }
-    checks = []
-    for name, (run, expected) in cases.items():
-        try:
-            error = np.max(np.abs(np.asarray(run(), float) - expected)) / np.max(np.abs(expected))
-            checks.append(Check(name, n, float(error)))
-        # a compiler of kernels fails in many ways, each of which means the same
-        except Exception as problem:
-            checks.append(Check(name, n, np.nan, f"{type(problem).__name__}: {problem}".splitlines()[0]))
-    return checks
+
+    def error(name: str) -> float:
+        run, expected = cases[name]
+        return float(np.max(np.abs(np.asarray(run(), float) - expected)) / np.max(np.abs(expected)))
+
+    return [_checked(name, n, functools.partial(error, name)) for name in cases]
+
+
+def check_loops(sizes: tuple[int, ...] = SIZES, interpret: bool = False) -> list[Check]:
+    """Runs a search as `warp_loop` does, by kernels of this GPU or by numpy.
+
+    It minimizes 1/2 x^T M x - b^T x and the cost of springs D that push where a row of J x is less than 1, by Newton's
+    method, of which worlds need different numbers of steps. At the minimum the gradient is 0.
+    """
+    names = "warp_loop", "warp", "ptx", "cholesky"
+    loops, warp, ptx, cholesky = (importlib.import_module(f"{PACKAGE}.{name}") for name in names)
+
+    def forces(problem: Any, x: Any) -> tuple[Any, Any]:
+        """The stiffness of each spring at x, and the gradient."""
+        m, rows, stiffness, b = problem
+        gap = cholesky.product(rows, x) - 1
+        acting = jnp.where(gap < 0, stiffness, 0)
+        return acting, cholesky.product(m, x) - b + cholesky.product(acting * gap, rows)
+
+    def advance(problem: Any, state: Any) -> Any:
+        (m, rows, _, _), (x, count, _) = problem, state
+        acting, gradient = forces(problem, x)
+        step = cholesky.solve_gram(m, jnp.zeros_like(x), (rows, [acting.reshape(1, -1, 1)]), gradient)
+        return x - step, count + 1, jnp.sum(jnp.abs(step)) < 1e-5
+
+    def one(n: int) -> float:
+        rng = np.random.default_rng(n)
+        root, rows = rng.normal(size=(WORLDS, n, n)), rng.normal(size=(WORLDS, 9, n)) / np.sqrt(n)
+        arrays = np.eye(n) + root @ root.swapaxes(1, 2) / n, rows, rng.uniform(1, 9, (WORLDS, 9)), root[:, 0]
+        problem = tuple(np.asarray(x, np.float32) for x in arrays)
+        start = np.zeros((WORLDS, n), np.float32), np.zeros(WORLDS, np.int32), np.zeros(WORLDS, bool)
+        single = jax.tree.map(lambda x: x[0], (problem, start))
+        loop = loops.Translated.of(lambda state: ~state[2] & (state[1] < 20), advance, *single)
+        call = warp.interpret if interpret else functools.partial(ptx.call, "loop")
+        x = np.asarray(loop.run([*problem, *start], functools.partial(call, loop.kernel))[0], float)
+        gap = np.einsum("wkn,wn->wk", arrays[1], x) - 1
+        push = np.einsum("wk,wkn->wn", np.where(gap < 0, arrays[2], 0) * gap, arrays[1])
+        return float(np.max(np.abs(np.einsum("wmn,wn->wm", arrays[0], x) - arrays[3] + push)) / np.max(np.abs(root)))
+
+    return [_checked("loop", n, functools.partial(one, n)) for n in sizes]
+
+
+def _checked(name: str, rows: int, error: Callable[[], float]) -> Check:
+    """A check by what computes its error."""
+    try:
+        return Check(name, rows, error())
+    # a compiler of kernels fails in many ways, each of which means the same
+    except Exception as problem:
+        return Check(name, rows, np.nan, f"{type(problem).__name__}: {problem}".splitlines()[0])
 
 
 @functools.cache
@@ -93,13 +139,13 @@ def cuda_kernels() -> Any:
 
     Of a failure it warns once. Where there is no GPU a program is compiled for one elsewhere, and nothing can be asked.
     """
-    kernels, gpu = importlib.import_module(MODULE), find_gpu()
+    kernels, gpu = importlib.import_module(f"{PACKAGE}.warp_kernels"), find_gpu()
     if gpu is None:
         return kernels
 
     def ask() -> list[Check]:
         with jax.default_device(gpu):
-            return check_kernels(kernels)
+            return check_kernels(kernels) + check_loops()
 
     # a program is being made when this is asked, and what is traced in another thread is none of it
     with ThreadPoolExecutor(1) as thread:

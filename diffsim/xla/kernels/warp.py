@@ -1,28 +1,22 @@
-"""A warp, 32 threads of a GPU that work in step, as an instruction set with two meanings: PTX text, and numpy.
+"""A warp, 32 threads of a GPU that work in step, as an instruction set, and its meaning in numpy.
 
 A kernel is a function of a machine and of the arrays of a world; each world has a warp of its own, which keeps all of
 its numbers in registers. A value is one number, or one truth, in each of the 32 lanes. Values have +, - and * like
-arrays, and 1 / value; for the rest there are the machine's functions. `Ptx` writes the program of the threads in
-NVIDIA's virtual assembly, which XLA has compiled for the card and launches without help (`call`). `Interpreter`
-(warp_interpreter.py) runs the same function on numpy arrays (worlds, 32), so that a kernel is tested where there is no
-GPU.
+arrays, and 1 / value; for the rest there are the machine's functions. `Ptx` (ptx.py) writes the program of the threads
+for a GPU. `Interpreter` runs the same function on numpy arrays, so that a kernel is tested where there is no GPU.
 
 Loops over rows of a matrix are Python's, and so written out; `loop` and `repeat` are loops that the program has.
-Source: PTX ISA 7.0, sec. 9.7 (shfl.sync, bar.warp.sync); XLA's custom call for PTX.
 """
 
-import functools
 import math
-import struct
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import jax
 import numpy as np
 
-# threads of a warp, and warps of a block, which share nothing but a place on the device
-LANES, WARPS = 32, 4
-FULL = "0xffffffff"
+# threads of a warp
+LANES = 32
 
 
 class Machine(Protocol):
@@ -32,12 +26,16 @@ class Machine(Protocol):
         """0 in all lanes."""
         ...
 
-    def load(self, array: Any, start: int, count: int) -> Any:
-        """Number `start + lane` of an array, and 0 in lanes from `count` on."""
+    def load(self, array: Any, start: int, count: int, stride: int = 1) -> Any:
+        """Number `start + stride * lane` of an array, and 0 in lanes from `count` on."""
         ...
 
     def scalar(self, array: Any, place: int) -> Any:
         """One number of an array, in all lanes."""
+        ...
+
+    def scalars(self, array: Any, start: int, count: int) -> Sequence[Any]:
+        """Numbers of an array of `scratch`, each in all lanes; `start` is a multiple of four."""
         ...
 
     def store(self, array: Any, start: int, count: int, value: Any) -> None:
@@ -122,358 +120,132 @@ class Machine(Protocol):
 # of a machine, and of the arrays of a world: operands, then results
 Kernel = Callable[..., None]
 
-# how PTX calls operations on floats, integers and truths
-FLOATS = {"add": "add", "sub": "sub", "mul": "mul", "div": "div.rn", "neg": "neg", "abs": "abs", "sqrt": "sqrt.rn"}
-INTEGERS = {"add": "add", "sub": "sub", "mul": "mul.lo", "neg": "neg"}
-TRUTHS = ("and", "or", "not")
-# comparisons, which are false of nan but for `ne`
-ORDERS = {"lt": "lt", "le": "le", "gt": "gt", "ge": "ge", "eq": "eq", "ne": "neu"}
-# types of registers: their letter, and what a move calls them
-TYPES = {"f": "f32", "r": "u32", "p": "pred"}
+# operations by JAX's names of them
+NUMPY: dict[str, Callable[..., np.ndarray]] = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": np.divide,
+    "neg": np.negative,
+    "abs": np.abs,
+    "sqrt": np.sqrt,
+    "max": np.maximum,
+    "min": np.minimum,
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "and": np.logical_and,
+    "or": np.logical_or,
+    "not": np.logical_not,
+    "select_n": lambda truth, otherwise, value: np.where(truth, value, otherwise),
+    "convert_element_type": lambda x: x.astype(np.float32),
+}
 
 
-class Register:
-    """A value of a PTX program: a name, whose letter says what it is, f a float, r an integer, p a truth."""
+class Interpreter:
+    """The machine of some worlds.
 
-    def __init__(self, program: "Ptx", name: str) -> None:
-        self.program, self.name = program, name
-
-    @property
-    def kind(self) -> str:
-        """The letter."""
-        return self.name[1]
-
-    def __add__(self, other: Any) -> "Register":
-        return self.program.value("add.f32", self, other)
-
-    def __sub__(self, other: Any) -> "Register":
-        return self.program.value("sub.f32", self, other)
-
-    def __mul__(self, other: Any) -> "Register":
-        return self.program.value("mul.f32", self, other)
-
-    def __rtruediv__(self, other: Any) -> "Register":
-        return self.program.value("div.rn.f32", other, self)
-
-    __rmul__ = __mul__
-
-
-class Pointer(NamedTuple):
-    """Registers with the address of a world's array, and with that of this lane's number of it.
-
-    `dtype` is of its numbers, and `space` where they are: `.global`, or empty for memory of the warp.
+    A value is an array (worlds, 32), or (worlds, 1) of what is in all lanes. Memory is (worlds, size).
     """
 
-    array: str
-    lane: str
-    dtype: np.dtype
-    space: str = ".global"
+    def __init__(self, worlds: int) -> None:
+        self.worlds = worlds
 
+    def zero(self) -> np.ndarray:
+        return np.zeros((self.worlds, LANES), np.float32)
 
-def _literal(value: Any) -> str:
-    """A register's name, or a number as PTX writes it."""
-    return value.name if isinstance(value, Register) else f"0f{struct.pack('>f', value).hex()}"
-
-
-class Ptx:
-    """Writes a program, line by line, each result in a register of its own; compiling assigns real ones."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-        self.count, self.stores, self.room = 0, 0, 0
-        # what stands in constant tables of 32 numbers, and their names
-        self.tables: dict[str, str] = {}
-
-    def new(self, kind: str) -> str:
-        """A register: `f` of a float, `r` of an integer, `d` of an address, `p` of a truth."""
-        self.count += 1
-        return f"%{kind}{self.count}"
-
-    def line(self, instruction: str, *operands: str) -> None:
-        """Writes an instruction."""
-        self.lines.append(f"{instruction} {', '.join(operands)};")
-
-    def value(self, instruction: str, *operands: Any, kind: str = "f") -> Register:
-        """The result of an instruction, in a register of some kind."""
-        result = Register(self, self.new(kind))
-        self.line(instruction, result.name, *(x if isinstance(x, str) else _literal(x) for x in operands))
-        return result
-
-    def zero(self) -> Register:
-        return self.value("mov.f32", 0.0)
-
-    def load(self, array: Pointer, start: int, count: int) -> Register:
-        return self._read(array, f"[{array.lane}+{array.dtype.itemsize * start}]", count)
-
-    def scalar(self, array: Pointer, place: int) -> Register:
-        return self._read(array, f"[{array.array}+{array.dtype.itemsize * place}]", LANES)
-
-    def _read(self, array: Pointer, address: str, count: int) -> Register:
-        """What the first lanes read from an address, and 0 in the others."""
-        kind, read = {"f": ("f", "f32"), "i": ("r", "u32"), "b": ("r", "u8")}[array.dtype.kind]
-        zero = "0" if kind == "r" else _literal(0.0)
-        result = self.value(f"mov.{TYPES[kind]}", zero, kind=kind) if count < LANES else Register(self, self.new(kind))
-        self.line(f"{self._first(count)}ld{array.space}.{read}", result.name, address)
-        return self.value("setp.ne.u32", result, "0", kind="p") if array.dtype.kind == "b" else result
-
-    def store(self, array: Pointer, start: int, count: int, value: Register) -> None:
-        written = {"f": "f32", "r": "u32", "p": "u8"}[value.kind]
-        name = self.value("selp.u32", "1", "0", value, kind="r").name if value.kind == "p" else value.name
-        address = f"[{array.lane}+{array.dtype.itemsize * start}]"
-        self.line(f"{self._first(count)}st{array.space}.{written}", address, name)
-
-    def _first(self, count: int) -> str:
-        """The guard of an instruction that only the first lanes carry out."""
-        if count >= LANES:
-            return ""
-        return f"@{self.value('setp.lt.u32', '%lane', str(count), kind='p').name} "
-
-    def moved(self, array: Pointer, index: Any, stride: int) -> Pointer:
-        moved = array._replace(array=self.new("d"), lane=self.new("d"))
-        for name, base in ((moved.array, array.array), (moved.lane, array.lane)):
-            self.line("mad.wide.u32", name, index, str(array.dtype.itemsize * stride), base)
-        return moved
-
-    def lane(self, value: Register, lane: int) -> Register:
-        return self._exchange("idx", value, str(lane))
-
-    def _exchange(self, how: str, value: Register, by: str) -> Register:
-        """What another lane has."""
-        if value.kind == "p":
-            number = self._exchange(how, self.value("selp.u32", "1", "0", value, kind="r"), by)
-            return self.value("setp.ne.u32", number, "0", kind="p")
-        return self.value(f"shfl.sync.{how}.b32", value, by, "31", FULL, kind=value.kind)
-
-    def lanes(self, value: Register) -> list[Register]:
-        # by way of shared memory, which delivers four numbers at a time; two buffers in turn, so that none is
-        # overwritten before all lanes have read it
-        buffer = 4 * LANES * (self.stores % 2)
-        self.stores += 1
-        self.line("st.shared.f32", f"[%shared_lane+{buffer}]", value.name)
-        self.meet()
-        found = [Register(self, self.new("f")) for _ in range(LANES)]
-        for start in range(0, LANES, 4):
-            four = ", ".join(register.name for register in found[start : start + 4])
-            self.line("ld.shared.v4.f32", f"{{{four}}}", f"[%shared+{buffer + 4 * start}]")
-        return found
-
-    def meet(self) -> None:
-        self.line("bar.warp.sync", FULL)
-
-    def scratch(self, count: int) -> Pointer:
-        array, lane, start = self.new("d"), self.new("d"), 4 * self.room
-        # arrays begin where four numbers are read at once
-        self.room += -(-count // 4) * 4
-        self.line("add.u64", array, "%scratch", str(start))
-        self.line("mad.wide.u32", lane, "%lane", "4", array)
-        return Pointer(array, lane, np.dtype(np.float32), space="")
-
-    def sum(self, value: Register) -> Register:
-        for distance in (16, 8, 4, 2, 1):
-            value = value + self._exchange("bfly", value, str(distance))
+    def load(self, array: np.ndarray, start: int, count: int, stride: int = 1) -> np.ndarray:
+        count = min(count, LANES)
+        value = np.zeros((self.worlds, LANES), array.dtype)
+        value[:, :count] = array[:, start : start + stride * count : stride]
         return value
 
-    def sums(self, values: Sequence[Register]) -> Register:
-        # lanes and values are halved together: half of the lanes go on with one half of the values, and get what the
-        # other lanes have of them
-        left: list[Any] = [*values, *[0.0] * (LANES - len(values))]
-        for distance in (16, 8, 4, 2, 1):
-            bit = self.value("and.b32", "%lane", str(distance), kind="r")
-            upper = self.value("setp.ne.u32", bit, "0", kind="p")
-            halves = list(zip(left[:distance], left[distance:], strict=True))
-            left = [0.0 if a == b == 0.0 else self._halved(a, b, upper, distance) for a, b in halves]
-        return left[0]
+    def scalars(self, array: np.ndarray, start: int, count: int) -> list[np.ndarray]:
+        return [self.scalar(array, start + place) for place in range(count)]
 
-    def _halved(self, low: Any, high: Any, upper: Register, distance: int) -> Register:
-        """The sums of one value in the lower lanes, and of another in the upper ones, with those at a distance."""
-        kept, sent = (self.value("selp.f32", *pair, upper) for pair in ((high, low), (low, high)))
-        return kept + self._exchange("bfly", sent, str(distance))
+    def scalar(self, array: np.ndarray, place: int) -> np.ndarray:
+        return array[:, place : place + 1]
 
-    def all(self, truth: Register) -> Register:
-        return self.value("vote.sync.all.pred", truth, FULL, kind="p")
+    def store(self, array: np.ndarray, start: int, count: int, value: np.ndarray) -> None:
+        count = min(count, LANES)
+        array[:, start : start + count] = value[:, :count]
 
-    def put(self, value: Register, lane: int, number: Register) -> Register:
-        here = self.value("setp.eq.u32", "%lane", str(lane), kind="p")
-        return self.elementwise("select_n", here, value, number)
+    def moved(self, array: np.ndarray, index: int, stride: int) -> np.ndarray:
+        return array[:, index * stride :]
 
-    def from_lane_on(self, value: Register, lane: int) -> Register:
-        here = self.value("setp.ge.u32", "%lane", str(lane), kind="p")
-        return self.value("selp.f32", value, 0.0, here)
+    def _wide(self, value: np.ndarray) -> np.ndarray:
+        return np.broadcast_to(value, (self.worlds, LANES))
 
-    def at_least(self, value: Register, least: Register) -> Register:
-        return self.elementwise("select_n", self.elementwise("lt", value, least), value, least)
+    def lane(self, value: np.ndarray, lane: int) -> np.ndarray:
+        return self._wide(value)[:, lane : lane + 1]
 
-    def rsqrt(self, value: Register) -> Register:
-        return self.value("rsqrt.approx.f32", value)
+    def lanes(self, value: np.ndarray) -> list[np.ndarray]:
+        return [self.lane(value, lane) for lane in range(LANES)]
 
-    def elementwise(self, operation: str, *values: Any) -> Register:
-        kind = values[-1].kind
-        if operation == "select_n":
-            truth, otherwise, value = values
-            if kind != "p":
-                return self.value(f"selp.{TYPES[kind]}", value, otherwise, truth, kind=kind)
-            there = self.value("not.pred", truth, kind="p")
-            halves = [self.value("and.pred", *pair, kind="p") for pair in ((truth, value), (there, otherwise))]
-            return self.value("or.pred", *halves, kind="p")
-        if operation in ("max", "min"):
-            # the first also where it is nan
-            first = self.elementwise("gt" if operation == "max" else "lt", *values)
-            either = self.value("or.pred", first, self.elementwise("ne", values[0], values[0]), kind="p")
-            return self.elementwise("select_n", either, values[1], values[0])
-        if operation in ORDERS:
-            order = f"{ORDERS[operation]}.f32" if kind == "f" else f"{operation}.s32"
-            return self.value(f"setp.{order}", *values, kind="p")
-        if operation == "convert_element_type":
-            if kind == "p":
-                return self.value("selp.f32", 1.0, 0.0, *values)
-            return self.value("cvt.rn.f32.s32", *values)
-        if kind == "p":
-            return self.value(f"{operation}.pred", *values, kind="p")
-        name = f"{FLOATS[operation]}.f32" if kind == "f" else f"{INTEGERS[operation]}.s32"
-        return self.value(name, *values, kind=kind)
+    def sum(self, value: np.ndarray) -> np.ndarray:
+        return np.sum(self._wide(value), axis=1, keepdims=True)
 
-    def constant(self, numbers: np.ndarray) -> Register:
-        if numbers.dtype == bool:
-            number = self.constant(numbers.astype(np.int32))
-            return self.value("setp.ne.u32", number, "0", kind="p")
-        kind = "f" if numbers.dtype.kind == "f" else "r"
-        written = [_literal(float(x)) if kind == "f" else str(int(x)) for x in numbers.reshape(-1)]
-        if len(set(written)) == 1:
-            return self.value(f"mov.{TYPES[kind]}", written[0], kind=kind)
-        name = self.tables.setdefault(f".{TYPES[kind]} ?[{LANES}] = {{{', '.join(written)}}}", f"table_{self.count}")
-        table, lane = self.new("d"), self.new("d")
-        self.line("mov.u64", table, name)
-        self.line("mad.wide.u32", lane, "%lane", "4", table)
-        return self.value(f"ld.global.nc.{TYPES[kind]}", f"[{lane}]", kind=kind)
+    def put(self, value: np.ndarray, lane: int, number: np.ndarray) -> np.ndarray:
+        return np.where(np.arange(LANES) == lane, number, value)
 
-    def shuffled(self, value: Register, source: np.ndarray) -> Register:
-        return self._exchange("idx", value, self.constant(source.astype(np.int32)).name)
+    def from_lane_on(self, value: np.ndarray, lane: int) -> np.ndarray:
+        return np.where(np.arange(LANES) >= lane, value, np.float32(0))
 
-    def chosen(self, here: np.ndarray, value: Register, otherwise: Register) -> Register:
-        bits = sum(1 << int(lane) for lane in np.flatnonzero(here))
-        mine = self.value("shr.b32", self.value("mov.u32", str(bits), kind="r"), "%lane", kind="r")
-        truth = self.value("setp.ne.u32", self.value("and.b32", mine, "1", kind="r"), "0", kind="p")
-        return self.elementwise("select_n", truth, otherwise, value)
+    def at_least(self, value: np.ndarray, least: np.ndarray) -> np.ndarray:
+        return np.where(value < least, least, value)
+
+    def rsqrt(self, value: np.ndarray) -> np.ndarray:
+        return np.float32(1) / np.sqrt(value)
 
     def loop(self, count: int, body: Callable[[Any, list[Any]], list[Any]], carry: list[Any]) -> list[Any]:
-        index, label, again = self.new("r"), f"loop_{self.count}", self.new("p")
-        self.line("mov.u32", index, "0")
-        kept = self._copies(carry)
-        self.lines.append(f"{label}:")
-        self._become(kept, body(index, kept))
-        # the next turn may write the buffer that was read last
-        self.meet()
-        self.line("add.u32", index, index, "1")
-        self.line("setp.lt.u32", again, index, str(count))
-        self.line(f"@{again} bra.uni", label)
-        return kept
+        for index in range(count):
+            carry = body(index, carry)
+        return carry
 
     def repeat(
         self, unfinished: Callable[[list[Any]], Any], advance: Callable[[list[Any]], list[Any]], carry: list[Any]
     ) -> list[Any]:
-        kept, number = self._copies(carry), self.count
-        self.lines.append(f"again_{number}:")
-        self.meet()
-        self.line(f"@!{unfinished(kept).name} bra.uni", f"end_{number}")
-        self._become(kept, advance(kept))
-        self.line("bra.uni", f"again_{number}")
-        self.lines.append(f"end_{number}:")
-        self.meet()
-        return kept
+        # a world that is done stays as it is while others go on
+        goes_on = np.ones((self.worlds, 1), bool)
+        while np.any(goes_on := goes_on & unfinished(carry)):
+            carry = [np.where(goes_on, later, now) for now, later in zip(carry, advance(carry), strict=True)]
+        return carry
 
-    def _copies(self, values: list[Register]) -> list[Register]:
-        return [self.value(f"mov.{TYPES[value.kind]}", value, kind=value.kind) for value in values]
+    def elementwise(self, operation: str, *values: Any) -> np.ndarray:
+        return NUMPY[operation](*values)
 
-    def _become(self, kept: list[Register], values: list[Register]) -> None:
-        """Moves values to registers, all at once: some may be each other's."""
-        for register, value in zip(kept, self._copies(values), strict=True):
-            self.line(f"mov.{TYPES[register.kind]}", register.name, value.name)
+    def constant(self, numbers: np.ndarray) -> np.ndarray:
+        return np.broadcast_to(numbers, (self.worlds, numbers.size))
 
-    @classmethod
-    @functools.lru_cache(maxsize=64)
-    def text(cls, name: str, kernel: Kernel, worlds: int, arrays: tuple[tuple[tuple[int, ...], str], ...]) -> str:
-        """The program of a kernel, which is asked for again and again.
+    def shuffled(self, value: np.ndarray, source: np.ndarray) -> np.ndarray:
+        return self._wide(value)[:, source]
 
-        Args:
-          name: of the program.
-          kernel: what each warp does for its world.
-          worlds: how many there are.
-          arrays: shape (worlds, ...), or (1, ...) of what all share, and dtype of each array, operands, then results.
-        """
-        program, pointers = cls(), []
-        for number, (shape, kind) in enumerate(arrays):
-            dtype, address, lane = np.dtype(kind), program.new("d"), program.new("d")
-            array = program.new("d")
-            program.line("ld.param.u64", array, f"[{name}_{number}]")
-            program.line("cvta.to.global.u64", array, array)
-            apart = dtype.itemsize * math.prod(shape[1:]) if shape[0] == worlds else 0
-            program.line("mad.wide.u32", address, "%world", str(apart), array)
-            program.line("mad.wide.u32", lane, "%lane", str(dtype.itemsize), address)
-            pointers.append(Pointer(address, lane, dtype))
-        kernel(program, *pointers)
-        parameters = ", ".join(f".param .u64 {name}_{number}" for number in range(len(arrays)))
-        tables = "\n".join(f".global .align 4 {numbers.replace('?', x)};" for numbers, x in program.tables.items())
-        body, stride = "\n".join(program.lines), 4 * (2 * LANES + program.room)
-        return f""".version 7.0
-.target sm_70
-.address_size 64
-{tables}
-.visible .entry {name}({parameters})
-.maxntid {LANES * WARPS}, 1, 1
-{{
-.reg .f32 %f<{program.count + 1}>;
-.reg .u32 %r<{program.count + 1}>;
-.reg .u64 %d<{program.count + 1}>;
-.reg .pred %p<{program.count + 1}>;
-.reg .u32 %thread, %lane, %warp, %world, %shared, %shared_lane;
-.reg .u64 %scratch;
-.reg .pred %beyond;
-.shared .align 16 .b8 pool[{WARPS * stride}];
-mov.u32 %thread, %tid.x;
-and.b32 %lane, %thread, {LANES - 1};
-shr.u32 %warp, %thread, 5;
-mov.u32 %world, %ctaid.x;
-mad.lo.u32 %world, %world, {WARPS}, %warp;
-setp.ge.u32 %beyond, %world, {worlds};
-@%beyond bra.uni done;
-mov.u32 %shared, pool;
-mad.lo.u32 %shared, %warp, {stride}, %shared;
-mad.lo.u32 %shared_lane, %lane, 4, %shared;
-mov.u64 %scratch, pool;
-cvta.shared.u64 %scratch, %scratch;
-mad.wide.u32 %scratch, %warp, {stride}, %scratch;
-add.u64 %scratch, %scratch, {8 * LANES};
-{body}
-done:
-ret;
-}}
-"""
+    def chosen(self, here: np.ndarray, value: np.ndarray, otherwise: np.ndarray) -> np.ndarray:
+        return np.where(here, value, otherwise)
+
+    def all(self, truth: np.ndarray) -> np.ndarray:
+        return np.all(self._wide(truth), axis=1, keepdims=True)
+
+    def sums(self, values: Sequence[np.ndarray]) -> np.ndarray:
+        sums = [np.sum(self._wide(value), axis=1) for value in values]
+        return np.stack([*sums, *[np.zeros(self.worlds, np.float32)] * (LANES - len(sums))], axis=1)
+
+    def scratch(self, count: int) -> np.ndarray:
+        return np.zeros((self.worlds, count), np.float32)
+
+    def meet(self) -> None:
+        pass
 
 
-Shaped = jax.Array | np.ndarray
-
-
-def call(name: str, kernel: Kernel, operands: Sequence[Shaped], results: Sequence[jax.ShapeDtypeStruct]) -> list[Any]:
-    """Runs a kernel, each world by a warp.
-
-    Args:
-      name: of the program, as a profiler shows it.
-      kernel: a function of a machine, the arrays of a world and its results, which are written.
-      operands: arrays (worlds, ...), or (1, ...) of what all worlds share; floats, integers of 32 bits, or truths.
-      results: their shapes (worlds, ...) and types.
-    """
+def interpret(kernel: Kernel, operands: Sequence[Any], results: Sequence[jax.ShapeDtypeStruct]) -> list[np.ndarray]:
+    """What `ptx.call` computes, by numpy."""
     worlds = results[0].shape[0]
-    arrays = tuple((x.shape, np.dtype(x.dtype).name) for x in (*operands, *results))
-    grid = {f"grid_{axis}": np.int32(size) for axis, size in zip("xyz", (-(-worlds // WARPS), 1, 1), strict=True)}
-    block = {f"block_{axis}": np.int32(size) for axis, size in zip("xyz", (LANES * WARPS, 1, 1), strict=True)}
-    launch = jax.ffi.ffi_call("__gpu$xla.gpu.ptx", list(results))
-    return launch(
-        *operands,
-        name=name,
-        kernel_type="ptx",
-        kernel_data=Ptx.text(name, kernel, worlds, arrays),
-        shared_mem_bytes=np.int32(0),
-        output_indices=tuple(np.int32(len(operands) + number) for number in range(len(results))),
-        **grid,
-        **block,
-    )
+    arrays = [np.broadcast_to(np.asarray(x).reshape(len(x), -1), (worlds, math.prod(x.shape[1:]))) for x in operands]
+    # what is not written is not a number
+    with np.errstate(all="ignore"):
+        written = [np.full((worlds, math.prod(x.shape[1:])), np.nan).astype(x.dtype) for x in results]
+        kernel(Interpreter(worlds), *arrays, *written)
+    return [x.reshape(result.shape) for x, result in zip(written, results, strict=True)]

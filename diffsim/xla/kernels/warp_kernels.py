@@ -7,8 +7,9 @@ read once, in JAX's order.
 factor: right-looking, A = L L^T from the first column on; from each column its products with L_kj are taken from the
 columns k behind it.
 solve: y = L^-1 b column by column, then x = L^-T y, each entry less the product of its column with those behind it.
-solve_sum, solve_gram: both, of matrices that are added while they are read, and nobody sees the factor. No pivot of
-theirs is less than what rounding may take from a sum.
+solve_sum, solve_gram: both, of matrices that are added while they are read, and nobody sees the factor: y comes with
+its columns, x without sums over lanes. No pivot is less than what rounding may take from a sum. (Gauss-Jordan
+elimination would need no second pass, but leaves residuals a hundred times as large.)
 gram: of each constraint of d rows J^T K J is a sum of d products of a column, J, with a row, K J.
 Source: Golub and Van Loan 2013, sec. 4.2 (outer product Cholesky) and 3.1 (column-oriented substitution).
 """
@@ -22,8 +23,9 @@ import jax
 import jax.numpy as jnp
 
 from diffsim.xla.kernels.cpu_cholesky import lost_to_rounding
-from diffsim.xla.kernels.warp import LANES, Kernel, Machine, call
-from diffsim.xla.kernels.warp_interpreter import interpret as interpreted
+from diffsim.xla.kernels.ptx import call
+from diffsim.xla.kernels.warp import LANES, Kernel, Machine
+from diffsim.xla.kernels.warp import interpret as interpreted
 
 Array = jax.Array
 # rows by 32, from those of the first entry that is not zero on
@@ -37,8 +39,8 @@ def _load(w: Machine, array: Any, start: int, n: int, first: int = 0) -> Column:
     return [w.load(array, start + g, n - g) for g in range(first // LANES * LANES, n, LANES)]
 
 
-def _store(w: Machine, array: Any, start: int, n: int, column: Column) -> None:
-    for value, g in zip(column, range(0, n, LANES), strict=True):
+def _store(w: Machine, array: Any, start: int, n: int, column: Column, first: int = 0) -> None:
+    for value, g in zip(column, range(first // LANES * LANES, n, LANES), strict=True):
         w.store(array, start + g, n - g, value)
 
 
@@ -110,26 +112,23 @@ def _add_gram(w: Machine, matrix: list[Column], jacobian: Any, weight: Any, size
     return add(left, turns * AT_ONCE, matrix, jacobian, weight) if left else matrix
 
 
-def _factor(w: Machine, matrix: list[Column], least: float = 0.0) -> tuple[list[Column], Column]:
-    """Columns of L, with L L^T the matrix, each from its diagonal on, and 1 / L_jj.
-
-    No pivot is below the share `least` of the entry on the diagonal.
-    """
-    columns, inverse = list(matrix), [w.zero() for _ in matrix[0]]
+def _factor(w: Machine, matrix: list[Column]) -> list[Column]:
+    """Columns of L, with L L^T the matrix, each from its diagonal on."""
+    columns = list(matrix)
     for j in range(len(columns)):
-        column, lane = columns[j], j % LANES
-        pivot = w.at_least(column[0], least * matrix[j][0]) if least else column[0]
-        root = w.rsqrt(w.lane(pivot, lane))
-        _put(w, inverse, j, root)
-        top = w.from_lane_on(w.put(column[0], lane, pivot) if least else column[0], lane)
-        column = columns[j] = [value * root for value in (top, *column[1:])]
+        first, *others = columns[j]
+        root = w.rsqrt(w.lane(first, j % LANES))
+        columns[j] = [value * root for value in (w.from_lane_on(first, j % LANES), *others)]
         if j + 1 < len(columns):
-            entries = _everywhere(w, column)
-            for k in range(j + 1, len(columns)):
-                skipped = k // LANES - j // LANES
-                entry = entries[skipped * LANES + k % LANES]
-                columns[k] = [x - entry * factor for x, factor in zip(columns[k], column[skipped:], strict=True)]
-    return columns, inverse
+            _take_products(columns, j, [0.0] * (j // LANES * LANES) + _everywhere(w, columns[j]))
+    return columns
+
+
+def _take_products(columns: list[Column], j: int, entries: Sequence[Any]) -> None:
+    """Takes the products of column j with its entries, counted from row 0, from the columns behind it."""
+    for k in range(j + 1, len(columns)):
+        behind = columns[j][k // LANES - j // LANES :]
+        columns[k] = [x - entries[k] * value for x, value in zip(columns[k], behind, strict=True)]
 
 
 def _solve(w: Machine, lower: list[Column], inverse: Column, b: Column) -> Column:
@@ -150,7 +149,7 @@ def _solve(w: Machine, lower: list[Column], inverse: Column, b: Column) -> Colum
 def _factor_kernel(w: Machine, matrix: Any, lower: Any, *, n: int) -> None:
     """Writes L by columns, with zeros above the diagonal."""
     zeros = [w.zero()] * -(-n // LANES)
-    columns, _ = _factor(w, [_load(w, matrix, k * n, n, first=k) for k in range(n)])
+    columns = _factor(w, [_load(w, matrix, k * n, n, first=k) for k in range(n)])
     for k, column in enumerate(columns):
         _store(w, lower, k * n, n, [*zeros[: k // LANES], *column])
 
@@ -184,8 +183,32 @@ def groups_of(shapes: Sequence[tuple[int, ...]]) -> tuple[Group, ...]:
 
 
 def solve_assembled(w: Machine, matrix: list[Column], b: Column) -> Column:
-    """x with A x = b, of a sum that is read, and whose pivots may vanish by rounding."""
-    return _solve(w, *_factor(w, matrix, lost_to_rounding(len(matrix))), b)
+    """x with A x = b, of a symmetric matrix that is read as a sum, and whose pivots may vanish by rounding.
+
+    Column j of L, without its diagonal, is row j of an array of the warp's, of which all lanes read numbers of a row,
+    and each lane then one of its own row. The length of rows lets lanes read from eight banks.
+    """
+    n, least = len(matrix), lost_to_rounding(len(matrix))
+    length = 4 * (-(-n // 4) | 1)
+    columns, left, inverse, below = list(matrix), list(b), [w.zero() for _ in b], w.scratch(n * length)
+    for j in range(n):
+        (g, lane), (first, *others) = divmod(j, LANES), columns[j]
+        root = w.rsqrt(w.lane(w.at_least(first, least * matrix[j][0]), lane))
+        _put(w, inverse, j, root)
+        if j + 1 < n:
+            columns[j] = [value * root for value in (w.from_lane_on(first, lane + 1), *others)]
+            _store(w, below, j * length, n, columns[j], first=j)
+            w.meet()
+            _take_products(columns, j, w.scalars(below, j * length, n))
+            y = _entry(w, left, j) * root
+            left[g:] = [x - y * value for x, value in zip(left[g:], columns[j], strict=True)]
+    left = [value * factor for value, factor in zip(left, inverse, strict=True)]
+    for j in reversed(range(1, n)):
+        x = _entry(w, left, j) * _entry(w, inverse, j)
+        for g in range(j // LANES + 1):
+            left[g] = left[g] - x * w.load(below, g * LANES * length + j, min(j - g * LANES, LANES), stride=length)
+    w.meet()
+    return [value * factor for value, factor in zip(left, inverse, strict=True)]
 
 
 def read_gram(

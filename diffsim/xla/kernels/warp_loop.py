@@ -25,8 +25,8 @@ from jax.interpreters import batching, mlir
 
 from diffsim.xla.compiled import run_alone
 from diffsim.xla.kernels.probe import cuda_kernels
-from diffsim.xla.kernels.warp import LANES, Machine, call
-from diffsim.xla.kernels.warp_interpreter import NUMPY, interpret
+from diffsim.xla.kernels.ptx import call
+from diffsim.xla.kernels.warp import LANES, NUMPY, Machine, interpret
 from diffsim.xla.kernels.warp_kernels import groups_of, read_gram, solve_assembled
 
 # rows of J, and rows of M, of a problem whose iteration is a program of some thousand instructions
@@ -90,9 +90,9 @@ def moved(w: Machine, sources: Sequence[Numbers], index: np.ndarray) -> Numbers:
     if all(isinstance(x.held, np.ndarray) for x in sources):
         return known(np.concatenate([np.asarray(x.held).reshape(-1) for x in sources])[index])
     flat = index.reshape(-1)
-    if len(sources) == 1 and isinstance(held := sources[0].held, InMemory):
-        if np.array_equal(flat, flat[0] + np.arange(flat.size)):
-            return Numbers(index.shape, InMemory(held.array, held.start + int(flat[0])))
+    held = sources[0].held
+    if len(sources) == 1 and isinstance(held, InMemory) and np.array_equal(flat, flat[0] + np.arange(flat.size)):
+        return Numbers(index.shape, InMemory(held.array, held.start + int(flat[0])))
     # of each number of the sources, its register, and its lane; of a single one, which is in all lanes, none
     parts, part_of, lane_of = list[Any](), list[np.ndarray](), list[np.ndarray]()
     for x in sources:
@@ -168,25 +168,17 @@ def _reduce(w: Machine, operation: str, x: Numbers, axes: tuple[int, ...]) -> Nu
     return Numbers(shape, [w.all(functools.reduce(functools.partial(w.elementwise, "and"), truths))])
 
 
-def _rows(w: Machine, matrix: Numbers) -> list[list[Any]]:
-    """The rows of a matrix in memory, each by 32 numbers."""
-    if not isinstance(matrix.held, InMemory):
-        raise UntranslatedError("a product with a matrix that is computed")
-    (height, width), (array, start) = matrix.shape, matrix.held
-    return [
-        [w.load(array, start + row * width + place, width - place) for place in range(0, width, LANES)]
-        for row in range(height)
-    ]
-
-
 def _product(w: Machine, left: Numbers, right: Numbers, axes: tuple[int, int]) -> Numbers:
     """The sum of products over an axis of each, of two vectors, or of a matrix in memory and a vector."""
     if len(left.shape) == len(right.shape) == 1:
         return Numbers((), [_sum(w, elementwise(w, "mul", (left, right), left.shape))])
     matrix, vector, axis = (left, right, axes[0]) if len(left.shape) == 2 else (right, left, axes[1])
-    if len(matrix.shape) != 2 or len(vector.shape) != 1:
-        raise UntranslatedError("a product of these shapes")
-    rows, numbers = _rows(w, matrix), masked(w, vector, np.float32(0))
+    if len(matrix.shape) != 2 or len(vector.shape) != 1 or not isinstance(matrix.held, InMemory):
+        raise UntranslatedError("a product of these shapes, or with a matrix that is computed")
+    numbers, places = masked(w, vector, np.float32(0)), range(0, matrix.shape[1], LANES)
+    starts = (matrix.held.start + row * matrix.shape[1] for row in range(matrix.shape[0]))
+    # each row by 32 numbers
+    rows = [[w.load(matrix.held.array, start + g, matrix.shape[1] - g) for g in places] for start in starts]
     if axis == 1:
         parts = [_added(w, [x * y for x, y in zip(row, numbers, strict=True)]) for row in rows]
         if len(parts) == 1:
@@ -234,6 +226,7 @@ MOVES: dict[str, Callable[..., list[np.ndarray]]] = {
         )
     ],
     "concatenate": lambda params, _, *parts: [np.concatenate(parts, params["dimension"])],
+    "stack": lambda params, _, *parts: [np.stack(parts, params["axis"])],
     "unstack": lambda params, _, x: list(np.moveaxis(x, params["axis"], 0)),
     "split": lambda params, _, x: np.split(x, np.cumsum(params["sizes"])[:-1], params["axis"]),
 }
@@ -241,37 +234,6 @@ REDUCTIONS = {"reduce_sum": "add", "reduce_and": "and"}
 # operations that change nothing, and those that are programs of their own
 NOTHING = ("stop_gradient", "optimization_barrier", "copy", "copy_p")
 PROGRAMS = ("jit", "pjit", "closed_call", "custom_jvp_call")
-
-
-def _operation(w: Machine, equation: Any, inputs: Sequence[Numbers]) -> list[Numbers]:
-    """The results of an equation of a jaxpr."""
-    name, params, shape = equation.primitive.name, equation.params, tuple(equation.outvars[0].aval.shape)
-    if name in PROGRAMS:
-        return translate(w, params.get("jaxpr", params.get("call_jaxpr")), inputs)
-    if name in NOTHING:
-        return list(inputs)
-    if name == "iota":
-        return [known(np.indices(shape, params["dtype"])[params["dimension"]])]
-    if name in MOVES:
-        starts = np.cumsum([0, *(x.size for x in inputs)])
-        places = [start + np.arange(x.size).reshape(x.shape) for start, x in zip(starts, inputs, strict=False)]
-        return [moved(w, inputs, index) for index in MOVES[name](params, shape, *places)]
-    if name in NUMPY:
-        if name == "convert_element_type" and params["new_dtype"] != np.float32:
-            raise UntranslatedError(f"{name} to {params['new_dtype']}")
-        return [elementwise(w, name, inputs, shape)]
-    if name == "square":
-        return [elementwise(w, "mul", (*inputs, *inputs), shape)]
-    if name in REDUCTIONS:
-        return [_reduce(w, REDUCTIONS[name], *inputs, params["axes"])]
-    if name == "dot_general":
-        (of_left, of_right), batched = params["dimension_numbers"]
-        if any(map(len, batched)) or len(of_left) != 1:
-            raise UntranslatedError("a product of batches")
-        return [_product(w, *inputs, (*of_left, *of_right))]
-    if name == "small_cholesky_solve_gram":
-        return [_solve_gram(w, *inputs)]
-    raise UntranslatedError(name)
 
 
 def translate(w: Machine, program: Any, arguments: Sequence[Numbers]) -> list[Numbers]:
@@ -286,12 +248,45 @@ def translate(w: Machine, program: Any, arguments: Sequence[Numbers]) -> list[Nu
         return values[variable]
 
     for equation in jaxpr.eqns:
-        if not any(math.prod(variable.aval.shape) for variable in equation.outvars):
-            results = [known(np.zeros(variable.aval.shape, variable.aval.dtype)) for variable in equation.outvars]
+        shapes = [(variable.aval.shape, variable.aval.dtype) for variable in equation.outvars]
+        if any(math.prod(shape) for shape, _ in shapes):
+            results = operation(w, equation, [value(variable) for variable in equation.invars])
         else:
-            results = _operation(w, equation, [value(variable) for variable in equation.invars])
+            results = [known(np.zeros(*pair)) for pair in shapes]
         values |= dict(zip(equation.outvars, results, strict=True))
     return [value(variable) for variable in jaxpr.outvars]
+
+
+def operation(w: Machine, equation: Any, inputs: Sequence[Numbers]) -> list[Numbers]:
+    """The results of an equation of a jaxpr.
+
+    Raises:
+      UntranslatedError: of what a warp does not know.
+    """
+    name, params, shape = equation.primitive.name, equation.params, tuple(equation.outvars[0].aval.shape)
+    if name in PROGRAMS:
+        return translate(w, params.get("jaxpr", params.get("call_jaxpr")), inputs)
+    if name in NOTHING:
+        return list(inputs)
+    if name == "iota":
+        return [known(np.indices(shape, params["dtype"])[params["dimension"]])]
+    if name in MOVES:
+        starts = np.cumsum([0, *(x.size for x in inputs)])
+        places = [start + np.arange(x.size).reshape(x.shape) for start, x in zip(starts, inputs, strict=False)]
+        return [moved(w, inputs, index) for index in MOVES[name](params, shape, *places)]
+    if name in NUMPY and (name != "convert_element_type" or params["new_dtype"] == np.float32):
+        return [elementwise(w, name, inputs, shape)]
+    if name == "square":
+        return [elementwise(w, "mul", (*inputs, *inputs), shape)]
+    if name in REDUCTIONS:
+        return [_reduce(w, REDUCTIONS[name], *inputs, params["axes"])]
+    if name == "dot_general" and params["dimension_numbers"][1] == ((), ()):
+        (of_left, of_right), _ = params["dimension_numbers"]
+        if len(of_left) == 1:
+            return [_product(w, *inputs, (*of_left, *of_right))]
+    if name == "small_cholesky_solve_gram":
+        return [_solve_gram(w, *inputs)]
+    raise UntranslatedError(name)
 
 
 class Translated:
@@ -341,7 +336,7 @@ class Translated:
         """The last states of a batch, by a `call` of the kernel with operands and results that have numbers."""
         results = self.results(max(map(len, operands)))
         found = iter(call([x for x in operands if x.size], [x for x in results if x.size]))
-        return [next(found) if x.size else jnp.zeros(x.shape, x.dtype) for x in results]
+        return [next(found) if x.size else np.zeros(x.shape, x.dtype) for x in results]
 
     def kernel(self, w: Machine, *arrays: Any, once: bool = False) -> None:
         """The loop of one world: arrays of the problem, of the start, and of the last state, which is written; without

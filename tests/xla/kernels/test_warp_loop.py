@@ -1,0 +1,141 @@
+"""Loops as warps run them, beside XLA's: operation by operation, of random problems and of models."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import diffsim
+from diffsim.xla.kernels.probe import check_loops
+from diffsim.xla.kernels.warp import interpret
+from diffsim.xla.kernels.warp_loop import Translated
+
+WORLDS = 3
+
+
+def random_arrays(shapes, seed=0):
+    """(WORLDS, ...) normal numbers of each shape."""
+    rng = np.random.default_rng(seed)
+    return [rng.normal(size=(WORLDS, *shape)).astype(np.float32) for shape in shapes]
+
+
+def run_both(advance, problem, start, trips=3):
+    """The last states of `trips` iterations, by warps and by XLA."""
+    counted = [*start, np.zeros(WORLDS, np.int32)]
+
+    def next_state(problem, state):
+        return [*advance(problem, state[:-1]), state[-1] + 1]
+
+    loop = Translated.of(lambda state: state[-1] < trips, next_state, *jax.tree.map(lambda x: x[0], (problem, counted)))
+    assert loop is not None
+    operands = [*problem, *counted]
+    return loop.run(operands, functools.partial(interpret, loop.kernel)), loop.plain(*operands)
+
+
+def assert_close(found, expected):
+    assert len(found) == len(expected)
+    for x, y in zip(found, expected, strict=True):
+        np.testing.assert_allclose(x, y, rtol=2e-5, atol=2e-5)
+
+
+# of a matrix (5, n), weights (3, 4) and a vector (n,), whose new values they are
+OPERATIONS = {
+    "arithmetic": lambda m, k, x: jnp.abs(x * 0.5 - 1) / (1 + x * x) + jnp.sqrt(jnp.abs(x)) - (-x),
+    "orders": lambda m, k, x: (
+        jnp.where((x < 0) | (x >= 1), x, jnp.maximum(x, 0.5)) + jnp.minimum(x, jnp.where(x == x, 1, 0))
+    ),
+    "truths": lambda m, k, x: jnp.where(jnp.all(x < 3) & ~(x > 0.2), 1.0, x * jnp.where((x > 0) != (x > 1), 2, 3)),
+    "numbers": lambda m, k, x: x * jnp.sum(x) + jnp.linalg.norm(x) + jnp.vdot(x, x) * k[1, 2],
+    "parts": lambda m, k, x: jnp.concatenate([x[2:], x[:1], jnp.sum(k)[None]]),
+    "groups": lambda m, k, x: x + jnp.sum(jnp.stack([k[0], *jnp.unstack(k * k[:, :1])])),
+    "axes": lambda m, k, x: x * jnp.sum(jnp.sum(k, axis=0)) + jnp.sum(k.T[1] * k[:, 1]),
+    "rows": lambda m, k, x: x * jnp.sum((m @ x) * jnp.arange(5)),
+    "columns": lambda m, k, x: x - jnp.concatenate([jnp.sum(k, axis=0), k[0, :1]]) @ m,
+    "known": lambda m, k, x: (
+        x + jnp.arange(len(x), dtype=x.dtype) * jnp.sum(jnp.eye(len(x), dtype=x.dtype) * x[None], axis=0)
+    ),
+    "wide": lambda m, k, x: x + jnp.sum(jnp.concatenate([jnp.outer(x, x).reshape(-1), x]) * 0.01),
+}
+
+
+@pytest.mark.parametrize("n", [1, 7, 40])
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_operations_are_xlas(name, n):
+    if n == 1 and name in ("parts", "known"):
+        pytest.skip("of two numbers or more")
+    operation = OPERATIONS[name]
+    problem, start = random_arrays([(5, n), (3, 4)]), random_arrays([(n,)], seed=1)
+    assert_close(*run_both(lambda problem, state: [0.3 * operation(*problem, *state)], problem, start))
+
+
+@pytest.mark.parametrize("n", [1, 7, 40])
+def test_worlds_end_by_themselves(n):
+    assert all(check.passed for check in check_loops(sizes=(n,), interpret=True))
+
+
+def test_more_batches_are_more_worlds():
+    """What is shared by worlds is not copied, and two maps are one."""
+    problem, start = random_arrays([(5, 6), (3, 4)]), random_arrays([(6,)], seed=1)
+
+    def advance(problem, state):
+        return [0.5 * state[0] + problem[1][0, 0] * (problem[0][0]), state[1] + 1]
+
+    loop = Translated.of(lambda state: state[1] < 3, advance, [x[0] for x in problem], [start[0][0], np.int32(0)])
+    one = jax.jit(jax.vmap(lambda m, x: loop([m, problem[1][0]], [x, jnp.int32(0)])[0]))(problem[0], start[0])
+    twice = jax.vmap(lambda m: jax.vmap(lambda x: loop([m, problem[1][0]], [x, jnp.int32(0)])[0])(start[0]))(problem[0])
+    assert twice.shape == (WORLDS, WORLDS, 6)
+    np.testing.assert_allclose(jax.vmap(jnp.diag, -1, 1)(twice), one, rtol=1e-6)
+    alone = loop([problem[0][1], problem[1][0]], [start[0][1], jnp.int32(0)])[0]
+    np.testing.assert_allclose(alone, one[1], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "operation", [jnp.sin, jnp.sort, lambda x: jnp.outer(x, x) @ x, lambda x: x.astype(jnp.int32).astype(jnp.float32)]
+)
+def test_what_a_warp_does_not_know_stays_xlas(operation):
+    x = jnp.ones(4, jnp.float32)
+    assert (
+        Translated.of(lambda state: state[1] < 3, lambda _, s: (operation(s[0]), s[1] + 1), (), (x, np.int32(0)))
+        is None
+    )
+
+
+def test_float64_stays_xlas():
+    with jax.enable_x64(True):
+        assert Translated.of(lambda x: x[0] < 3, lambda _, x: x + 1, (), jnp.ones(4)) is None
+
+
+def test_the_search_of_a_step_is_xlas(monkeypatch):
+    """A step as a GPU takes it: the same iterations of the solver, and the same acceleration."""
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    calls = []
+
+    def interpreted(loop, *operands):
+        def run(*operands):
+            calls.append(len(operands))
+            return loop.run(list(map(np.asarray, operands)), functools.partial(interpret, loop.kernel))
+
+        return jax.pure_callback(run, loop.results(max(map(len, operands))), *operands)
+
+    with jax.enable_x64(False):
+        model = diffsim.load("hopper")
+        model = model.replace(opt=model.opt.replace(iterations=50, ls_iterations=10))
+        state = diffsim.make_state(model)
+        # pressed into the ground, and against limits
+        state = state.replace(qpos=state.qpos.at[:4].add(-0.06))
+        speeds = np.random.default_rng(0).normal(size=(WORLDS, model.nv)).astype(np.float32)
+
+        def forward(qvel):
+            data = diffsim.forward(model, state.replace(qvel=qvel))
+            return data.solver_niter, data.qacc
+
+        expected = jax.jit(jax.vmap(forward))(speeds)
+        assert not calls
+        monkeypatch.setattr(Translated, "plain", interpreted)
+        found = jax.jit(jax.vmap(lambda qvel: forward(qvel)))(speeds)
+    assert calls
+    assert np.max(expected[0]) > 1
+    np.testing.assert_array_equal(found[0], expected[0])
+    np.testing.assert_allclose(found[1], expected[1], rtol=1e-3, atol=1e-3 * np.max(np.abs(expected[1])))
