@@ -1,7 +1,7 @@
 """Whether the kernels are right where they run: each on small problems, beside numpy in float64.
 
-No test can know the GPU on which a program will run. `cuda_kernels` asks here once in a process, before the first
-program with kernels is made, and `diffsim selftest` prints what was found.
+No test can know the GPU on which a program will run. `cuda_kernels` and `cuda_loops` ask here once in a process, before
+the first program with kernels, or with a loop that is one, is made, and `diffsim selftest` prints what was found.
 """
 
 import functools
@@ -135,32 +135,43 @@ def _checked(name: str, rows: int, error: Callable[[], float]) -> Check:
 
 @functools.cache
 def cuda_kernels() -> Any:
-    """The module of kernels; None where one of them fails on the GPU that is there.
+    """The module of kernels; None where one of them fails on the GPU that is there."""
+    kernels = importlib.import_module(f"{PACKAGE}.warp_kernels")
+    return kernels if _pass(lambda: check_kernels(kernels)) else None
 
-    Of a failure it warns once. Where there is no GPU a program is compiled for one elsewhere, and nothing can be asked.
+
+@functools.cache
+def cuda_loops() -> bool:
+    """Whether the GPU that is there runs loops as kernels."""
+    return cuda_kernels() is not None and _pass(check_loops)
+
+
+def _pass(ask: Callable[[], list[Check]]) -> bool:
+    """Whether all checks pass on the GPU that is there; of a failure it warns.
+
+    Where there is no GPU a program is compiled for one elsewhere, and nothing can be asked.
     """
-    kernels, gpu = importlib.import_module(f"{PACKAGE}.warp_kernels"), find_gpu()
+    gpu = find_gpu()
     if gpu is None:
-        return kernels
+        return True
 
-    def ask() -> list[Check]:
+    def ask_there() -> list[Check]:
         with jax.default_device(gpu):
-            return check_kernels(kernels) + check_loops()
+            return ask()
 
     # a program is being made when this is asked, and what is traced in another thread is none of it
     with ThreadPoolExecutor(1) as thread:
-        failed = [check for check in thread.submit(ask).result() if not check.passed]
-    if not failed:
-        return kernels
-    first = failed[0]
-    warnings.warn(
-        f"{len(failed)} kernels fail on this GPU, first {first.kernel} of {first.rows} rows "
-        f"({first.failure or f'error {first.error:.1e}'}): programs use jax's own operations in their place, which are "
-        "right and slower. Please report what `diffsim selftest` prints",
-        RuntimeWarning,
-        stacklevel=2,
-    )
-    return None
+        failed = [check for check in thread.submit(ask_there).result() if not check.passed]
+    if failed:
+        first = failed[0]
+        warnings.warn(
+            f"{len(failed)} kernels fail on this GPU, first {first.kernel} of {first.rows} rows "
+            f"({first.failure or f'error {first.error:.1e}'}): programs use jax's own operations in their place, which "
+            "are right and slower. Please report what `diffsim selftest` prints",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+    return not failed
 
 
 def find_gpu() -> Any:

@@ -216,7 +216,7 @@ class Ptx:
         return self.value("rsqrt.approx.f32", value)
 
     def elementwise(self, operation: str, *values: Any) -> Register:
-        kind = values[-1].kind
+        kind = values[0 if operation != "select_n" else 1].kind
         if operation == "select_n":
             truth, otherwise, value = values
             if kind != "p":
@@ -229,13 +229,20 @@ class Ptx:
             first = self.elementwise("gt" if operation == "max" else "lt", *values)
             either = self.value("or.pred", first, self.elementwise("ne", values[0], values[0]), kind="p")
             return self.elementwise("select_n", either, values[1], values[0])
+        if operation == "sign":
+            above, below = (self.elementwise(order, *values, 0.0) for order in ("gt", "lt"))
+            negative = self.value("selp.f32", -1.0, *values, below)
+            return self.value("selp.f32", 1.0, negative, above)
+        if kind == "p" and operation in ("eq", "ne"):
+            apart = self.value("xor.pred", *values, kind="p")
+            return apart if operation == "ne" else self.value("not.pred", apart, kind="p")
         if operation in ORDERS:
             order = f"{ORDERS[operation]}.f32" if kind == "f" else f"{operation}.s32"
             return self.value(f"setp.{order}", *values, kind="p")
         if operation == "convert_element_type":
             if kind == "p":
                 return self.value("selp.f32", 1.0, 0.0, *values)
-            return self.value("cvt.rn.f32.s32", *values)
+            return self.value("cvt.rn.f32.s32" if kind == "r" else "mov.f32", *values)
         if kind == "p":
             return self.value(f"{operation}.pred", *values, kind="p")
         name = f"{FLOATS[operation]}.f32" if kind == "f" else f"{INTEGERS[operation]}.s32"
@@ -380,13 +387,15 @@ def call(name: str, kernel: Kernel, operands: Sequence[Shaped], results: Sequenc
     grid = {f"grid_{axis}": np.int32(size) for axis, size in zip("xyz", (-(-worlds // warps), 1, 1), strict=True)}
     block = {f"block_{axis}": np.int32(size) for axis, size in zip("xyz", (LANES * warps, 1, 1), strict=True)}
     launch = jax.ffi.ffi_call("__gpu$xla.gpu.ptx", list(results))
-    return launch(
-        *operands,
-        name=name,
-        kernel_type="ptx",
-        kernel_data=text,
-        shared_mem_bytes=np.int32(0),
-        output_indices=tuple(np.int32(len(operands) + number) for number in range(len(results))),
-        **grid,
-        **block,
+    return list(
+        launch(
+            *operands,
+            name=name,
+            kernel_type="ptx",
+            kernel_data=text,
+            shared_mem_bytes=np.int32(0),
+            output_indices=tuple(np.int32(len(operands) + number) for number in range(len(results))),
+            **grid,
+            **block,
+        )
     )

@@ -129,6 +129,7 @@ NUMPY: dict[str, Callable[..., np.ndarray]] = {
     "neg": np.negative,
     "abs": np.abs,
     "sqrt": np.sqrt,
+    "sign": np.sign,
     "max": np.maximum,
     "min": np.minimum,
     "lt": np.less,

@@ -112,18 +112,6 @@ def _add_gram(w: Machine, matrix: list[Column], jacobian: Any, weight: Any, size
     return add(left, turns * AT_ONCE, matrix, jacobian, weight) if left else matrix
 
 
-def _factor(w: Machine, matrix: list[Column]) -> list[Column]:
-    """Columns of L, with L L^T the matrix, each from its diagonal on."""
-    columns = list(matrix)
-    for j in range(len(columns)):
-        first, *others = columns[j]
-        root = w.rsqrt(w.lane(first, j % LANES))
-        columns[j] = [value * root for value in (w.from_lane_on(first, j % LANES), *others)]
-        if j + 1 < len(columns):
-            _take_products(columns, j, [0.0] * (j // LANES * LANES) + _everywhere(w, columns[j]))
-    return columns
-
-
 def _take_products(columns: list[Column], j: int, entries: Sequence[Any]) -> None:
     """Takes the products of column j with its entries, counted from row 0, from the columns behind it."""
     for k in range(j + 1, len(columns)):
@@ -147,11 +135,15 @@ def _solve(w: Machine, lower: list[Column], inverse: Column, b: Column) -> Colum
 
 
 def _factor_kernel(w: Machine, matrix: Any, lower: Any, *, n: int) -> None:
-    """Writes L by columns, with zeros above the diagonal."""
-    zeros = [w.zero()] * -(-n // LANES)
-    columns = _factor(w, [_load(w, matrix, k * n, n, first=k) for k in range(n)])
-    for k, column in enumerate(columns):
-        _store(w, lower, k * n, n, [*zeros[: k // LANES], *column])
+    """Writes L, with L L^T the matrix, by columns, with zeros above the diagonal."""
+    columns, zeros = [_load(w, matrix, k * n, n, first=k) for k in range(n)], [w.zero()] * -(-n // LANES)
+    for j in range(n):
+        first, *others = columns[j]
+        root, above = w.rsqrt(w.lane(first, j % LANES)), zeros[: j // LANES]
+        columns[j] = [value * root for value in (w.from_lane_on(first, j % LANES), *others)]
+        _store(w, lower, j * n, n, [*above, *columns[j]])
+        if j + 1 < n:
+            _take_products(columns, j, _everywhere(w, [*above, *columns[j]]))
 
 
 def _solve_kernel(w: Machine, lower: Any, b: Any, x: Any, *, n: int, count: int) -> None:
@@ -212,13 +204,12 @@ def solve_assembled(w: Machine, matrix: list[Column], b: Column) -> Column:
 
 
 def read_gram(
-    w: Machine, arrays: tuple[Any, Any], shift: Column, weights: Sequence[Any], groups: Sequence[Group], n: int
+    w: Machine, arrays: Sequence[Any], shift: Column, weights: Sequence[Any], groups: Sequence[Group], n: int
 ) -> list[Column]:
     """Columns of M + diagonal + J^T K J, from the arrays M and J, the diagonal, and the array K of each group."""
-    m, jacobian = arrays
-    matrix = _read_sum(w, [m], shift, n)
+    matrix = _read_sum(w, arrays[:1], shift, n)
     for weight, group in zip(weights, groups, strict=True):
-        matrix = _add_gram(w, matrix, jacobian, weight, group)
+        matrix = _add_gram(w, matrix, arrays[1], weight, group)
     return matrix
 
 
@@ -242,7 +233,7 @@ def _sized(kernel: Kernel, **sizes: Any) -> Kernel:
     return functools.partial(kernel, **sizes)
 
 
-def _run(name: str, kernel: Kernel, operands: Sequence[Array], shape: tuple[int, ...], interpret: bool) -> Array:
+def _run(name: str, kernel: Kernel, operands: Sequence[Array], shape: tuple[int, ...], interpret: bool) -> Any:
     """The result of a kernel, of some shape."""
     results = [jax.ShapeDtypeStruct(shape, jnp.float32)]
     return (interpreted(kernel, operands, results) if interpret else call(name, kernel, operands, results))[0]

@@ -6,7 +6,8 @@ warp does (warp.py): numbers of an array lie row after row over its lanes and re
 memory, and sums go over lanes. What a loop says is written once, in JAX, whoever runs it.
 
 The translation knows the operations of a search: arithmetic, comparisons, parts and joins of arrays, sums, products of
-matrices in memory with vectors, and `solve_gram`. A loop with any other stays XLA's (`Translated.of` says None).
+matrices in memory with vectors, and solves with what is assembled of them. A loop with any other stays XLA's
+(`Translated.of` says None).
 Source of the idea: single program, multiple data; jaxprs as in JAX's documentation, "Understanding Jaxprs".
 """
 
@@ -24,7 +25,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import batching, mlir
 
 from diffsim.xla.compiled import run_alone
-from diffsim.xla.kernels.probe import cuda_kernels
+from diffsim.xla.kernels.probe import cuda_loops
 from diffsim.xla.kernels.ptx import call
 from diffsim.xla.kernels.warp import LANES, NUMPY, Machine, interpret
 from diffsim.xla.kernels.warp_kernels import groups_of, read_gram, solve_assembled
@@ -57,10 +58,6 @@ class Numbers(NamedTuple):
     def size(self) -> int:
         """How many numbers."""
         return math.prod(self.shape)
-
-    def reshaped(self, shape: tuple[int, ...]) -> "Numbers":
-        """The same numbers."""
-        return Numbers(shape, self.held.reshape(shape) if isinstance(self.held, np.ndarray) else self.held)
 
 
 def known(numbers: Any) -> Numbers:
@@ -173,6 +170,8 @@ def _product(w: Machine, left: Numbers, right: Numbers, axes: tuple[int, int]) -
     if len(left.shape) == len(right.shape) == 1:
         return Numbers((), [_sum(w, elementwise(w, "mul", (left, right), left.shape))])
     matrix, vector, axis = (left, right, axes[0]) if len(left.shape) == 2 else (right, left, axes[1])
+    if not matrix.size:
+        return known(np.zeros(matrix.shape[1 - axis], np.float32))
     if len(matrix.shape) != 2 or len(vector.shape) != 1 or not isinstance(matrix.held, InMemory):
         raise UntranslatedError("a product of these shapes, or with a matrix that is computed")
     numbers, places = masked(w, vector, np.float32(0)), range(0, matrix.shape[1], LANES)
@@ -190,13 +189,14 @@ def _product(w: Machine, left: Numbers, right: Numbers, axes: tuple[int, int]) -
     return Numbers((matrix.shape[1],), columns if matrix.shape[1] > 1 else [w.lane(columns[0], 0)])
 
 
-def _solve_gram(w: Machine, m: Numbers, diagonal: Numbers, jacobian: Numbers, *rest: Numbers) -> Numbers:
-    """x with (M + diagonal + J^T K J) x = b."""
-    *weights, b = rest
-    (n,), arrays = b.shape, []
-    if not (isinstance(m.held, InMemory) and isinstance(jacobian.held, InMemory)) or m.held.start + jacobian.held.start:
+def _solve(
+    w: Machine, matrices: Sequence[Numbers], diagonal: Numbers, weights: Sequence[Numbers], b: Numbers
+) -> Numbers:
+    """x with (M + diagonal + J^T K J) x = b, of matrices M and J in memory, or M alone."""
+    (n,), arrays, places = b.shape, [], [x.held for x in matrices if isinstance(x.held, InMemory) and not x.held.start]
+    if len(places) < len(matrices):
         raise UntranslatedError("a solve with matrices that are computed, or are parts of others")
-    if jacobian.shape[0] > TALLEST or n > WIDEST:
+    if n > WIDEST or matrices[-1].shape[0] > TALLEST:
         raise UntranslatedError("a solve with matrices that are large")
     for weight in weights:
         # where a loop over constraints finds them
@@ -206,7 +206,8 @@ def _solve_gram(w: Machine, m: Numbers, diagonal: Numbers, jacobian: Numbers, *r
         arrays.append(array)
     w.meet()
     groups = groups_of([weight.shape for weight in weights])
-    matrix = read_gram(w, (m.held.array, jacobian.held.array), masked(w, diagonal, np.float32(0)), arrays, groups, n)
+    shift = masked(w, diagonal, np.float32(0)) if diagonal.size else [w.zero()] * -(-n // LANES)
+    matrix = read_gram(w, [place.array for place in places], shift, arrays, groups, n)
     w.meet()
     x = solve_assembled(w, matrix, registers(w, b))
     return Numbers((n,), x if n > 1 else [w.lane(x[0], 0)])
@@ -221,9 +222,7 @@ MOVES: dict[str, Callable[..., list[np.ndarray]]] = {
         x[tuple(map(slice, params["start_indices"], params["limit_indices"], params["strides"] or [None] * x.ndim))]
     ],
     "broadcast_in_dim": lambda params, shape, x: [
-        np.broadcast_to(
-            np.expand_dims(x, [axis for axis in range(len(shape)) if axis not in params["broadcast_dimensions"]]), shape
-        )
+        np.broadcast_to(np.expand_dims(x, tuple(set(range(len(shape))) - set(params["broadcast_dimensions"]))), shape)
     ],
     "concatenate": lambda params, _, *parts: [np.concatenate(parts, params["dimension"])],
     "stack": lambda params, _, *parts: [np.stack(parts, params["axis"])],
@@ -243,9 +242,7 @@ def translate(w: Machine, program: Any, arguments: Sequence[Numbers]) -> list[Nu
     values |= dict(zip(jaxpr.invars, arguments, strict=True))
 
     def value(variable: Any) -> Numbers:
-        if isinstance(variable, core.Literal):
-            return known(np.asarray(variable.val, variable.aval.dtype))
-        return values[variable]
+        return known(variable.val) if isinstance(variable, core.Literal) else values[variable]
 
     for equation in jaxpr.eqns:
         shapes = [(variable.aval.shape, variable.aval.dtype) for variable in equation.outvars]
@@ -279,13 +276,17 @@ def operation(w: Machine, equation: Any, inputs: Sequence[Numbers]) -> list[Numb
     if name == "square":
         return [elementwise(w, "mul", (*inputs, *inputs), shape)]
     if name in REDUCTIONS:
-        return [_reduce(w, REDUCTIONS[name], *inputs, params["axes"])]
+        return [_reduce(w, REDUCTIONS[name], inputs[0], params["axes"])]
     if name == "dot_general" and params["dimension_numbers"][1] == ((), ()):
         (of_left, of_right), _ = params["dimension_numbers"]
         if len(of_left) == 1:
-            return [_product(w, *inputs, (*of_left, *of_right))]
+            return [_product(w, inputs[0], inputs[1], (of_left[0], of_right[0]))]
     if name == "small_cholesky_solve_gram":
-        return [_solve_gram(w, *inputs)]
+        m, diagonal, jacobian, *weights, b = inputs
+        return [_solve(w, (m, jacobian), diagonal, weights, b)]
+    if name == "small_cholesky_solve_sum" and len(inputs) == 3:
+        m, diagonal, b = inputs
+        return [_solve(w, (m,), diagonal, (), b)]
     raise UntranslatedError(name)
 
 
@@ -369,6 +370,12 @@ class Translated:
             for number, part in enumerate(registers(w, x)):
                 w.store(array, number * LANES, x.size - number * LANES, part)
 
+    def on_cuda(self, *operands: Any) -> list[Any]:
+        """The last states of a batch, by the kernel if that is right on the GPU that is there."""
+        if not cuda_loops():
+            return self.plain(*operands)
+        return self.run(operands, functools.partial(call, "loop", self.kernel))
+
     def plain(self, *operands: Any) -> list[Any]:
         """The last states of a batch, as XLA computes them: the definition."""
         worlds = max(map(len, operands))
@@ -381,12 +388,6 @@ class Translated:
         shared = [len(x) == 1 < worlds for x in operands]
         arguments = [x[0] if by_all else x for x, by_all in zip(operands, shared, strict=True)]
         return list(jax.vmap(one, [None if by_all else 0 for by_all in shared])(*arguments))
-
-
-def _on_cuda(*operands: Any, loop: Translated) -> list[Any]:
-    if cuda_kernels() is None:
-        return loop.plain(*operands)
-    return loop.run(operands, functools.partial(call, "loop", loop.kernel))
 
 
 def _batch(operands: Sequence[Any], dims: Sequence[int | None], *, loop: Translated) -> tuple[list[Any], list[int]]:
@@ -412,5 +413,9 @@ loop_p.def_abstract_eval(
     lambda *operands, loop: [ShapedArray(x.shape, x.dtype) for x in loop.results(max(x.shape[0] for x in operands))]
 )
 batching.primitive_batchers[loop_p] = _batch
-for platform, computed in ((None, lambda *operands, loop: loop.plain(*operands)), ("cuda", _on_cuda)):
+LOWERED: dict[str | None, Callable[..., list[Any]]] = {
+    None: lambda *operands, loop: loop.plain(*operands),
+    "cuda": lambda *operands, loop: loop.on_cuda(*operands),
+}
+for platform, computed in LOWERED.items():
     mlir.register_lowering(loop_p, mlir.lower_fun(computed, multiple_results=True), platform=platform)

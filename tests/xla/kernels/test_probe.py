@@ -13,8 +13,10 @@ from diffsim.xla.kernels import probe, warp_kernels
 @pytest.fixture(autouse=True)
 def _forget():
     probe.cuda_kernels.cache_clear()
+    probe.cuda_loops.cache_clear()
     yield
     probe.cuda_kernels.cache_clear()
+    probe.cuda_loops.cache_clear()
 
 
 def kernels(**changed):
@@ -36,7 +38,6 @@ def test_kernels_that_are_right_are_used(monkeypatch):
     monkeypatch.setattr(probe, "find_gpu", lambda: jax.devices()[0])
     monkeypatch.setattr(probe.importlib, "import_module", lambda name: right)
     monkeypatch.setattr(probe, "check_kernels", lambda kernels: checks)
-    monkeypatch.setattr(probe, "check_loops", list)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert probe.cuda_kernels() is right
@@ -60,20 +61,21 @@ def test_kernels_that_fail_are_left_out_with_one_warning(changed, said, monkeypa
     monkeypatch.setattr(probe, "find_gpu", lambda: jax.devices()[0])
     monkeypatch.setattr(probe.importlib, "import_module", lambda name: broken)
     monkeypatch.setattr(probe, "check_kernels", lambda kernels: checks)
-    monkeypatch.setattr(probe, "check_loops", list)
     with pytest.warns(RuntimeWarning, match=said) as warned:
         assert probe.cuda_kernels() is None
         assert probe.cuda_kernels() is None
     assert len(warned) == 1
 
 
-def test_without_their_loop_kernels_are_left_out_too(monkeypatch):
+def test_loops_that_fail_leave_the_kernels(monkeypatch):
     monkeypatch.setattr(probe, "find_gpu", lambda: jax.devices()[0])
     monkeypatch.setattr(probe, "check_kernels", lambda kernels: [])
     # a CPU knows no such kernel
     with pytest.warns(RuntimeWarning, match="first loop of 1 rows"):
-        assert probe.cuda_kernels() is None
+        assert not probe.cuda_loops()
+    assert probe.cuda_kernels() is warp_kernels
 
 
 def test_without_a_gpu_nothing_is_asked():
     assert probe.cuda_kernels() is warp_kernels
+    assert probe.cuda_loops()
