@@ -194,7 +194,11 @@ def linear_conjugate_gradients(problem: _Preconditioned, b: Array, relative: flo
     if for_cpu():
         joined = jax.lax.stop_gradient(may_join(problem.objective.constraints))
         start = start._replace(x=where(joined, start.x, first), left=jnp.where(joined, start.left, 0))
-    return run_short(WhileLoop(_goes_on, _advance), problem, start).x
+
+    def unfinished(point: _Iterate) -> Array:
+        return (point.energy > point.floor) & (point.left > 0)
+
+    return run_short(WhileLoop(unfinished, _advance), problem, start).x
 
 
 def inverse_of_points(factor: Array) -> Array:
@@ -202,11 +206,6 @@ def inverse_of_points(factor: Array) -> Array:
     count, size, _ = factor.shape
     unit = jnp.broadcast_to(jnp.eye(size, dtype=factor.dtype), (count, size, size))
     return jax.vmap(cho_solve)(factor, unit) if size <= POINT else factor
-
-
-def _goes_on(point: _Iterate) -> Array:
-    """Whether another product is needed, and allowed."""
-    return (point.energy > point.floor) & (point.left > 0)
 
 
 def _advance(problem: _Preconditioned, point: _Iterate) -> _Iterate:

@@ -182,7 +182,11 @@ def sweep_until_converged(
     factor = cholesky(qM)
     solved = cho_solve(factor, jnp.concatenate([rows.jacobian, force[None]]).T).T
     response, cones = solved[:-1], schedule.cones
-    tables = [(np.arange(cones.singles)[:, None], _best_in_symmetric_interval), (cones.table(), best_in_ball)]
+
+    def best_in_bounds(old: Array, slope: Array, value: Array, limit: Array) -> Array:
+        return best_in_interval(old, slope, value, -limit, limit)
+
+    tables = [(np.arange(cones.singles)[:, None], best_in_bounds), (cones.table(), best_in_ball)]
     lists = [(_sorted(schedule, rows, response, table), best) for table, best in tables if len(table)]
     updates = [(part.loaded, functools.partial(_update, part, best, i)) for i, (part, best) in enumerate(lists)]
     padded = jnp.append(start, 0)
@@ -202,10 +206,6 @@ def sweep_until_converged(
     for (part, _), y in zip(lists, final.y, strict=True):
         padded = padded.at[part.row].set(y)
     return padded[:-1], count
-
-
-def _best_in_symmetric_interval(old: Array, slope: Array, value: Array, limit: Array) -> Array:
-    return best_in_interval(old, slope, value, -limit, limit)
 
 
 def _sorted(schedule: Schedule, rows: FrictionRows, response: Array, table: np.ndarray) -> _Sorted:

@@ -204,26 +204,25 @@ def solve_assembled(w: Machine, matrix: list[Column], b: Column) -> Column:
 
 
 def read_gram(
-    w: Machine, arrays: Sequence[Any], shift: Column, weights: Sequence[Any], groups: Sequence[Group], n: int
+    w: Machine, matrices: Sequence[Any], shift: Column, rows: tuple[Any, Sequence[Any], Sequence[Group]], n: int
 ) -> list[Column]:
-    """Columns of M + diagonal + J^T K J, from the arrays M and J, the diagonal, and the array K of each group."""
-    matrix = _read_sum(w, arrays[:1], shift, n)
+    """Columns of a sum of matrices and a diagonal, plus J^T K J of `rows`: J, and of each group its K and place."""
+    matrix, (jacobian, weights, groups) = _read_sum(w, matrices, shift, n), rows
     for weight, group in zip(weights, groups, strict=True):
-        matrix = _add_gram(w, matrix, arrays[1], weight, group)
+        matrix = _add_gram(w, matrix, jacobian, weight, group)
     return matrix
 
 
-def _solve_sum_kernel(w: Machine, *arrays: Any, n: int) -> None:
-    """Solves with the sum of symmetric matrices and a diagonal."""
-    *matrices, diagonal, b, x = arrays
-    matrix = _read_sum(w, matrices, _load(w, diagonal, 0, n), n)
-    _store(w, x, 0, n, solve_assembled(w, matrix, _load(w, b, 0, n)))
-
-
-def _solve_gram_kernel(w: Machine, *arrays: Any, n: int, groups: tuple[Group, ...]) -> None:
-    """Solves with M + diagonal + J^T K J."""
-    m, diagonal, jacobian, *weights, b, x = arrays
-    matrix = read_gram(w, (m, jacobian), _load(w, diagonal, 0, n), weights, groups, n)
+def _solve_sum_kernel(w: Machine, *arrays: Any, n: int, groups: tuple[Group, ...] | None = None) -> None:
+    """Solves with the sum of symmetric matrices and a diagonal, or with M + diagonal + J^T K J of some groups."""
+    *terms, b, x = arrays
+    if groups is None:
+        *matrices, diagonal = terms
+        rows = None, (), ()
+    else:
+        m, diagonal, jacobian, *weights = terms
+        matrices, rows = [m], (jacobian, weights, groups)
+    matrix = read_gram(w, matrices, _load(w, diagonal, 0, n), rows, n)
     _store(w, x, 0, n, solve_assembled(w, matrix, _load(w, b, 0, n)))
 
 
@@ -276,5 +275,5 @@ def solve_gram(*arguments: Array, interpret: bool = False) -> Array:
       interpret: runs the kernel without a GPU.
     """
     _, _, _, *weights, b = arguments
-    kernel = _sized(_solve_gram_kernel, n=b.shape[1], groups=groups_of([weight.shape for weight in weights]))
+    kernel = _sized(_solve_sum_kernel, n=b.shape[1], groups=groups_of([weight.shape for weight in weights]))
     return _run("solve_gram", kernel, arguments, b.shape, interpret)

@@ -207,7 +207,7 @@ def _solve(
     w.meet()
     groups = groups_of([weight.shape for weight in weights])
     shift = masked(w, diagonal, np.float32(0)) if diagonal.size else [w.zero()] * -(-n // LANES)
-    matrix = read_gram(w, [place.array for place in places], shift, arrays, groups, n)
+    matrix = read_gram(w, [places[0].array], shift, (places[-1].array, arrays, groups), n)
     w.meet()
     x = solve_assembled(w, matrix, registers(w, b))
     return Numbers((n,), x if n > 1 else [w.lane(x[0], 0)])

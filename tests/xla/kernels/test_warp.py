@@ -23,7 +23,7 @@ def program(name: str, n: int) -> list[str]:
         "factor": (kernels._sized(kernels._factor_kernel, n=n), (square, square)),
         "solve": (kernels._sized(kernels._solve_kernel, n=n, count=2), (square, (WORLDS, 2, n), (WORLDS, 2, n))),
         "solve_sum": (kernels._sized(kernels._solve_sum_kernel, n=n), (square, square, row, row, row)),
-        "solve_gram": (kernels._sized(kernels._solve_gram_kernel, n=n, groups=groups), (*gram, row)),
+        "solve_gram": (kernels._sized(kernels._solve_sum_kernel, n=n, groups=groups), (*gram, row)),
     }
     kernel, arrays = loop_of(n, gram) if name == "loop" else shapes[name]
     return Ptx.text(name, kernel, WORLDS, tuple((shape, "float32") for shape in arrays))[0].splitlines()
