@@ -1,78 +1,66 @@
-"""What a warp is told in PTX: registers are written before they are read, shared memory is not overwritten early."""
+"""Kernels as a GPU is told them: the text in PTX, carried out by an emulator."""
 
 import re
 
 import numpy as np
 import pytest
 
-from diffsim.xla.kernels import warp_kernels as kernels
-from diffsim.xla.kernels.cholesky import solve_gram
-from diffsim.xla.kernels.ptx import Ptx
-from diffsim.xla.kernels.warp import LANES
-from diffsim.xla.kernels.warp_loop import Translated
-
-WORLDS = 5
+from diffsim.xla.kernels import probe, ptx, warp_kernels
+from tests.xla.kernels.emulate import call, emulate
 
 
-def program(name: str, n: int) -> list[str]:
-    """The instructions of a kernel of matrices of n rows; `solve_gram` has nine constraints of three rows and one."""
-    square, row = (WORLDS, n, n), (WORLDS, n)
-    groups = ((0, 3, 9), (27, 1, 1))
-    gram = (square, row, (WORLDS, 28, n), (WORLDS, 3, 9, 3), (WORLDS, 1, 1, 1), row)
-    shapes = {
-        "factor": (kernels._sized(kernels._factor_kernel, n=n), (square, square)),
-        "solve": (kernels._sized(kernels._solve_kernel, n=n, count=2), (square, (WORLDS, 2, n), (WORLDS, 2, n))),
-        "solve_sum": (kernels._sized(kernels._solve_sum_kernel, n=n), (square, square, row, row, row)),
-        "solve_gram": (kernels._sized(kernels._solve_sum_kernel, n=n, groups=groups), (*gram, row)),
-    }
-    kernel, arrays = loop_of(n, gram) if name == "loop" else shapes[name]
-    return Ptx.text(name, kernel, WORLDS, tuple((shape, "float32") for shape in arrays))[0].splitlines()
+@pytest.fixture(autouse=True)
+def _emulated(monkeypatch):
+    monkeypatch.setattr(probe, "WORLDS", 3)
+    monkeypatch.setattr(warp_kernels, "call", call)
+    monkeypatch.setattr(ptx, "call", call)
 
 
-def loop_of(n: int, shapes: tuple) -> tuple:
-    """A loop that solves with the sum, and its arrays: those of the sum, and x before and after."""
-
-    def advance(problem: list, state: list) -> list:
-        m, diagonal, jacobian, *weights, b = problem
-        rows = jacobian, [weight * state[0][0] for weight in weights]
-        return [solve_gram(m, diagonal + state[0], rows, b)]
-
-    one = [np.zeros(shape[1:], np.float32) for shape in shapes]
-    loop = Translated.of(lambda state: state[0][0] < 1, advance, one, one[-1:])
-    assert loop is not None
-    return loop.kernel, (*shapes, shapes[-1], shapes[-1])
+@pytest.mark.parametrize("n", [1, 32, 34])
+def test_kernels_are_right(n):
+    checks = probe.check_kernels(warp_kernels, sizes=(n,)) + probe.check_loops(sizes=(n,))
+    assert [check for check in checks if not check.passed] == []
+    assert len(checks) == 5
 
 
-@pytest.mark.parametrize("n", [1, 27, LANES, 40])
-@pytest.mark.parametrize("name", ["factor", "solve", "solve_sum", "solve_gram", "loop"])
-def test_registers_are_written_before_they_are_read(name: str, n: int) -> None:
-    # those that the hardware fills
-    written = {"%tid", "%ctaid"}
-    for line in program(name, n):
-        if line.startswith((".", "{", "}")) or line.endswith(":") or not line:
-            continue
-        line = line.replace("@!", "@")
-        *guard, instruction = re.split(r"^(@%\w+) ", line)[-2:] if line.startswith("@") else [line]
-        operation, _, rest = instruction.rstrip(";").partition(" ")
-        stores = operation.startswith(("st.", "bar.", "bra", "ret"))
-        names = re.findall(r"%\w+", rest)
-        results = (
-            [] if stores else re.findall(r"%\w+", rest[: rest.index("}") + 1] if rest.startswith("{") else names[0])
-        )
-        for register in (*re.findall(r"%\w+", "".join(guard)), *names[len(results) :]):
-            assert register in written, line
-        written |= set(results)
-    assert any("st.global" in line for line in program(name, n))
+PROGRAM = """pool[512];
+mov.u32 %thread, %tid.x;
+and.b32 %lane, %thread, 31;
+mov.u32 %shared, pool;
+mad.lo.u32 %shared, %lane, 4, %shared;
+{}
+ret;"""
+WRITE, MEET, READ = "st.shared.u32 [%shared], %lane;", "bar.warp.sync 0xffffffff;", "ld.shared.u32 %r1, [pool+{}];"
 
 
-@pytest.mark.parametrize("name", ["factor", "solve_gram", "loop"])
-def test_shared_memory_is_written_again_only_after_all_lanes_read_it(name: str) -> None:
-    """Between two writes of one buffer all lanes meet twice: before it is read, and after."""
-    met: dict[str, int] = {}
-    meetings = 0
-    for line in program(name, 27):
-        meetings += line.startswith("bar.warp.sync")
-        if line.startswith("st.shared"):
-            place = line.split(",")[0]
-            assert meetings - met.get(place, -2) >= 2, line
-            met[place] = meetings
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ([WRITE, READ.format(4)], "lanes 1 and 0 meet at number 1"),
+        ([WRITE, MEET, READ.format(0), WRITE], "lanes .* meet at number 0"),
+        (["setp.eq.u32 %p1, %lane, 3;", "@%p1 bra.uni end;", "end:"], "lanes disagree"),
+        (["and.b32 %r1, %r2, 1;"], "%r2 is read before it is written"),
+        (["ld.shared.u32 %r1, [pool+512];"], "."),
+    ],
+)
+def test_the_emulator_finds_what_a_gpu_would_not_say(lines, said):
+    with pytest.raises((AssertionError, IndexError), match=said):
+        emulate(PROGRAM.format("\n".join(lines)), [np.zeros(1, np.float32)], 1, 1)
+    # and nothing where lanes meet
+    emulate(PROGRAM.format("\n".join([WRITE, MEET, READ.format(4), MEET, WRITE])), [np.zeros(1, np.float32)], 1, 1)
+
+
+@pytest.mark.parametrize("removed", range(0, 12, 3))
+def test_no_meeting_is_left_out(removed, monkeypatch):
+    """Without one of the first meetings of lanes some number would depend on chance."""
+    text = ptx.Ptx.text
+
+    def without_one(*arguments):
+        program, warps = text(*arguments)
+        places = [found.span() for found in re.finditer(r"bar\.warp\.sync \S+;\n", program)]
+        start, stop = places[removed]
+        return program[:start] + program[stop:], warps
+
+    monkeypatch.setattr(ptx.Ptx, "text", without_one)
+    checks = probe.check_kernels(warp_kernels, sizes=(27,))
+    assert "meet at number" in checks[0].failure

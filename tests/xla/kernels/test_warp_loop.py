@@ -11,6 +11,7 @@ import diffsim
 from diffsim.xla.kernels.probe import check_loops
 from diffsim.xla.kernels.warp import interpret
 from diffsim.xla.kernels.warp_loop import Translated
+from tests.xla.kernels.emulate import call
 
 WORLDS = 3
 
@@ -21,8 +22,8 @@ def random_arrays(shapes, seed=0):
     return [rng.normal(size=(WORLDS, *shape)).astype(np.float32) for shape in shapes]
 
 
-def run_both(advance, problem, start, trips=3):
-    """The last states of `trips` iterations, by warps and by XLA."""
+def run_all(advance, problem, start, trips=3):
+    """The last states of `trips` iterations, by warps in numpy and in PTX, and by XLA."""
     counted = [*start, np.zeros(WORLDS, np.int32)]
 
     def next_state(problem, state):
@@ -31,13 +32,8 @@ def run_both(advance, problem, start, trips=3):
     loop = Translated.of(lambda state: state[-1] < trips, next_state, *jax.tree.map(lambda x: x[0], (problem, counted)))
     assert loop is not None
     operands = [*problem, *counted]
-    return loop.run(operands, functools.partial(interpret, loop.kernel)), loop.plain(*operands)
-
-
-def assert_close(found, expected):
-    assert len(found) == len(expected)
-    for x, y in zip(found, expected, strict=True):
-        np.testing.assert_allclose(x, y, rtol=2e-5, atol=2e-5)
+    calls = functools.partial(interpret, loop.kernel), functools.partial(call, "loop", loop.kernel)
+    return *(loop.run(operands, run) for run in calls), loop.plain(*operands)
 
 
 # of a matrix (5, n), weights (3, 4) and a vector (n,), whose new values they are
@@ -67,7 +63,10 @@ def test_operations_are_xlas(name, n):
         pytest.skip("of two numbers or more")
     operation = OPERATIONS[name]
     problem, start = random_arrays([(5, n), (3, 4)]), random_arrays([(n,)], seed=1)
-    assert_close(*run_both(lambda problem, state: [0.3 * operation(*problem, *state)], problem, start))
+    *found, expected = run_all(lambda problem, state: [0.3 * operation(*problem, *state)], problem, start)
+    for states in found:
+        for x, y in zip(states, expected, strict=True):
+            np.testing.assert_allclose(x, y, rtol=2e-5, atol=2e-5)
 
 
 @pytest.mark.parametrize("n", [1, 7, 40])
@@ -125,7 +124,7 @@ def test_the_search_of_a_step_is_xlas(source, monkeypatch):
     def interpreted(loop, *operands):
         def run(*operands):
             calls.append(len(operands))
-            return loop.run(list(map(np.asarray, operands)), functools.partial(interpret, loop.kernel))
+            return loop.run(list(map(np.asarray, operands)), functools.partial(call, "loop", loop.kernel))
 
         return jax.pure_callback(run, loop.results(max(map(len, operands))), *operands)
 
