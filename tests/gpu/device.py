@@ -7,12 +7,14 @@ would not see.
 """
 
 import argparse
+import contextlib
 import pathlib
 import re
 import sys
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
+from unittest import mock
 
 HERE = pathlib.Path(__file__).parent
 sys.path.insert(0, str(HERE.parents[1]))
@@ -21,6 +23,7 @@ import jax
 import numpy as np
 
 from diffsim.bench.engines import ENGINES, Workload, best_seconds
+from diffsim.xla.kernels.warp_loop import Translated
 
 STEPS, WARM_UP = 20, 5
 FOLDERS = [HERE / "models", *(HERE.parents[1] / name / "models" for name in ("examples", "diffsim/envs"))]
@@ -29,19 +32,20 @@ BARKOUR, CONVEX = "barkour_v0/assets/barkour_v0_mjx.xml", "convex.xml"
 
 
 class Row(NamedTuple):
-    """A program: engine, model file, what of the engine, batch, solver settings."""
+    """A program: engine, model file, what of the engine, batch, solver settings, and whether loops are kernels."""
 
     engine: str
     path: str
     mode: str
     batch: int
     limits: tuple[int, ...] = ()
+    loops: bool = True
 
     @property
     def name(self) -> str:
         """As it is printed and chosen."""
         return f"{self.engine} {pathlib.Path(self.path).stem} {self.mode} {self.batch}" + "".join(
-            f" {limit}" for limit in self.limits
+            f" {limit}" for limit in (*self.limits, *([] if self.loops else ["loops of XLA"]))
         )
 
 
@@ -63,6 +67,12 @@ ROWS = [
     )
     for engine in ("diffsim", "mjx")
     if not (engine == "mjx" and row[0] in ("cloth.xml", "soft_gripper.xml"))
+]
+
+
+ROWS += [
+    Row("diffsim", HUMANOID, "rollout", 8192, TO_TOLERANCE, loops=False),
+    Row("diffsim", "quadruped.xml", "rollout", 8192, loops=False),
 ]
 
 
@@ -90,7 +100,9 @@ def lower(row: Row, threads: ThreadPoolExecutor, options: dict[str, Any] | None 
     workload = Workload(find_model(row.path), *row.limits)
     engine: Any = ENGINES[row.engine](workload)
     start, ctrl = engine.start(row.batch), workload.controls(STEPS, row.batch, engine.nu)
-    lowered = jax.jit(getattr(engine, row.mode)).lower(start, ctrl)
+    none = mock.patch.object(Translated, "of", return_value=None)
+    with contextlib.nullcontext() if row.loops else none:
+        lowered = jax.jit(getattr(engine, row.mode)).lower(start, ctrl)
     options = engine.options if options is None else options
 
     def work() -> tuple[Any, float]:
