@@ -11,7 +11,6 @@ A run is a line of /tmp/diffsim_measure/learn.jsonl. The goal of a task is ninet
 first return to its best, in the median of its seeds.
 """
 
-import functools
 import json
 import pathlib
 import sys
@@ -26,6 +25,7 @@ import numpy as np
 
 from diffsim import envs
 from diffsim.envs.tasks.planar import CARTPOLE
+from tests.gradient_bars import ppo
 
 BOOK = pathlib.Path("/tmp/diffsim_measure/learn.jsonl")
 WORLDS, SHARE = 32, 0.95
@@ -92,45 +92,6 @@ def shac(name: str, seed: int, settings: envs.Shac, most: int) -> list[list[floa
     return rows
 
 
-def ppo(name: str, seed: int, most: int) -> list[list[float]]:
-    """The same by Brax's trainer."""
-    from brax.training.agents.ppo import networks, train
-
-    from diffsim.envs import brax
-
-    brax.prepare()
-    env, length, rows, began = task(name), TASKS[name][0], [], time.process_time()
-
-    def progress(steps: int, metrics: dict[str, Any]) -> None:
-        # Brax times training apart from its episodes of evaluation, by a clock that others on the core slow down
-        spent = min(metrics.get("training/walltime", 0.0), time.process_time() - began)
-        rows.append([steps, float(spent), float(metrics["eval/episode_reward"])])
-        print(f"{name} ppo {seed}: {rows[-1][0]} steps, {rows[-1][1]:.0f} s, return {rows[-1][2]:.1f}", flush=True)
-
-    train.train(
-        environment=env,
-        wrap_env_fn=envs.wrap,
-        num_timesteps=most,
-        num_evals=11,
-        episode_length=length,
-        num_envs=256,
-        num_eval_envs=WORLDS,
-        unroll_length=20,
-        batch_size=256,
-        num_minibatches=8,
-        num_updates_per_batch=4,
-        discounting=0.99,
-        learning_rate=3e-4,
-        entropy_cost=1e-3,
-        normalize_observations=True,
-        deterministic_eval=True,
-        network_factory=functools.partial(networks.make_ppo_networks, policy_hidden_layer_sizes=(64, 64)),
-        progress_fn=progress,
-        seed=seed,
-    )
-    return rows
-
-
 def report() -> None:
     """A line a task: steps and CPU seconds that each way needs for the goal, in the median of its seeds; all curves."""
     lines, met = [json.loads(line) for line in BOOK.read_text().splitlines()], 0
@@ -182,7 +143,7 @@ def main() -> None:
             )
             rows = shac(name, seed, settings, most)
         else:
-            rows = ppo(name, seed, most)
+            rows = ppo.learn(task(name), most, TASKS[name][0], 11, WORLDS, seed=seed, deterministic_eval=True)
         with BOOK.open("a") as file:
             file.write(json.dumps({"way": way, "task": name, "seed": seed, "settings": named, "rows": rows}) + "\n")
 

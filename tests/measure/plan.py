@@ -4,6 +4,7 @@
     .venv/bin/python -m tests.measure.plan PushBox2d 0 1 2     # some task, some seeds
     .venv/bin/python -m tests.measure.plan held minutes=5      # the ten tasks of ours, as far as five CPU minutes go
     .venv/bin/python -m tests.measure.plan report              # what is known so far, a line a task
+    .venv/bin/python -m tests.measure.plan rival PYTHON 0 1 2  # in turn with MuJoDiCo, by methods of rival.py
 
 A run is a line of JSON in /tmp/diffsim_measure/plan.jsonl, with its controls beside it; runs of the same text of the
 planner are not repeated, so that a long table is made of many short calls. The eight planar tasks of MuJoDiCo 3.17.0
@@ -37,6 +38,7 @@ import numpy as np
 import diffsim
 from diffsim import optimize
 from tests.measure.plan_models import OURS
+from tests.measure.rival import METHODS as RIVALS
 
 WHEELS = pathlib.Path("/tmp/diffsim_measure")
 THEIRS = (
@@ -117,10 +119,13 @@ def problem(case: Case, model: diffsim.Model) -> tuple[optimize.Task, diffsim.St
     return task, diffsim.make_state(model).replace(qpos=start[0], qvel=start[1])
 
 
-def played(case: Case, found: optimize.Solution, noise: np.random.Generator | None = None, held: bool = False) -> float:
-    """The goal error in C MuJoCo, as a share of that of the start; `held`: by the plan's feedback."""
-    model, ctrl = case.model, np.asarray(found.ctrl, float)
-    planned = np.concatenate([found.states.qpos, found.states.qvel], axis=1)
+def played(
+    case: Case, ctrl: Any, noise: np.random.Generator | None = None, held: optimize.Solution | None = None
+) -> float:
+    """The goal error in C MuJoCo, as a share of that of the start; `held`: by the feedback of this plan."""
+    model, ctrl = case.model, np.asarray(ctrl, float)
+    if held is not None:
+        gains, planned = np.asarray(held.gains), np.concatenate([held.states.qpos, held.states.qvel], axis=1)
     if noise is not None:
         model = mujoco.MjModel.from_xml_string(case.xml)
         model.geom_friction *= noise.uniform(0.95, 1.05, (model.ngeom, 1))
@@ -132,10 +137,12 @@ def played(case: Case, found: optimize.Solution, noise: np.random.Generator | No
     data = mujoco.MjData(model)
     data.qpos[:], data.qvel[:] = np.split(case.start, [model.nq])
     lower, upper = model.actuator_ctrlrange.T
-    for row, x, gains in zip(ctrl, planned, np.asarray(found.gains), strict=False):
-        # all joints of these tasks are slides and hinges, whose differences are plain
-        answer = gains @ (np.concatenate([data.qpos, data.qvel]) - x) if held else 0
-        data.ctrl[:] = np.clip(row + answer, lower, upper) if held else row
+    for t, row in enumerate(ctrl):
+        data.ctrl[:] = row
+        if held is not None:
+            # all joints of these tasks are slides and hinges, whose differences are plain
+            answer = gains[t] @ (np.concatenate([data.qpos, data.qvel]) - planned[t])
+            data.ctrl[:] = np.clip(row + answer, lower, upper)
         mujoco.mj_step(model, data)
     return case.error(np.concatenate([data.qpos, data.qvel])) / case.error(case.start)
 
@@ -161,10 +168,12 @@ def run(name: str, seed: int, task: optimize.Task | None) -> tuple[dict[str, Any
     np.save(WHEELS / f"plan_{line['planner']}_{name}_{seed}.npy", np.asarray(found.ctrl))
     line |= {
         "cpu": round(time.process_time() - began, 1),
-        "share": played(case, found),
-        "share held": played(case, found, held=True),
-        "noisy": float(np.median([played(case, found, np.random.default_rng([seed, i])) for i in range(32)])),
-        "held": float(np.median([played(case, found, np.random.default_rng([seed, i]), True) for i in range(32)])),
+        "share": played(case, found.ctrl),
+        "share held": played(case, found.ctrl, held=found),
+        "noisy": float(np.median([played(case, found.ctrl, np.random.default_rng([seed, i])) for i in range(32)])),
+        "held": float(
+            np.median([played(case, found.ctrl, np.random.default_rng([seed, i]), found) for i in range(32)])
+        ),
         "cost": float(found.cost),
         "noisy cost": float(jnp.mean(found.noisy)),
         "rest": float(found.idle),
@@ -199,6 +208,28 @@ def report(lines: list[dict[str, Any]]) -> None:
     print(f"plan: {counts} end within 1% of the start's error in C MuJoCo, {noise}; {cpu}")
 
 
+def beside(python: str, name: str, seeds: list[int], methods: list[str]) -> None:
+    """What the rival's methods make of a task, in its own world and in C MuJoCo: a line a solve of another start."""
+    book, starts = WHEELS / "rival.jsonl", {theirs(name, seed).start.tobytes(): seed for seed in reversed(seeds)}
+    known = [json.loads(line) for line in book.read_text().splitlines()] if book.exists() else []
+    done = {(line["method"], line["seed"]) for line in known if line["task"] == name}
+    for method in methods:
+        left = [seed for seed in sorted(starts.values()) if (method, seed) not in done]
+        if not left:
+            continue
+        call = [python, "-m", "tests.measure.rival", name, method, *map(str, left)]
+        # one core as for all here; the time limit is the solver's
+        with subprocess.Popen(call, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as child:
+            for text in child.stdout or ():
+                if not text.startswith("{"):
+                    continue
+                line = json.loads(text)
+                line["c"] = played(theirs(name, line["seed"]), line["ctrl"]) if "ctrl" in line else None
+                with book.open("a") as file:
+                    file.write(json.dumps(line) + "\n")
+                print({key: value for key, value in line.items() if key != "ctrl"}, flush=True)
+
+
 def main() -> None:
     """Runs what is named and not yet known; prints what is known of it."""
     words = sys.argv[1:]
@@ -212,6 +243,9 @@ def main() -> None:
     done, began = {(line["task"], line["seed"]) for line in known}, time.process_time()
     for name in names if "report" not in words else []:
         task = None
+        if "rival" in words:
+            python = words[words.index("rival") + 1]
+            beside(python, name, seeds, [word for word in words if word in RIVALS] or list(RIVALS))
         for seed in seeds:
             if (name, seed) in done or time.process_time() - began > 60 * minutes:
                 continue

@@ -68,7 +68,7 @@ def test_ilqr_finds_the_best_controls() -> None:
         task = TASK.replace(lower=jnp.full(1, -bound), upper=jnp.full(1, bound))
         plan = optimize.ilqr(task, diffsim.make_state(task.model), NOTHING)
         np.testing.assert_allclose(plan.ctrl[:, 0], exact(bound), atol=1e-5)
-        assert plan.converged and plan.iterations <= iterations and plan.status == 0
+        assert plan.converged and plan.iterations <= iterations and plan.status == 0 and plan.leaps == 0
         # feedback is off where controls are held
         held = np.abs(plan.ctrl[:, 0]) >= bound
         assert np.all(np.asarray(plan.gains)[held] == 0) and np.all(np.any(np.asarray(plan.gains)[~held], axis=(1, 2)))
@@ -125,6 +125,20 @@ def test_what_no_derivative_reaches_is_not_converged() -> None:
     there = diffsim.make_state(model).replace(qpos=jnp.array([0.0, 1.0]))
     plan = solve(task, there, NOTHING)
     assert plan.converged and plan.unreached == 0 and plan.advice.startswith("A minimum")
+
+
+def test_a_motion_at_the_edge_of_a_leap_is_not_converged() -> None:
+    """The best motion ends a tenth of a millimetre beyond a step of the cost, which no derivative tells."""
+    u, h = exact(np.inf), 0.1
+    edge = h * h * np.arange(HORIZON, 0, -1) @ u - 1e-4
+
+    def final(state: diffsim.State, data: diffsim.Data) -> jax.Array:
+        return jnp.concatenate([10 * (state.qpos - 1), 10 * state.qvel, jnp.where(state.qpos > edge, 0.0, 0.3)])
+
+    task = optimize.make_task(TASK.model, TASK.running, final)
+    plan = jax.jit(optimize.ilqr)(task, diffsim.make_state(task.model), NOTHING)
+    np.testing.assert_allclose(plan.ctrl[:, 0], u, atol=1e-5)
+    assert not plan.converged and plan.leaps > 0.1 and "small noise" in plan.advice
 
 
 def test_a_task_without_contacts_falls_through_the_floor() -> None:

@@ -8,9 +8,9 @@ tries step sizes, two side by side, until one lowers the cost, with feedback:
 (x - x^ in tangent coordinates). Controls stay in their bounds: k_t is the minimum of the quadratic model inside of
 them, and K_t has no rows of controls that are held (`box_qp`). The model's cost has mu/2 |u_t - u^_t|^2 more: mu falls
 where a whole step was taken, and grows where a quarter of it or less was (Levenberg and Marquardt). Of a batch under
-`jax.vmap` some problems run side by side, and the next begins where one has ended (batched_loops.py).
-Sources: Li and Todorov 2004; Tassa, Erez and Todorov 2012; Tassa, Mansard and Todorov 2014; Bertsekas 1982, "Projected
-Newton methods".
+`jax.vmap` some problems run side by side, and the next begins where one has ended (batched_loops.py). Where it ends
+small noise on the controls is tried: where contacts come and go the cost leaps, and a slope of zero says nothing.
+Sources: Li, Todorov 2004; Tassa, Erez, Todorov 2012; Tassa, Mansard, Todorov 2014; Bertsekas 1982 (projected Newton).
 """
 
 import functools
@@ -43,8 +43,10 @@ WHOLE, SMALL = 1.0, 0.25
 SLOTS, SEARCHES, LINEARIZED = 32, 16, 4
 # step sizes that are tried side by side
 TOGETHER = 2
-# shares of the cost: more than one of these promised but not gained, or reached by no derivative, is no minimum
-PROMISED, UNREACHED = 1e-2, 1e-2
+# no minimum: shares of the cost that are promised but not gained, that no derivative reaches, that noise changes
+PROMISED, UNREACHED, LEAPS = 1e-2, 1e-2, 3e-3
+# how often noise is tried, to both sides, and its deviation in half ranges of the controls
+PROBES, PROBED = 2, 1e-2
 # of box_qp: parts of a Newton step; what is left of one is rounding below this many machine epsilons
 LENGTHS, ROUNDING = (1.0, 0.5, 0.1), 16.0
 
@@ -72,9 +74,9 @@ class Plan(Trajectory):
     """A motion with its feedback: u = ctrl[t] + gains[t] difference(model, state, states[t]).
 
     `gains` are (T, nu, 2 nv + na), of the last iteration. `converged` tells that this is a minimum, as far as
-    derivatives tell: the last iteration gained next to nothing, no step promised more than PROMISED of the cost, and
-    controls reach whatever costs. `promised` and `unreached` are the shares of the cost that a step promised, which no
-    step size gained, and that no derivative reaches, such as the pose of what is not touched; `advice` says it.
+    derivatives tell: the last iteration gained next to nothing, and little of the cost is `promised` by a step, and not
+    gained; `unreached` by derivatives, as the pose of what is not touched; or `leaps` where small noise on controls
+    changes it by more than derivatives say. These are shares of the cost; `advice` says it.
     """
 
     gains: Array = leaf("T", "nu", "nx")
@@ -82,6 +84,7 @@ class Plan(Trajectory):
     converged: Array = leaf(dtype=bool)
     promised: Array = leaf()
     unreached: Array = leaf()
+    leaps: Array = leaf()
 
     @property
     def advice(self) -> str:
@@ -90,12 +93,14 @@ class Plan(Trajectory):
             return "Do not use it: the motion diverged; see diffsim.check."
         if not np.isfinite(np.asarray(self.gains)).all():
             return "No minimum of the task, and no feedback: derivatives along the motion are not finite."
+        shares = (self.unreached, self.promised, self.leaps)
+        unreached, promised, leaps = (f"{float(share):.0%} of the cost" for share in shares)
         if float(self.unreached) > UNREACHED:
-            share = f"{float(self.unreached):.0%} of the cost"
-            return f"No minimum of the task: no derivative reaches {share}: search first, optimize.plan."
+            return f"No minimum of the task: no derivative reaches {unreached}: search first, optimize.plan."
         if float(self.promised) > PROMISED:
-            share = f"{float(self.promised):.0%} of the cost"
-            return f"No minimum of the task: derivatives promise {share} and no step gains it: search, optimize.plan."
+            return f"No minimum of the task: derivatives promise {promised}, no step gains it: search, optimize.plan."
+        if float(self.leaps) > LEAPS:
+            return f"No minimum that derivatives tell: small noise changes {leaps} at once: search, optimize.plan."
         if not bool(self.converged):
             return "Not at a minimum yet: it still gained when the iterations were used up."
         return "A minimum of the task as far as derivatives see; a search (optimize.plan) may find a lower one."
@@ -103,8 +108,8 @@ class Plan(Trajectory):
 
 # step (nu,), gains (nu, nx), and the cost that the step would save to first order
 Stage = tuple[Array, Array, Array]
-# a motion that was tried, and its step size
-Trial = tuple[Trajectory, Array]
+# a motion that was tried, its step size, and the most that one tried beside it costs
+Trial = tuple[Trajectory, Array, Array]
 
 
 class LinearQuadratic(NamedTuple):
@@ -131,6 +136,19 @@ class LinearQuadratic(NamedTuple):
         seen = jnp.any(depends & reached[None, None], axis=2) | jnp.any(r_u != 0, axis=2)
         return jnp.sum(jnp.where(jnp.any(depends, axis=2) & ~seen, 0.5 * r * r, 0))
 
+    def change(self, step: Array, gains: Array) -> Array:
+        """How much steps (T, nu) with feedback, or their opposite, change the cost at most."""
+
+        def advance(dx: Array, row: tuple[LinearQuadratic, Array, Array]) -> tuple[Array, tuple[Array, Array]]:
+            (A, B, r, r_x, r_u), step, gain = row
+            du = step + matmul(gain, dx)
+            dr = matmul(r_x, dx) + matmul(r_u, du)
+            return matmul(A, dx) + matmul(B, du), (inner(r, dr), 0.5 * inner(dr, dr))
+
+        rows = jax.tree.map(lambda leaf: jnp.concatenate([leaf, jnp.zeros_like(leaf[:1])]), (step, gains))
+        slope, curvature = jax.lax.scan(advance, jnp.zeros_like(self.A[0, 0]), (self, *rows))[1]
+        return jnp.abs(jnp.sum(slope)) + jnp.sum(curvature)
+
 
 class _Progress(NamedTuple):
     """The best motion so far, the next step (T, nu) and gains to try from it, mu, and how it goes.
@@ -139,6 +157,8 @@ class _Progress(NamedTuple):
     are simulated by the same part of the program.
     `expected` is what the step would gain if the model were exact to first order, `promised` the most of it since the
     motion last changed: mu makes steps small that lead nowhere. `unreached` is the cost that no control has a part in.
+    `probes` is how often noise is still to be tried as a step, of which `expected` is what derivatives say that it
+    changes, and `leaps` what it changed beside that; 0 while it descends.
     """
 
     path: Trajectory
@@ -147,6 +167,8 @@ class _Progress(NamedTuple):
     expected: Array
     promised: Array
     unreached: Array
+    leaps: Array
+    probes: Array
     mu: Array
     iterations: Array
     done: Array
@@ -196,7 +218,7 @@ def _solve(task: Task, state: State, ctrl: Array, settings: Ilqr) -> Plan:
     loop = Loop(
         start=lambda task, state, ctrl: _start(task, state, ctrl, settings),
         advance=advance,
-        ended=lambda progress: progress.done | (progress.iterations >= settings.iterations),
+        ended=lambda progress: progress.done | ((progress.iterations >= settings.iterations) & (progress.probes == 0)),
     )
     end = run_in_slots(loop, (task, state, ctrl), settings.slots or (SLOTS if for_cpu() else 0))
     best = end.path
@@ -210,6 +232,7 @@ def _solve(task: Task, state: State, ctrl: Array, settings: Ilqr) -> Plan:
         converged=end.converged,
         promised=safe.divide(end.promised, best.cost),
         unreached=safe.divide(end.unreached, best.cost),
+        leaps=safe.divide(end.leaps, best.cost),
     )
 
 
@@ -222,11 +245,12 @@ def _search(task: Task, progress: _Progress, count: int) -> Trial:
     sizes = jnp.asarray(0.5**exponents, progress.path.ctrl.dtype)
 
     def start(task: Task, progress: _Progress) -> _Search:
-        most = jnp.where(progress.iterations < 0, 1, len(sizes))
-        return _Search(jnp.asarray(0), most, (progress.path, sizes[0, 0]), progress.path.cost)
+        once, cost = (progress.iterations < 0) | (progress.probes > 0), progress.path.cost
+        return _Search(jnp.asarray(0), jnp.where(once, 1, len(sizes)), (progress.path, sizes[0, 0], cost), cost)
 
     def further(search: _Search, task: Task, progress: _Progress) -> _Search:
-        return search._replace(turn=search.turn + 1, trial=_try(task, progress, sizes[search.turn]))
+        lengths = jnp.where(progress.probes > 0, sizes[0] * (-1) ** np.arange(TOGETHER), sizes[search.turn])
+        return search._replace(turn=search.turn + 1, trial=_try(task, progress, lengths))
 
     def ended(search: _Search) -> Array:
         return (search.turn >= search.most) | (search.trial[0].cost < search.cost)
@@ -241,7 +265,7 @@ def _start(task: Task, state: State, ctrl: Array, settings: Ilqr) -> _Progress:
     path = Trajectory(states=states, ctrl=ctrl, cost=zero + jnp.inf, status=count)
     gains, no = jnp.zeros((*ctrl.shape, tangent_size(task.model)), ctrl.dtype), jnp.zeros((), bool)
     mu = zero + settings.regularization
-    return _Progress(path, jnp.zeros_like(ctrl), gains, zero, zero, zero, mu, count - 1, no, no)
+    return _Progress(path, jnp.zeros_like(ctrl), gains, zero, zero, zero, zero, count, mu, count - 1, no, no)
 
 
 def _try(task: Task, progress: _Progress, sizes: Array) -> Trial:
@@ -260,47 +284,60 @@ def _try(task: Task, progress: _Progress, sizes: Array) -> Trial:
 
     tried = jax.vmap(motion)(sizes)
     costs = jnp.where(jnp.isfinite(tried.cost), tried.cost, jnp.inf)
-    return jax.tree.map(lambda leaf: leaf[jnp.argmin(costs)], (tried, sizes))
+    return *jax.tree.map(lambda leaf: leaf[jnp.argmin(costs)], (tried, sizes)), jnp.max(costs)
 
 
-def _accept(progress: _Progress, tried: Trajectory, size: Array, settings: Ilqr) -> _Progress:
-    """The new motion if it is better; mu by the size of the step that was taken, if any."""
-    old, first = progress.path, progress.iterations < 0
-    better = first | (tried.cost < old.cost)
+def _accept(progress: _Progress, tried: Trajectory, size: Array, worst: Array, settings: Ilqr) -> _Progress:
+    """The new motion if it is better; mu by the size of the step that was taken, if any. Noise is tried at the end."""
+    old, first, probing = progress.path, progress.iterations < 0, progress.probes > 0
     gain = old.cost - tried.cost
+    # what noise gains by chance is no step to a minimum
+    better = first | jnp.where(probing, gain > LEAPS * old.cost, gain > 0)
     least = settings.tolerance * jnp.abs(old.cost)
     # a failed step is tried again with more regularization, unless nothing was to be gained
     over = better | (progress.expected <= least) | (progress.mu >= LARGEST)
-    ended = ~(gain > least) & jnp.isfinite(old.cost) & over
-    believed = (progress.promised <= PROMISED * old.cost) & (progress.unreached <= UNREACHED * old.cost)
+    settled = ~probing & ~(gain > least) & jnp.isfinite(old.cost) & over
+    believed = settled & (progress.promised <= PROMISED * old.cost) & (progress.unreached <= UNREACHED * old.cost)
     change = jnp.where(better & (size >= WHOLE), 1 / FACTOR, jnp.where(better & (size > SMALL), 1.0, FACTOR))
-    mu = jnp.clip(progress.mu * jnp.where(first, 1.0, change), SMALLEST, LARGEST)
+    mu = jnp.clip(progress.mu * jnp.where(first | probing, 1.0, change), SMALLEST, LARGEST)
     path = jax.tree.map(lambda a, b: jnp.where(better, a, b), tried, old)
-    failed = ~jnp.isfinite(path.cost)
+    # noise may change the cost twice as much as derivatives say
+    leap = jnp.maximum(worst - old.cost, gain) - 2 * progress.expected
+    leaps = jnp.where(probing & ~better, jnp.maximum(progress.leaps, leap), 0)
+    believed &= jnp.isfinite(progress.expected)
+    probes = jnp.where(believed, PROBES, jnp.where(better, 0, jnp.maximum(progress.probes - 1, 0)))
+    tested = probing & ~better & (probes == 0)
     return progress._replace(
         path=path,
         promised=jnp.where(better & (gain > least), 0, progress.promised),
+        leaps=leaps,
+        probes=probes,
         mu=mu,
-        iterations=progress.iterations + 1,
-        done=ended | failed,
-        converged=ended & believed & jnp.isfinite(progress.expected),
+        iterations=progress.iterations + jnp.where(probing, 0, 1),
+        done=(settled & ~believed) | tested | ~jnp.isfinite(path.cost),
+        converged=tested & (leaps <= LEAPS * old.cost),
     )
 
 
 def _prepare(task: Task, progress: _Progress, together: bool) -> _Progress:
-    """The next step and gains, from the linear-quadratic model about the motion."""
+    """The next step and gains, from the linear-quadratic model about the motion; or noise, and what it says of that."""
     width, simulated, path = LINEARIZED if for_cpu() else 0, progress.iterations >= 0, progress.path
     system = in_turn(functools.partial(expand, together=together), (task, path.states, path.ctrl), width, simulated)
     step, gains, gain = backward(task, system, path.ctrl, progress.mu)
     # not a number where rounding left no minimum to step to: more regularization makes one
     expected = jnp.where(jnp.isfinite(jnp.sum(gain)), jnp.sum(gain), jnp.inf)
-    return progress._replace(
+    ready = progress._replace(
         step=step,
         gains=gains,
         expected=expected,
         promised=jnp.maximum(progress.promised, jnp.where(jnp.isfinite(expected), expected, 0)),
         unreached=system.unreached(),
     )
+    drawn, half = np.random.default_rng(0).normal(size=(PROBES, *step.shape)), 0.5 * (task.upper - task.lower)
+    size = PROBED * jnp.where(jnp.isfinite(half), half, jnp.max(jnp.abs(path.ctrl), axis=0))
+    noise = size * jnp.asarray(drawn, step.dtype)[progress.probes - 1]
+    probe = progress._replace(step=noise, expected=system.change(noise, progress.gains))
+    return jax.tree.map(lambda a, b: jnp.where(progress.probes > 0, a, b), probe, ready)
 
 
 def expand(task: Task, states: State, ctrl: Array, together: bool) -> LinearQuadratic:
@@ -362,9 +399,9 @@ def box_qp(problem: Quadratic, lower: Array, upper: Array) -> tuple[Array, Array
         minimize 1/2 u^T H u + (g + G x)^T u,  lower <= u <= upper,  at x = 0
 
     By projected Newton steps: variables that press against a bound are held, and the others take the Newton step of the
-    rest. Several lengths of it are tried side by side, clipped to the box; one of them ends where the first variable
-    meets its bound. Beside them stands the best position of each variable alone, which is lower unless u is the
-    solution: clipping may spoil a Newton step. du/dx = -H_ff^-1 G_f on the free variables, 0 on the held ones.
+    rest. Several lengths of it are tried, clipped to the box; one ends where the first variable meets its bound. Beside
+    them stands the best position of each variable alone, which is lower unless u is the solution: clipping may spoil a
+    Newton step. du/dx = -H_ff^-1 G_f on the free variables, 0 on the held ones.
 
     Returns:
       The solution (n,) and its derivative (n, m); bounds (n,) may be infinite.
@@ -378,12 +415,15 @@ def box_qp(problem: Quadratic, lower: Array, upper: Array) -> tuple[Array, Array
         u, _, steps = point
         slope = gradient + matmul(hessian, u)
         step = -_solve_free(hessian, _free(u, slope, lower, upper), slope)
-        lengths = jnp.append(jnp.asarray(LENGTHS, u.dtype), _to_first_bound(u, step, lower, upper))
+        room = jnp.where(step > 0, upper - u, u - lower)
+        share = jnp.where((step != 0) & (room > 0), safe.divide(room, jnp.abs(step), 1.0), 1.0)
+        # a rounding beyond the first bound
+        rounding = ROUNDING * float(jnp.finfo(u.dtype).eps)
+        lengths = jnp.append(jnp.asarray(LENGTHS, u.dtype), jnp.minimum((1 + rounding) * jnp.min(share), 1.0))
         moves = jnp.concatenate([jax.vmap(lambda length: length * step)(lengths), jnp.diag(-slope / jnp.diag(hessian))])
         trials = jax.vmap(lambda move: jnp.clip(u + move, lower, upper))(moves)
         best = trials[jnp.argmin(jax.vmap(cost)(trials))]
-        small = ROUNDING * float(jnp.finfo(u.dtype).eps) * (1e-10 + jnp.abs(u))
-        return best, jnp.all(jnp.abs(best - u) <= small), steps + 1
+        return best, jnp.all(jnp.abs(best - u) <= rounding * (1e-10 + jnp.abs(u))), steps + 1
 
     def unfinished(point: tuple[Array, Array, Array]) -> Array:
         return ~point[1] & (point[2] < 4 + 4 * gradient.size)
@@ -402,17 +442,9 @@ def _free(u: Array, slope: Array, lower: Array, upper: Array) -> Array:
     return ~((u <= lower) & (slope > 0)) & ~((u >= upper) & (slope < 0))
 
 
-def _to_first_bound(u: Array, step: Array, lower: Array, upper: Array) -> Array:
-    """The part of the step, 1 at most, that takes the first variable to its bound, or a rounding beyond."""
-    room = jnp.where(step > 0, upper - u, u - lower)
-    share = jnp.where((step != 0) & (room > 0), safe.divide(room, jnp.abs(step), 1.0), 1.0)
-    beyond = 1 + ROUNDING * float(jnp.finfo(u.dtype).eps)
-    return jnp.minimum(beyond * jnp.min(share), 1.0)
-
-
 def _solve_free(hessian: Array, free: Array, b: Array) -> Array:
     """H_ff^-1 b_f on the free variables, zero on the others; b is (n,) or (n, m)."""
     both = free[:, None] & free[None, :]
-    eye = jnp.eye(free.size, dtype=hessian.dtype)
+    factor = cholesky(jnp.where(both, hessian, jnp.eye(free.size, dtype=hessian.dtype)))
     mask = free if b.ndim == 1 else free[:, None]
-    return jnp.where(mask, cho_solve(cholesky(jnp.where(both, hessian, eye)), jnp.where(mask, b, 0)), 0)
+    return jnp.where(mask, cho_solve(factor, jnp.where(mask, b, 0)), 0)

@@ -27,7 +27,7 @@ from diffsim.base.checked import checked
 from diffsim.base.errors import ArgumentError
 from diffsim.optimize.linearize import refuse_delays
 from diffsim.optimize.tangent import tangent_size
-from diffsim.optimize.trajectory.ilqr import PROMISED, UNREACHED
+from diffsim.optimize.trajectory.ilqr import LEAPS, PROMISED, UNREACHED
 from diffsim.optimize.trajectory.search import (
     FRAGILE,
     WAYS,
@@ -57,6 +57,7 @@ from diffsim.optimize.trajectory.tree import grow
 from diffsim.types import State
 
 Array = jax.Array
+Rows = Array | np.ndarray
 Robust = Literal["mean", "worst quarter"]
 
 # pieces of control at most; motions of so many steps are first planned in receding horizons, a quarter of them each
@@ -72,14 +73,13 @@ REACHED, KEPT, CLOSE = 7e-3, 1e-2, 5e-2
 # between these shares the goal is pressed for, and where it is reached: its part of the cost counts so many times more
 # pressing goes on while less than this share is left; the last tree has so many times more motions
 AT, NEAR, PRESSED, NEARER, MORE = 3e-3, 0.2, 9.0, 0.8, 4
-# worlds of robust planning
-SET = 8
-# stages of robust planning about the best motion; and where none was asked for, but it is fragile
-STEADIED = ((8, 10, 0.3), (16, 10, 0.2), (32, 10, 0.1))
+# worlds of robust planning, its stages about the best motion; and where none was asked for, but it is fragile
+SET, STEADIED = 8, ((8, 10, 0.3), (16, 10, 0.2), (32, 10, 0.1))
 STEADIER = ((16, 8, 0.2), (32, 8, 0.1))
 # polish: iterations at most, and in the midst of a search; the first regularization, the share of the cost below which
-# a step gains nothing, and by which the cost under noise may rise above the least so far
-POLISHED, BRIEF, REGULARIZED, SETTLED, SLACK = 20, 6, 1e-2, 1e-5, 0.01
+# a step gains nothing, and by which the cost under noise may rise above the least so far; the part of the noise on
+# controls under which the cost may not leap
+POLISHED, BRIEF, REGULARIZED, SETTLED, SLACK, PART = 20, 6, 1e-2, 1e-5, 0.01, 0.03
 
 
 @checked
@@ -196,12 +196,12 @@ class _Hunt:
         self.began, self.seconds, self.simulated, self.turn = time.monotonic(), seconds, 0, 0
         self.room, self.finds, self.since, self.steadying, self.pressing = min(ROOM, steps), [], 0, False, 0.0
         size, shape, dtype = settings.samples, (steps, task.model.nu), task.lower.dtype
-        fields = tuple(doubt.scatter().items())
+        self.rest = np.clip(np.zeros(shape, dtype), task.lower, task.upper)
+        # first, since it compiles longest
+        self.aims, fields = Derivatives(task, state, self.rest, size), tuple(doubt.scatter().items())
         self.doubts = doubtful(task, key, doubt.controls, doubt.start, fields=fields, size=size, steps=steps)
         gains = np.zeros((WAYS, *shape, tangent_size(task.model)), dtype)
         self.open = Feedback(jnp.asarray(gains), _copies(state, steps + 1), jnp.asarray(np.zeros(size, np.int32)))
-        self.rest = np.clip(np.zeros(shape, dtype), task.lower, task.upper)
-        self.aims = Derivatives(task, state, self.rest, size)
         self.goal = self.value(self.rest, 0).final
         self.idle = self.value(self.rest, steps)
 
@@ -243,9 +243,11 @@ class _Hunt:
         worst = np.sort(costs, axis=-1)[..., -(costs.shape[-1] // 4) :]
         return np.mean(worst if self.robust == "worst quarter" else costs, axis=-1)
 
-    def tried(self, worlds: Worlds, ctrl: Array | np.ndarray, length: int, feedback: Feedback | None = None) -> Attempt:
-        """As many motions as samples, a world each."""
+    def tried(self, worlds: Worlds | State, ctrl: Rows, length: int, feedback: Feedback | None = None) -> Attempt:
+        """As many motions as samples, a world each; of the model, from one state, where that is given."""
         self.simulated += len(ctrl) * (length + 1)
+        if isinstance(worlds, State):
+            worlds = Worlds(self.doubts.even, _copies(worlds, self.settings.samples))
         return self.attempts(self.task, worlds, ctrl, length, self.open if feedback is None else feedback)
 
     def in_doubt(
@@ -259,20 +261,20 @@ class _Hunt:
             parts.append((tried, np.asarray(tried.cost).reshape(repeats, count)))
         return parts
 
-    def value(self, ctrl: Array | np.ndarray, length: int) -> _Find:
+    def value(self, ctrl: Rows, length: int) -> _Find:
         """Of one motion."""
         size = self.settings.samples
         ((tried, costs),) = self.in_doubt(self.state, np.asarray(ctrl)[None], length, size)
         kept = slice(1, 1 + min(self.doubt.worlds, size - 1))
         return _Find(_row(tried, 0), costs[0, kept], np.asarray(tried.final)[kept])
 
-    def offer(self, found: Array | np.ndarray | _Find, source: str) -> None:
+    def offer(self, found: Rows | _Find, source: str) -> None:
         """One more motion to choose from, or its controls."""
         self.finds.append(found if isinstance(found, _Find) else self.value(found, self.steps))
         self.say(source)
 
     def round(
-        self, state: State, proposal: Proposal, pieces: int, length: int, detail: Array | np.ndarray, batches: int = 1
+        self, state: State, proposal: Proposal, pieces: int, length: int, detail: Rows, batches: int = 1
     ) -> Proposal:
         """One round of the search, of one batch of samples or more; `detail` (T, nu) is added to what is drawn."""
         if self.late:
@@ -291,13 +293,11 @@ class _Hunt:
                 pressed = [costs + self.pressing * np.asarray(did.final).reshape(-1, SET) for did, costs in parts]
                 costs.append(self.over_worlds(np.concatenate(pressed)))
             else:
-                tried = self.tried(Worlds(self.doubts.even, _copies(state, samples)), drawn[1], length)
+                tried = self.tried(state, drawn[1], length)
                 costs.append(np.asarray(tried.cost) + np.asarray(self.pressing * np.asarray(tried.final)))
         return _learn(self.task, proposal, knots, costs, self.settings)
 
-    def stage(
-        self, ctrl: Array | np.ndarray, pieces: int, rounds: int, deviation: float, batches: int = 1
-    ) -> np.ndarray:
+    def stage(self, ctrl: Rows, pieces: int, rounds: int, deviation: float, batches: int = 1) -> np.ndarray:
         """Controls (T, nu) near others that differ from them by so many pieces."""
         proposal, detail = _opening(self.task, jnp.asarray(ctrl), pieces, deviation, room=self.room)
         scale, history = 0.5 * np.subtract(self.task.upper, self.task.lower), []
@@ -369,8 +369,7 @@ class _Hunt:
             for _ in range(self.settings.rounds * (1 if done else 3)):
                 proposal = self.round(state, proposal, pieces, horizon, nothing)
             ctrl, count = np.asarray(spread(proposal.best, pieces, horizon, self.steps)), min(act, self.steps - done)
-            worlds = Worlds(self.doubts.even, _copies(state, self.settings.samples))
-            state = _row(self.tried(worlds, np.repeat(ctrl[None], self.settings.samples, 0), count).states, 0, count)
+            state = _row(self.tried(state, np.repeat(ctrl[None], self.settings.samples, 0), count).states, 0, count)
             taken.append(ctrl[:count])
             # the next plan begins from this one, a few pieces on
             mean = np.asarray(proposal.best)[np.minimum(np.arange(self.room) + shift, pieces - 1)]
@@ -393,16 +392,14 @@ class _Hunt:
     def descend(self, find: _Find, most: int) -> tuple[_Find, Aims, int, bool]:
         """Newton steps from a motion that lower its cost, keep its goal, and cost no more under noise: the last motion,
         the steps tried from there, the number of iterations, whether nothing was left to gain."""
-        mu, turn, least = REGULARIZED, 0, np.inf
-        samples, share = self.settings.samples, self.settings.samples // WAYS
+        mu, turn, least, share = REGULARIZED, 0, np.inf, self.settings.samples // WAYS
         while True:
             motion = find.motion
             aims = self.aims(motion, mu)
             if turn == most or (turn and self.late):
                 return find, aims, turn, False
             turn += 1
-            worlds = Worlds(self.doubts.even, _copies(self.state, samples))
-            tried = self.tried(worlds, aims.ctrl, self.steps, aims.feedback)
+            tried = self.tried(self.state, aims.ctrl, self.steps, aims.feedback)
             costs = np.asarray(tried.cost).reshape(WAYS, share)
             settled = not find.cost - np.min(costs) > SETTLED * find.cost
             # the best lengths of all ways but one, and the motion itself, under the same noise
@@ -435,13 +432,16 @@ class _Hunt:
         way = int(np.argmin(self.over_worlds(costs[:, 1:])))
         feedback = aims.feedback._replace(way=jnp.asarray(np.full(samples, way, np.int32)))
         ((_, costs),) = self.in_doubt(self.state, ctrl, self.steps, samples, feedback)
+        near = np.asarray(self.tried(self.state, ctrl + PART * np.asarray(self.doubts.push), self.steps, feedback).cost)
+        leaps = np.max(np.abs(near - near[0])) / cost
         return Solution(
             **{name: getattr(motion, name) for name in ("states", "ctrl", "cost", "status")},
             gains=aims.feedback.gains[way],
             iterations=jnp.asarray(iterations),
-            converged=jnp.asarray(settled and promised <= PROMISED and unreached <= UNREACHED),
+            converged=jnp.asarray(settled and promised <= PROMISED and unreached <= UNREACHED and leaps <= LEAPS),
             promised=jnp.asarray(promised),
             unreached=jnp.asarray(unreached),
+            leaps=jnp.asarray(leaps),
             noisy=jnp.asarray(find.noisy),
             held=jnp.asarray(costs[0, -self.doubt.worlds :]),
             idle=self.idle.motion.cost,
