@@ -4,6 +4,7 @@
     .venv/bin/python -m tests.measure.plan PushBox2d 0 1 2     # some task, some seeds
     .venv/bin/python -m tests.measure.plan held minutes=5      # the ten tasks of ours, as far as five CPU minutes go
     .venv/bin/python -m tests.measure.plan report              # what is known so far, a line a task
+    .venv/bin/python -m tests.measure.plan compile PushBox2d   # seconds of iLQR, of a plan, and without its thread
     .venv/bin/python -m tests.measure.plan rival PYTHON 0 1 2  # in turn with MuJoDiCo, by methods of rival.py
 
 A run is a line of JSON in /tmp/diffsim_measure/plan.jsonl, with its controls beside it; runs of the same text of the
@@ -18,13 +19,16 @@ tasks whose start is fixed are ten searches.
 """
 
 import enum
+import functools
 import hashlib
 import importlib
 import inspect
 import json
+import multiprocessing
 import pathlib
 import subprocess
 import sys
+import threading
 import time
 import types
 import zipfile
@@ -183,6 +187,33 @@ def run(name: str, seed: int, task: optimize.Task | None) -> tuple[dict[str, Any
     return line, task
 
 
+def compilation(name: str) -> None:
+    """CPU and wall seconds of what is compiled: by iLQR, and by a plan, with its thread beside the search and without.
+
+    Each in a process of its own, for JAX keeps what was traced.
+    """
+    for kind in ("ilqr", "plan", "plan without its thread"):
+        child = multiprocessing.get_context("spawn").Process(target=_compile, args=(name, kind))
+        child.start()
+        child.join()
+
+
+def _compile(name: str, kind: str) -> None:
+    case = theirs(name, 0) if name in THEIRS else ours(name, 0)
+    task, state = problem(case, diffsim.load(case.xml))
+    ctrl = jnp.zeros((case.steps, task.model.nu))
+    if kind.startswith("plan without"):
+        threading.Thread.start, threading.Thread.join = threading.Thread.run, lambda *_: None
+    call = optimize.ilqr if kind == "ilqr" else functools.partial(optimize.plan, steps=case.steps, seconds=0)
+    spent = []
+    for _ in range(2):
+        began = time.process_time(), time.perf_counter()
+        jax.block_until_ready(call(task, state, ctrl=ctrl).ctrl)
+        spent.append(np.array([time.process_time(), time.perf_counter()]) - began)
+    cpu, wall = spent[0] - spent[1]
+    print(f"{name}: {kind} compiles in {cpu:.1f} CPU s, {wall:.1f} s by the clock", flush=True)
+
+
 def report(lines: list[dict[str, Any]]) -> None:
     """A line a task, and the counts."""
 
@@ -236,6 +267,10 @@ def main() -> None:
     seeds = [int(word) for word in words if word.isdigit()] or list(range(10))
     minutes = next((float(word[8:]) for word in words if word.startswith("minutes=")), 4.0)
     names = [word for word in words if word in THEIRS or word in OURS] or list(OURS if "held" in words else THEIRS)
+    if "compile" in words:
+        for name in names:
+            compilation(name)
+        return
     book = WHEELS / "plan.jsonl"
     WHEELS.mkdir(exist_ok=True)
     known = [json.loads(line) for line in book.read_text().splitlines()] if book.exists() else []
