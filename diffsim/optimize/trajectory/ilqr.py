@@ -335,7 +335,7 @@ def _prepare(task: Task, progress: _Progress, together: bool) -> _Progress:
     )
     drawn, half = np.random.default_rng(0).normal(size=(PROBES, *step.shape)), 0.5 * (task.upper - task.lower)
     size = PROBED * jnp.where(jnp.isfinite(half), half, jnp.max(jnp.abs(path.ctrl), axis=0))
-    noise = size * jnp.asarray(drawn, step.dtype)[progress.probes - 1]
+    noise = jnp.broadcast_to(size, step.shape) * jnp.asarray(drawn, step.dtype)[progress.probes - 1]
     probe = progress._replace(step=noise, expected=system.change(noise, progress.gains))
     return jax.tree.map(lambda a, b: jnp.where(progress.probes > 0, a, b), probe, ready)
 
