@@ -239,16 +239,21 @@ def report(lines: list[dict[str, Any]]) -> None:
     print(f"plan: {counts} end within 1% of the start's error in C MuJoCo, {noise}; {cpu}")
 
 
-def beside(python: str, name: str, seeds: list[int], methods: list[str]) -> None:
-    """What the rival's methods make of a task, in its own world and in C MuJoCo: a line a solve of another start."""
+def beside(python: str, name: str, seeds: list[int], chosen: list[str]) -> None:
+    """What the rival makes of a task, in its own world and in C MuJoCo: a line a solve of another start.
+
+    Args:
+      chosen: its methods, none for all; `seconds=30` limits each solve.
+    """
     book, starts = WHEELS / "rival.jsonl", {theirs(name, seed).start.tobytes(): seed for seed in reversed(seeds)}
     known = [json.loads(line) for line in book.read_text().splitlines()] if book.exists() else []
     done = {(line["method"], line["seed"]) for line in known if line["task"] == name}
-    for method in methods:
+    for method in [word for word in chosen if word in RIVALS] or RIVALS:
         left = [seed for seed in sorted(starts.values()) if (method, seed) not in done]
         if not left:
             continue
-        call = [python, "-m", "tests.measure.rival", name, method, *map(str, left)]
+        limit = [word for word in chosen if word.startswith("seconds=")]
+        call = [python, "-m", "tests.measure.rival", name, method, *limit, *map(str, left)]
         # one core as for all here; the time limit is the solver's
         with subprocess.Popen(call, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as child:
             for text in child.stdout or ():
@@ -279,8 +284,7 @@ def main() -> None:
     for name in names if "report" not in words else []:
         task = None
         if "rival" in words:
-            python = words[words.index("rival") + 1]
-            beside(python, name, seeds, [word for word in words if word in RIVALS] or list(RIVALS))
+            beside(words[words.index("rival") + 1], name, seeds, words)
         for seed in seeds:
             if (name, seed) in done or time.process_time() - began > 60 * minutes:
                 continue

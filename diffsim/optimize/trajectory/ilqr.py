@@ -137,7 +137,7 @@ class LinearQuadratic(NamedTuple):
         return jnp.sum(jnp.where(jnp.any(depends, axis=2) & ~seen, 0.5 * r * r, 0))
 
     def change(self, step: Array, gains: Array) -> Array:
-        """How much steps (T, nu) with feedback, or their opposite, change the cost at most."""
+        """How much steps (T, nu) with feedback change the cost, slope and curvature each counted as a loss."""
 
         def advance(dx: Array, row: tuple[LinearQuadratic, Array, Array]) -> tuple[Array, tuple[Array, Array]]:
             (A, B, r, r_x, r_u), step, gain = row
@@ -249,7 +249,7 @@ def _search(task: Task, progress: _Progress, count: int) -> Trial:
         return _Search(jnp.asarray(0), jnp.where(once, 1, len(sizes)), (progress.path, sizes[0, 0], cost), cost)
 
     def further(search: _Search, task: Task, progress: _Progress) -> _Search:
-        lengths = jnp.where(progress.probes > 0, sizes[0] * (-1) ** np.arange(TOGETHER), sizes[search.turn])
+        lengths = jnp.where(progress.probes > 0, sizes[0, 0] * (-1) ** np.arange(TOGETHER), sizes[search.turn])
         return search._replace(turn=search.turn + 1, trial=_try(task, progress, lengths))
 
     def ended(search: _Search) -> Array:
@@ -326,17 +326,16 @@ def _prepare(task: Task, progress: _Progress, together: bool) -> _Progress:
     step, gains, gain = backward(task, system, path.ctrl, progress.mu)
     # not a number where rounding left no minimum to step to: more regularization makes one
     expected = jnp.where(jnp.isfinite(jnp.sum(gain)), jnp.sum(gain), jnp.inf)
+    promised = jnp.maximum(progress.promised, jnp.where(jnp.isfinite(expected), expected, 0))
     ready = progress._replace(
-        step=step,
-        gains=gains,
-        expected=expected,
-        promised=jnp.maximum(progress.promised, jnp.where(jnp.isfinite(expected), expected, 0)),
-        unreached=system.unreached(),
+        step=step, gains=gains, expected=expected, promised=promised, unreached=system.unreached()
     )
     drawn, half = np.random.default_rng(0).normal(size=(PROBES, *step.shape)), 0.5 * (task.upper - task.lower)
     size = PROBED * jnp.where(jnp.isfinite(half), half, jnp.max(jnp.abs(path.ctrl), axis=0))
-    noise = jnp.broadcast_to(size, step.shape) * jnp.asarray(drawn, step.dtype)[progress.probes - 1]
-    probe = progress._replace(step=noise, expected=system.change(noise, progress.gains))
+    size, lower, upper = (jnp.broadcast_to(x, step.shape) for x in (size, task.lower, task.upper))
+    noise = size * jnp.asarray(drawn, step.dtype)[progress.probes - 1]
+    sides = jnp.clip(jnp.stack([path.ctrl + noise, path.ctrl - noise]), lower[None], upper[None]) - path.ctrl[None]
+    probe = progress._replace(step=noise, expected=jnp.max(jax.vmap(system.change, (0, None))(sides, progress.gains)))
     return jax.tree.map(lambda a, b: jnp.where(progress.probes > 0, a, b), probe, ready)
 
 
