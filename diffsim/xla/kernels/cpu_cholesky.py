@@ -28,6 +28,7 @@ a million times below its largest, and stiff rows between its ends add to the la
 is solved again with more on its diagonal, about as much as rounding took.
 """
 
+import functools
 import itertools
 import os
 from collections.abc import Callable, Sequence
@@ -39,8 +40,8 @@ import jaxlib.version
 import numpy as np
 from jaxlib import lapack
 
-from diffsim.xla.barriers import stored
-from diffsim.xla.gather import pick
+from diffsim.xla.barriers import one_kernel, stored
+from diffsim.xla.gather import pick, pick_some
 
 Array = jax.Array
 
@@ -48,6 +49,10 @@ Array = jax.Array
 LARGEST, WRITTEN_OUT = 8, 2
 # the most rows of matrices with limbs, and of their trunks, and the fewest matrices whose limbs are worth it
 MOST_ROWS, TRUNK, SIDE_BY_SIDE = 128, 12, 64
+# matrices with limbs that one core works on at once
+LANES = 16
+# rows are never counted from the end
+FROM_ZERO = {"allow_negative_indices": False}
 
 
 class Limbs(NamedTuple):
@@ -55,11 +60,11 @@ class Limbs(NamedTuple):
 
     Attributes:
       trunk: its rows.
-      limbs: rows of the limbs, at most `LARGEST` each; those of as many rows together.
+      limbs: rows of the limbs, at most `LARGEST` each.
     """
 
     trunk: tuple[int, ...]
-    limbs: tuple[tuple[tuple[int, ...], ...], ...]
+    limbs: tuple[tuple[int, ...], ...]
 
 
 def limbs_of(pattern: np.ndarray) -> Limbs | None:
@@ -76,8 +81,7 @@ def limbs_of(pattern: np.ndarray) -> Limbs | None:
         crowd = np.sum(connected, axis=1)
         if trunk and np.max(crowd, initial=0) <= LARGEST:
             limbs = sorted({tuple(rest[row].tolist()) for row in connected}, key=lambda limb: (-len(limb), limb))
-            groups = (tuple(group) for _, group in itertools.groupby(limbs, len))
-            return Limbs(tuple(sorted(trunk)), tuple(groups)) if len(limbs) > 1 else None
+            return Limbs(tuple(sorted(trunk)), tuple(limbs)) if len(limbs) > 1 else None
         next_one = rest[np.argmax(np.where(crowd > LARGEST, np.sum(meets, axis=1), 0))]
         trunk.append(int(next_one))
         rest = np.setdiff1d(rest, trunk)
@@ -105,62 +109,89 @@ def factor_and_solve(matrix: Array, b: Array) -> Array:
 def solve_limbs(matrix: Array, b: Array, limbs: Limbs) -> Array:
     """x (m, n) with A x = b (m, n), for symmetric positive definite A that fall apart.
 
-    Limbs are eliminated first, those of as many rows side by side, then what is left of the trunk, all written out:
+    Limbs are eliminated first, side by side, then what is left of the trunk:
 
         A_ll = U^T U,   [W w] = U^-T [A_lt b_l],   (A_tt - sum W^T W) x_t = b_t - sum W^T w,   U x_l = w - W x_t
+
+    A few matrices at a time, so that the nearest cache holds all that is computed of them; cores share them out.
     """
-    # worlds last, all entries at once: taking blocks out first would be thrice as slow
-    matrix, b, trunk = stored(stored(matrix).transpose(1, 2, 0)), b.T, np.asarray(limbs.trunk)
-    count, least = len(trunk) + 1, lost_to_rounding(len(b))
+    (m, n), lanes = b.shape, min(LANES, len(b))
 
-    def part(rows: np.ndarray, *columns: np.ndarray) -> Array:
-        """(rows, columns + 1, m) entries of the matrices, and b."""
-        there = jnp.swapaxes(pick(matrix, rows), 0, 1)
-        parts = [*(pick(there, one) for one in columns), pick(b, rows)[None]]
-        return jnp.swapaxes(jnp.concatenate(parts), 0, 1)
+    @one_kernel
+    def solve_share(matrix: Array, b: Array) -> Array:
+        def solve_part(number: Array, x: Array) -> Array:
+            # the last part begins so early that it is whole
+            start = jax.lax.min(number * lanes, len(b) - lanes)
+            some = (jax.lax.dynamic_slice_in_dim(part, start, lanes, **FROM_ZERO) for part in (matrix, b))
+            return jax.lax.dynamic_update_slice(x, _solve_lanes(*some, limbs), (start, 0), **FROM_ZERO)
 
-    above, limb_rows, index = [], [], [trunk]
-    for rows in map(np.asarray, limbs.limbs):
-        limb = stored(jnp.stack([part(one, one, trunk) for one in rows], axis=2))
-        done = _eliminated(limb, least, [])
-        above += [row[-count:, k] for row, _ in done for k in range(len(rows))]
-        limb_rows.append(done)
-        index.append(rows.T.reshape(-1))
-    done = _eliminated(stored(part(trunk, trunk)), least, above)
-    x = stored(jnp.stack(_substituted([(row[:-1], inverse, row[-1]) for row, inverse in done])))
-    solution = [*x]
-    for done in limb_rows:
-        rest = []
-        for row, inverse in done:
-            w = row[-count:]
-            rest.append((row[:-count], inverse, stored(w[-1] - sum(w[k] * x[k : k + 1] for k in range(len(x))))))
-        solution += [one for of_row in _substituted(rest) for one in jnp.unstack(of_row)]
-    return pick(jnp.stack(solution), np.argsort(np.concatenate(index))).T
+        return jax.lax.fori_loop(0, -(-len(b) // lanes), solve_part, jnp.zeros_like(b))
+
+    count = max(1, min(_cores(), m // SMALLEST_SHARE))
+    ends = [m * number // count for number in range(count + 1)]
+    matrix = stored(matrix).reshape(m, n * n)
+    return jnp.concatenate([solve_share(matrix[i:j], b[i:j]) for i, j in itertools.pairwise(ends)])
 
 
-def _eliminated(rows: Array, least: float, above: Sequence[Array]) -> list[tuple[Array, Array]]:
-    """Rows of U from the diagonal on, and 1 / U_jj, of rows (n, n + k, ...) [A, b].
+def _solve_lanes(matrix: Array, b: Array, limbs: Limbs) -> Array:
+    """x (m, n) of a few matrices, with entries (m, n n). What is computed has them as its last axis, for vector units."""
+    n, height, trunk = b.shape[1], max(map(len, limbs.limbs)), np.asarray(limbs.trunk)
+    # rows (row, limb) and columns (column, limb) of the limbs; shorter limbs go on with rows of the identity, -1
+    rows = np.array([[*limb, *[-1] * (height - len(limb))] for limb in limbs.limbs]).T
+    columns = np.concatenate([rows, np.broadcast_to(trunk[:, None], (len(trunk), rows.shape[1]))])
+    there = (rows[:, None] >= 0) & (columns >= 0)
+    one = np.eye(height, len(columns))[..., None] * (rows[:, None] < 0)
+    entries, right, least = matrix.T, b.T, lost_to_rounding(n)
 
-    No pivot is below the share `least` of the entry on the diagonal. `above`: rows (n + k, ...) of U that came before.
+    entry = np.where(there, n * rows[:, None] + columns, -1)
+    limb = pick_some(entries, entry.reshape(-1), one.reshape(-1, 1)).reshape(*entry.shape, -1)
+    limb = jnp.concatenate([limb, pick_some(right, rows)[:, None]], axis=1)
+    floor = least * pick_some(entries, np.where(rows < 0, -1, (n + 1) * rows), 1.0)
+    upper, inverse = _eliminate_limbs(limb, floor)
+    above = upper[:, height:]
+
+    def subtract(number: Array, rest: Array) -> Array:
+        w = _row(above, number, 2)
+        return rest - sum(w[i, :-1, None] * w[i] for i in range(height))
+
+    rest = jnp.concatenate([pick(entries, n * trunk[:, None] + trunk), pick(right, trunk)[:, None]], axis=1)
+    rest = jax.lax.fori_loop(0, rows.shape[1], subtract, rest)
+    upper_trunk, inverse_trunk = _eliminate_limbs(rest, least * pick(entries, (n + 1) * trunk))
+    x = _substitute_limbs(upper_trunk, inverse_trunk, upper_trunk[:, -1])
+    right = above[:, -1] - sum(above[:, k] * x[k] for k in range(len(trunk)))
+    x_limbs = _substitute_limbs(upper, inverse, right).reshape(rows.size, -1)
+    listed = np.concatenate([trunk, rows.reshape(-1)])
+    return pick(jnp.concatenate([x, x_limbs]), np.array([np.flatnonzero(listed == row)[0] for row in range(n)])).T
+
+
+def _eliminate_limbs(rows: Array, floor: Array) -> tuple[Array, Array]:
+    """U (n, n + k, ...) and 1 / U_jj (n, ...) of rows [A, b]; no pivot is below its floor (n, ...).
+
+    What stands below the diagonal of U is rounding. Sums are written out: a reduction would not be in vector lanes.
     """
-    done: list[tuple[Array, Array]] = []
-    for j in range(len(rows)):
-        row, floor = rows[j, j:], least * rows[j, j]
-        for one in above:
-            row = row - one[j : j + 1] * one[j:]
-        for i, (one, _) in enumerate(done):
-            row = row - one[j - i : j - i + 1] * one[j - i :]
-        inverse = 1 / jnp.sqrt(jnp.where(row[0] < floor, floor, row[0]))
-        done.append((stored(row * inverse[None]), inverse))
-    return done
+
+    def one_row(j: Array, done: tuple[Array, Array]) -> tuple[Array, Array]:
+        upper, inverse = done
+        weights = _row(upper, j, 1)
+        row = _row(rows, j) - sum(weights[i][None] * upper[i] for i in range(len(rows)))
+        pivot, least = _row(row, j), _row(floor, j)
+        scale = 1 / jnp.sqrt(jax.lax.select(pivot < least, least, pivot))
+        return _with_row(upper, row * scale[None], j), _with_row(inverse, scale, j)
+
+    return jax.lax.fori_loop(0, len(rows), one_row, (jnp.zeros_like(rows), jnp.zeros_like(floor)))
 
 
-def _substituted(rows: Sequence[tuple[Array, Array, Array]]) -> list[Array]:
-    """x (n, ...) with U x = y, of rows of U from the diagonal on, 1 / U_jj and y."""
-    x: list[Array] = []
-    for row, inverse, right in reversed(rows):
-        x.insert(0, (right - sum(a * b for a, b in zip(row[1:], x, strict=True))) * inverse)
-    return x
+def _substitute_limbs(upper: Array, inverse: Array, y: Array) -> Array:
+    """x (n, ...) with U x = y, of what `_eliminate_limbs` returns: one column of U after the other is moved to the right."""
+    number = np.arange(len(y)).reshape(-1, *[1] * (y.ndim - 1))
+
+    def one_row(turn: Array, y: Array) -> Array:
+        j = len(y) - 1 - turn
+        x, column = (_row(y, j) * _row(inverse, j))[None], _row(upper, j, 1)
+        done = jax.lax.select(jnp.broadcast_to(number == j, y.shape), jnp.broadcast_to(x, y.shape), y)
+        return jax.lax.select(jnp.broadcast_to(number < j, y.shape), y - column * x, done)
+
+    return jax.lax.fori_loop(0, len(y), one_row, y)
 
 
 def _last(matrix: Array) -> Array:
@@ -211,7 +242,7 @@ def _combination(weights: Array, rows: Array) -> Array:
 
 
 def _row(rows: Array, j: Array, axis: int = 0) -> Array:
-    return jax.lax.dynamic_index_in_dim(rows, j, axis, keepdims=False)
+    return jax.lax.dynamic_index_in_dim(rows, j, axis, keepdims=False, **FROM_ZERO)
 
 
 def _entry(row: Array, j: Array) -> Array:
@@ -236,19 +267,17 @@ LEFT, LOWER, TRANSPOSED, GENERAL = (np.uint8(ord(letter)) for letter in "LLTN")
 def in_shares(function: Callable[..., Array], *batches: Array) -> Array:
     """A function of the matrices of batches (n, ...), one share of them for each core, side by side.
 
-    One call of LAPACK takes its matrices one after another, while other cores wait.
+    One call of LAPACK takes its matrices one after another, while other cores wait; newer jaxlib shares them out.
     """
-    count, size = _shares(), batches[-1].shape[0]
+    count, size = 1 if jaxlib.version.__version_info__ >= SHARED_OUT else _cores(), batches[-1].shape[0]
     if size % count or size < SMALLEST_SHARE * count:
         return function(*batches)
     shares = zip(*(jnp.split(batch, count) for batch in batches), strict=True)
     return jnp.concatenate([function(*share) for share in shares])
 
 
-def _shares() -> int:
-    """A power of two, as batches are; one where jaxlib shares the matrices of a call out, or cores are devices."""
-    if jaxlib.version.__version_info__ >= SHARED_OUT:
-        return 1
+def _cores() -> int:
+    """How many cores share the work of one device, at most `MOST_SHARES`; a power of two, as batches are."""
     devices = jax.local_device_count() if jax.default_backend() == "cpu" else 1
     cores = (os.cpu_count() or 1) // devices
     return 1 << (max(1, min(cores, MOST_SHARES)).bit_length() - 1)

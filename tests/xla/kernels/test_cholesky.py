@@ -187,13 +187,13 @@ def test_shares_of_a_batch_are_the_batch(monkeypatch, count: int) -> None:
 
 
 # rows of the trunk of some matrices, not all in a row, and of their limbs
-TRUNK, LIMBS = (0, 1, 5), (((9, 10, 11, 12, 13),), ((2, 3, 4), (6, 7, 8)), ((14, 15),))
+TRUNK, LIMBS = (0, 1, 5), ((9, 10, 11, 12, 13), (2, 3, 4), (6, 7, 8), (14, 15))
 
 
 def falls_apart() -> np.ndarray:
     pattern = np.zeros((16, 16), bool)
     pattern[list(TRUNK)] = pattern[:, list(TRUNK)] = True
-    for limb in (limb for group in LIMBS for limb in group):
+    for limb in LIMBS:
         pattern[np.ix_(limb, limb)] = True
     return pattern
 
