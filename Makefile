@@ -75,8 +75,8 @@ examples: $(VENV)/.installed  ## all examples and notebooks at full size, with t
 	  echo "== $$name"; $(BIN)/python examples/$$name.py --out out || exit 1; done
 	$(BIN)/jupyter-execute notebooks/*.ipynb
 
-bench: $(VENV)/.installed  ## throughput and compile time beside MJX and C MuJoCo
-	$(BIN)/python -m diffsim bench mujoco/mjx/test_data/humanoid/humanoid.xml --batch 512 4096 --against mjx c
+bench: $(VENV)/.installed  ## speed on a CPU beside MJX and C MuJoCo, one line for each promise: 10 minutes on two cores
+	PYTHONPATH=.:tests $(BIN)/python -m tests.measure.speed
 
 sweep: $(VENV)/.installed  ## long seeded sweeps, one line of counts each
 	PYTHONPATH=.:tests $(BIN)/python -m tests.measure.sweep

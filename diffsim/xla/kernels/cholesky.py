@@ -23,7 +23,6 @@ from jax.core import ShapedArray
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
-from diffsim.xla.barriers import stored
 from diffsim.xla.compiled import run_alone
 from diffsim.xla.kernels import cpu_cholesky
 from diffsim.xla.kernels.cpu_cholesky import Limbs, in_shares, solve_limbs, solve_rounded
@@ -305,8 +304,7 @@ def _sum_on_cpu(*arguments: Array, limbs: Limbs | None) -> Array:
         return cpu_cholesky.factor_and_solve(plain_sum(*arguments[:-1]), b)
     if limbs is None or b.ndim == 1 or b.size < cpu_cholesky.SIDE_BY_SIDE * b.shape[-1]:
         return _sum_lapack(*arguments)
-    total = plain_sum(*(_flat(x, 2) for x in matrices), stored(_flat(diagonal, 1)))
-    return solve_limbs(total, _flat(b, 1), limbs).reshape(b.shape)
+    return solve_limbs([_flat(x, 2) for x in matrices], _flat(diagonal, 1), _flat(b, 1), limbs).reshape(b.shape)
 
 
 def _sum_lapack(*arguments: Array) -> Array:

@@ -28,7 +28,6 @@ a million times below its largest, and stiff rows between its ends add to the la
 is solved again with more on its diagonal, about as much as rounding took.
 """
 
-import functools
 import itertools
 import os
 from collections.abc import Callable, Sequence
@@ -106,7 +105,7 @@ def factor_and_solve(matrix: Array, b: Array) -> Array:
     return jnp.moveaxis(_substitute(rows[:, :n], rows[:, n:])[:, 0], 0, -1)
 
 
-def solve_limbs(matrix: Array, b: Array, limbs: Limbs) -> Array:
+def solve_limbs(matrices: Sequence[Array], diagonal: Array, b: Array, limbs: Limbs) -> Array:
     """x (m, n) with A x = b (m, n), for symmetric positive definite A that fall apart.
 
     Limbs are eliminated first, side by side, then what is left of the trunk:
@@ -114,54 +113,74 @@ def solve_limbs(matrix: Array, b: Array, limbs: Limbs) -> Array:
         A_ll = U^T U,   [W w] = U^-T [A_lt b_l],   (A_tt - sum W^T W) x_t = b_t - sum W^T w,   U x_l = w - W x_t
 
     A few matrices at a time, so that the nearest cache holds all that is computed of them; cores share them out.
+
+    Args:
+      matrices, diagonal: A is the sum of these matrices (m, n, n) and this diagonal (m, n), or (m, 0) for none.
     """
     (m, n), lanes = b.shape, min(LANES, len(b))
 
-    @one_kernel
-    def solve_share(matrix: Array, b: Array) -> Array:
-        def solve_part(number: Array, x: Array) -> Array:
+    def share(first: int, size: int) -> Array:
+        def solve_part(number: Array, x: Array, *terms: Array) -> Array:
             # the last part begins so early that it is whole
-            start = jax.lax.min(number * lanes, len(b) - lanes)
-            some = (jax.lax.dynamic_slice_in_dim(part, start, lanes, **FROM_ZERO) for part in (matrix, b))
-            return jax.lax.dynamic_update_slice(x, _solve_lanes(*some, limbs), (start, 0), **FROM_ZERO)
+            start = jax.lax.min(number * lanes, size - lanes)
+            some = [jax.lax.dynamic_slice_in_dim(term, first + start, lanes, **FROM_ZERO).T for term in terms]
+            return jax.lax.dynamic_update_slice(x, _solve_lanes(*some, limbs=limbs).T, (start, 0), **FROM_ZERO)
 
-        return jax.lax.fori_loop(0, -(-len(b) // lanes), solve_part, jnp.zeros_like(b))
+        @one_kernel
+        def solve_share(*terms: Array) -> Array:
+            start = jnp.zeros((size, n), b.dtype)
+            return jax.lax.fori_loop(0, -(-size // lanes), lambda k, x: solve_part(k, x, *terms), start)
+
+        return solve_share(*(stored(matrix).reshape(m, n * n) for matrix in matrices), diagonal, b)
 
     count = max(1, min(_cores(), m // SMALLEST_SHARE))
     ends = [m * number // count for number in range(count + 1)]
-    matrix = stored(matrix).reshape(m, n * n)
-    return jnp.concatenate([solve_share(matrix[i:j], b[i:j]) for i, j in itertools.pairwise(ends)])
+    return jnp.concatenate([share(i, j - i) for i, j in itertools.pairwise(ends)])
 
 
-def _solve_lanes(matrix: Array, b: Array, limbs: Limbs) -> Array:
-    """x (m, n) of a few matrices, with entries (m, n n). What is computed has them as its last axis, for vector units."""
-    n, height, trunk = b.shape[1], max(map(len, limbs.limbs)), np.asarray(limbs.trunk)
-    # rows (row, limb) and columns (column, limb) of the limbs; shorter limbs go on with rows of the identity, -1
-    rows = np.array([[*limb, *[-1] * (height - len(limb))] for limb in limbs.limbs]).T
+def _solve_lanes(*terms: Array, limbs: Limbs) -> Array:
+    """x (n, m) of a few matrices, all entries (n n, m), which add up, their diagonals (n, m), and b (n, m).
+
+    Matrices are the last axis of all that is computed, so that XLA makes vectors of them.
+    """
+    *matrices, diagonal, b = terms
+    n, height, trunk = len(b), max(map(len, limbs.limbs)), np.asarray(limbs.trunk)
+    # rows (row, limb) and columns (column, limb) of the limbs; shorter limbs go on with rows of the identity, below zero
+    rows = np.array([[*limb, *range(-1, len(limb) - height - 1, -1)] for limb in limbs.limbs]).T
     columns = np.concatenate([rows, np.broadcast_to(trunk[:, None], (len(trunk), rows.shape[1]))])
-    there = (rows[:, None] >= 0) & (columns >= 0)
-    one = np.eye(height, len(columns))[..., None] * (rows[:, None] < 0)
-    entries, right, least = matrix.T, b.T, lost_to_rounding(n)
 
-    entry = np.where(there, n * rows[:, None] + columns, -1)
-    limb = pick_some(entries, entry.reshape(-1), one.reshape(-1, 1)).reshape(*entry.shape, -1)
-    limb = jnp.concatenate([limb, pick_some(right, rows)[:, None]], axis=1)
-    floor = least * pick_some(entries, np.where(rows < 0, -1, (n + 1) * rows), 1.0)
-    upper, inverse = _eliminate_limbs(limb, floor)
+
+    def entries(row: np.ndarray, column: np.ndarray) -> Array:
+        """(..., m) entries of the sum at rows and columns (...); those of the identity below zero."""
+        row, column = (x.reshape(-1) for x in np.broadcast_arrays(row, column))
+        there, on_diagonal = (row >= 0) & (column >= 0), row == column
+        values = sum(pick_some(matrix, np.where(there, n * row + column, -1)) for matrix in matrices)
+        if len(diagonal):
+            values = values + pick_some(diagonal, np.where(there & on_diagonal, row, -1))
+        return values + np.where(row < 0, on_diagonal, 0).astype(b.dtype)[:, None]
+
+    def picked(row: np.ndarray, column: np.ndarray) -> tuple[Array, Array]:
+        """(rows, columns + 1, ..., m) [A, b] and (rows, ..., m) the least pivots, of rows and columns (., ...)."""
+        shape = len(row), len(column), *row.shape[1:]
+        matrix = entries(row[:, None], column[None]).reshape(*shape, -1)
+        floor = lost_to_rounding(n) * entries(row, row).reshape(*row.shape, -1)
+        return jnp.concatenate([matrix, pick_some(b, row)[:, None]], axis=1), floor
+
+    upper, inverse = _eliminate_limbs(*picked(rows, columns))
     above = upper[:, height:]
 
     def subtract(number: Array, rest: Array) -> Array:
         w = _row(above, number, 2)
         return rest - sum(w[i, :-1, None] * w[i] for i in range(height))
 
-    rest = jnp.concatenate([pick(entries, n * trunk[:, None] + trunk), pick(right, trunk)[:, None]], axis=1)
+    rest, floor = picked(trunk, trunk)
     rest = jax.lax.fori_loop(0, rows.shape[1], subtract, rest)
-    upper_trunk, inverse_trunk = _eliminate_limbs(rest, least * pick(entries, (n + 1) * trunk))
+    upper_trunk, inverse_trunk = _eliminate_limbs(rest, floor)
     x = _substitute_limbs(upper_trunk, inverse_trunk, upper_trunk[:, -1])
     right = above[:, -1] - sum(above[:, k] * x[k] for k in range(len(trunk)))
     x_limbs = _substitute_limbs(upper, inverse, right).reshape(rows.size, -1)
     listed = np.concatenate([trunk, rows.reshape(-1)])
-    return pick(jnp.concatenate([x, x_limbs]), np.array([np.flatnonzero(listed == row)[0] for row in range(n)])).T
+    return pick(jnp.concatenate([x, x_limbs]), np.array([np.flatnonzero(listed == row)[0] for row in range(n)]))
 
 
 def _eliminate_limbs(rows: Array, floor: Array) -> tuple[Array, Array]:

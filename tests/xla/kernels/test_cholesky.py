@@ -229,7 +229,8 @@ def test_matrices_that_fall_apart_are_solved_without_lapack() -> None:
         assert np.max(np.abs(found - expected)) < 1e-5 * np.max(np.abs(expected))
     rounded = np.eye(16, dtype=np.float32)
     rounded[2, 3] = rounded[3, 2] = 1
-    x = np.asarray(cpu_cholesky.solve_limbs(rounded[None], np.ones((1, 16), np.float32), Limbs(TRUNK, LIMBS))[0])
+    one, none = np.ones((1, 16), np.float32), np.zeros((1, 0), np.float32)
+    x = np.asarray(cpu_cholesky.solve_limbs([rounded[None]], none, one, Limbs(TRUNK, LIMBS))[0])
     assert np.max(np.abs(rounded @ x - 1)) < 4 * cpu_cholesky.lost_to_rounding(16) * np.max(np.abs(x))
 
 
