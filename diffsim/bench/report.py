@@ -195,8 +195,8 @@ def _measure(name: str, workload: Workload, batch: int, schedule: Schedule, show
         figures |= {"compile gradient s": gradient.seconds, "compile gradient, s of all cores": gradient.cpu}
         figures |= {"gradient us": back, "gradient/forward": back / microseconds}
         show(
-            f"{'':>14} gradient of {gradient_steps} steps: {back:.1f} us a step, {back / microseconds:.2f} x its forward;"
-            f" compiled in {gradient.seconds:.1f} s ({gradient.cpu:.1f} s of all cores)"
+            f"{'':>14} gradient of {gradient_steps} steps: {back:.1f} us a step, {back / microseconds:.2f} x its"
+            f" forward; compiled in {gradient.seconds:.1f} s ({gradient.cpu:.1f} s of all cores)"
         )
     return {f"{name} {batch} {key}": value for key, value in figures.items()}
 

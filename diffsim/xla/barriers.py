@@ -60,25 +60,6 @@ def stored(values: T) -> T:
     return barrier(values) if for_cpu() else values
 
 
-def one_kernel(function: Callable[P, T]) -> Callable[P, T]:
-    """A function of arrays, which XLA compiles into one kernel on a CPU, with all of its loops, for one core.
-
-    Elsewhere in a program each operation is a kernel, which takes 30 ms to compile and a microsecond to start. XLA does
-    so with short loops of its own accord; what it marks these with is not documented, and where it is not known the
-    operations are kernels again. Products of matrices and calls of libraries cannot be within.
-    """
-
-    @functools.wraps(function)
-    def call(*args: P.args, **kwargs: P.kwargs) -> T:
-        # traced before: inside, calls would be marked too
-        traced, result = jax.make_jaxpr(function, return_shape=True)(*args, **kwargs)
-        within = jax.jit(functools.partial(jax.core.eval_jaxpr, traced.jaxpr, traced.consts))
-        with set_xla_metadata(inlineable="false", xla_cpu_small_call="true"):
-            return jax.tree.unflatten(jax.tree.structure(result), within(*jax.tree.leaves((args, kwargs))))
-
-    return call
-
-
 def short_scan(step: Callable[..., Any], start: Any, parts: Any) -> tuple[Any, Any]:
     """`jax.lax.scan` over a few parts, written out on a GPU."""
     return jax.lax.scan(step, start, parts, unroll=for_gpu())

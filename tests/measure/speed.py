@@ -101,8 +101,8 @@ def bars(name: str, found: dict[str, float]) -> list[str]:
     """The lines of a row: what was measured, and whether it keeps its bar."""
 
     def line(what: str, value: float, bar: float, at_least: bool = True) -> str:
-        kept = value >= bar if at_least else value <= bar
-        return f"{name:>12} {what:<44} {value:6.2f} ({'at least' if at_least else 'at most'} {bar:.2f}: {'kept' if kept else 'MISSED'})"
+        kept = "kept" if (value >= bar if at_least else value <= bar) else "MISSED"
+        return f"{name:>12} {what:<44} {value:6.2f} ({'at least' if at_least else 'at most'} {bar:.2f}: {kept})"
 
     if name == "arm":
         return [line("iLQR compiled and run once, s", found["s"], ARM, False)]
@@ -110,7 +110,9 @@ def bars(name: str, found: dict[str, float]) -> list[str]:
     ours = f"diffsim {row.batch} "
     threads = max((int(key.split()[1]) for key in found if key.startswith("c ")), default=0)
     if threads:
-        lines.append(line("x C on all cores", found[ours + "steps/s"] / found[f"c {threads} threads steps/s"], row.times_c))
+        lines.append(
+            line("x C on all cores", found[ours + "steps/s"] / found[f"c {threads} threads steps/s"], row.times_c)
+        )
     if f"over mjx {row.batch} steps/s" in found:
         lines.append(line("x MJX", found[f"over mjx {row.batch} steps/s"], TIMES_MJX))
     if row.gradient_steps:

@@ -39,7 +39,6 @@ import jaxlib.version
 import numpy as np
 from jaxlib import lapack
 
-from diffsim.xla.barriers import one_kernel, stored
 from diffsim.xla.gather import pick, pick_some
 
 Array = jax.Array
@@ -48,8 +47,8 @@ Array = jax.Array
 LARGEST, WRITTEN_OUT = 8, 2
 # the most rows of matrices with limbs, and of their trunks, and the fewest matrices whose limbs are worth it
 MOST_ROWS, TRUNK, SIDE_BY_SIDE = 128, 12, 64
-# matrices with limbs that one core works on at once
-LANES = 16
+# matrices with limbs that a core works on at once
+LANES = 64
 # rows are never counted from the end
 FROM_ZERO = {"allow_negative_indices": False}
 
@@ -112,26 +111,25 @@ def solve_limbs(matrices: Sequence[Array], diagonal: Array, b: Array, limbs: Lim
 
         A_ll = U^T U,   [W w] = U^-T [A_lt b_l],   (A_tt - sum W^T W) x_t = b_t - sum W^T w,   U x_l = w - W x_t
 
-    A few matrices at a time, so that the nearest cache holds all that is computed of them; cores share them out.
+    A few matrices at a time, so that a cache holds all that is computed of them; cores share them out. Steps are loops,
+    because each operation of a program takes tens of milliseconds to compile: written out they took five times as long.
 
     Args:
-      matrices, diagonal: A is the sum of these matrices (m, n, n) and this diagonal (m, n), or (m, 0) for none.
+      matrices, diagonal: A is the sum of these matrices (m, n, n) and of this diagonal (m, n), or (m, 0) for none.
     """
     (m, n), lanes = b.shape, min(LANES, len(b))
 
     def share(first: int, size: int) -> Array:
-        def solve_part(number: Array, x: Array, *terms: Array) -> Array:
+        def solve_part(number: Array, x: Array) -> Array:
             # the last part begins so early that it is whole
             start = jax.lax.min(number * lanes, size - lanes)
-            some = [jax.lax.dynamic_slice_in_dim(term, first + start, lanes, **FROM_ZERO).T for term in terms]
+            some = [
+                jnp.moveaxis(jax.lax.dynamic_slice_in_dim(term, first + start, lanes, **FROM_ZERO), 0, -1)
+                for term in (*matrices, diagonal, b)
+            ]
             return jax.lax.dynamic_update_slice(x, _solve_lanes(*some, limbs=limbs).T, (start, 0), **FROM_ZERO)
 
-        @one_kernel
-        def solve_share(*terms: Array) -> Array:
-            start = jnp.zeros((size, n), b.dtype)
-            return jax.lax.fori_loop(0, -(-size // lanes), lambda k, x: solve_part(k, x, *terms), start)
-
-        return solve_share(*(stored(matrix).reshape(m, n * n) for matrix in matrices), diagonal, b)
+        return jax.lax.fori_loop(0, -(-size // lanes), solve_part, jnp.zeros((size, n), b.dtype))
 
     count = max(1, min(_cores(), m // SMALLEST_SHARE))
     ends = [m * number // count for number in range(count + 1)]
@@ -139,33 +137,29 @@ def solve_limbs(matrices: Sequence[Array], diagonal: Array, b: Array, limbs: Lim
 
 
 def _solve_lanes(*terms: Array, limbs: Limbs) -> Array:
-    """x (n, m) of a few matrices, all entries (n n, m), which add up, their diagonals (n, m), and b (n, m).
-
-    Matrices are the last axis of all that is computed, so that XLA makes vectors of them.
-    """
+    """`solve_limbs` of a few matrices, which are the last axis of all that is computed: XLA makes vectors of them."""
     *matrices, diagonal, b = terms
     n, height, trunk = len(b), max(map(len, limbs.limbs)), np.asarray(limbs.trunk)
-    # rows (row, limb) and columns (column, limb) of the limbs; shorter limbs go on with rows of the identity, below zero
+    # rows (row, limb) of the limbs; the shorter ones go on with rows of the identity, whose numbers are below zero
     rows = np.array([[*limb, *range(-1, len(limb) - height - 1, -1)] for limb in limbs.limbs]).T
-    columns = np.concatenate([rows, np.broadcast_to(trunk[:, None], (len(trunk), rows.shape[1]))])
-
 
     def entries(row: np.ndarray, column: np.ndarray) -> Array:
-        """(..., m) entries of the sum at rows and columns (...); those of the identity below zero."""
-        row, column = (x.reshape(-1) for x in np.broadcast_arrays(row, column))
+        """(..., m) entries of matrices and diagonal, or of the identity, at rows and columns (...)."""
+        row, column = np.broadcast_arrays(row, column)
+        shape, row, column = row.shape, row.reshape(-1), column.reshape(-1)
         there, on_diagonal = (row >= 0) & (column >= 0), row == column
-        values = sum(pick_some(matrix, np.where(there, n * row + column, -1)) for matrix in matrices)
+        place = np.where(there, n * row + column, -1)
+        values = sum(pick_some(matrix.reshape(n * n, -1), place) for matrix in matrices)
         if len(diagonal):
             values = values + pick_some(diagonal, np.where(there & on_diagonal, row, -1))
-        return values + np.where(row < 0, on_diagonal, 0).astype(b.dtype)[:, None]
+        return (values + np.where(row < 0, on_diagonal, 0).astype(b.dtype)[:, None]).reshape(*shape, -1)
 
     def picked(row: np.ndarray, column: np.ndarray) -> tuple[Array, Array]:
         """(rows, columns + 1, ..., m) [A, b] and (rows, ..., m) the least pivots, of rows and columns (., ...)."""
-        shape = len(row), len(column), *row.shape[1:]
-        matrix = entries(row[:, None], column[None]).reshape(*shape, -1)
-        floor = lost_to_rounding(n) * entries(row, row).reshape(*row.shape, -1)
-        return jnp.concatenate([matrix, pick_some(b, row)[:, None]], axis=1), floor
+        matrix = jnp.concatenate([entries(row[:, None], column[None]), pick_some(b, row)[:, None]], axis=1)
+        return matrix, lost_to_rounding(n) * entries(row, row)
 
+    columns = np.concatenate([rows, np.broadcast_to(trunk[:, None], (len(trunk), rows.shape[1]))])
     upper, inverse = _eliminate_limbs(*picked(rows, columns))
     above = upper[:, height:]
 
@@ -201,7 +195,7 @@ def _eliminate_limbs(rows: Array, floor: Array) -> tuple[Array, Array]:
 
 
 def _substitute_limbs(upper: Array, inverse: Array, y: Array) -> Array:
-    """x (n, ...) with U x = y, of what `_eliminate_limbs` returns: one column of U after the other is moved to the right."""
+    """x (n, ...) with U x = y, of U and 1 / U_jj: one column of U after the other is moved to the right side."""
     number = np.arange(len(y)).reshape(-1, *[1] * (y.ndim - 1))
 
     def one_row(turn: Array, y: Array) -> Array:
@@ -270,7 +264,7 @@ def _entry(row: Array, j: Array) -> Array:
 
 
 def _with_row(rows: Array, row: Array, j: Array) -> Array:
-    return jax.lax.dynamic_update_index_in_dim(rows, row, j, 0)
+    return jax.lax.dynamic_update_slice_in_dim(rows, row[None], j, 0, **FROM_ZERO)
 
 
 # the corner c, larger than b A^-1 b can be for b of size 1
