@@ -23,6 +23,7 @@ from jax import Array
 from diffsim.math import safe
 from diffsim.math.vector import total
 from diffsim.types.constraints import Law, RowGroup
+from diffsim.xla.barriers import elementwise_stage
 from diffsim.xla.bilinear import arrow_product
 from diffsim.xla.select import where
 
@@ -124,14 +125,24 @@ def hessian_product(rows: RowGroup, x: Array, y: Array) -> Array:
     """K y: the second derivative of the cost at x, applied to y (dim, n) or (dim, n, k)."""
     if rows.law == Law.CONE:
         return _cone_product(rows, x, y)
+    stiffness = (elementwise_stage(_stiffness) if y.ndim > 2 else _stiffness)(rows, x)
+    if rows.law != Law.PYRAMID:
+        return _wide(stiffness[0], y) * y
+    normal, coupling, tangential = (_wide(part, y) for part in stiffness)
+    return arrow_product(normal, coupling, tangential, y)
+
+
+def _stiffness(rows: RowGroup, x: Array) -> tuple[Array, ...]:
+    """K of springs: of rows (dim, n); of pyramids K_nn (1, n), K_ni and K_ii (dim - 1, n).
+
+    K is the sum over edges of stiffness e e^T with e = (1, +-mu_i): K_nn = sum_i k+ + k-, K_ni = mu_i (k+ - k-), K_ii =
+    mu_i^2 (k+ + k-), and no tangent couples with another. A product with many columns reads it many times.
+    """
     plus, *minus = (spring(rows, *part).stiffness for part in zip(on_springs(rows, x), thresholds(rows), strict=True))
     if rows.law != Law.PYRAMID:
-        return _wide(plus, y) * y
-    # K = sum over edges of stiffness e e^T with e = (1, +-mu_i): K_nn = sum_i k+ + k-, K_ni = mu_i (k+ - k-),
-    # K_ii = mu_i^2 (k+ + k-), and no tangent couples with another
+        return (plus,)
     both, coupling = plus + minus[0], rows.friction * (plus - minus[0])
-    tangential = rows.friction * rows.friction * both
-    return arrow_product(_wide(total(list(both))[None], y), _wide(coupling, y), _wide(tangential, y), y)
+    return total(list(both))[None], coupling, rows.friction * rows.friction * both
 
 
 def _basis(rows: RowGroup, plus: Array, minus: Array | None = None) -> Array:

@@ -9,6 +9,9 @@ rows follow one another in a loop, so that the program is as short as a call:
 A matrix of 2, 6 and 8 rows, one of 512, takes 4, 30 and 75 ns with one right side; LAPACK takes 136, 265 and 332, and
 less than this from twelve rows on. Source: Golub and Van Loan 2013, sec. 4.2.
 
+Matrices whose limbs meet in a trunk are eliminated in the same way, limbs side by side: 0.7 us for a humanoid's 27
+rows, where LAPACK with all around it takes 3.
+
 Solves with sums of matrices call LAPACK without what JAX puts around it. JAX passes matrices on by columns and writes
 each factor once more, with zeros above the diagonal and nan where there is none. For a matrix of 27 rows that takes as
 long as half of the factor. Here matrices stay by rows, which for symmetric ones is the same, and only x can become nan.
