@@ -101,7 +101,7 @@ def _measure(name: str, worlds: int, device: Any) -> tuple[list[np.ndarray], flo
             return jnp.sum(final.qpos**2), (qvel[1], final.qpos)
 
         options = compiler_options() if device.platform == jax.devices()[0].platform else {}
-        run, seconds = compile_cold(options, jax.vmap(jax.grad(loss, has_aux=True)), ctrl, starts)
+        run, seconds, _ = compile_cold(options, jax.vmap(jax.grad(loss, has_aux=True)), ctrl, starts)
         gradient, (qvel, qpos) = run(ctrl, starts)
         speed = worlds * STEPS / best_seconds(run, ctrl, starts, lasting=0)
     return [np.asarray(x, float) for x in (qvel, qpos, gradient)], seconds, speed

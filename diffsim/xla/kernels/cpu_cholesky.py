@@ -31,6 +31,7 @@ a million times below its largest, and stiff rows between its ends add to the la
 is solved again with more on its diagonal, about as much as rounding took.
 """
 
+import functools
 import itertools
 import os
 from collections.abc import Callable, Sequence
@@ -152,10 +153,11 @@ def _solve_lanes(*terms: Array, limbs: Limbs) -> Array:
         shape, row, column = row.shape, row.reshape(-1), column.reshape(-1)
         there, on_diagonal = (row >= 0) & (column >= 0), row == column
         place = np.where(there, n * row + column, -1)
-        values = sum(pick_some(matrix.reshape(n * n, -1), place) for matrix in matrices)
+        addends = [pick_some(matrix.reshape(n * n, -1), place) for matrix in matrices]
         if len(diagonal):
-            values = values + pick_some(diagonal, np.where(there & on_diagonal, row, -1))
-        return (values + np.where(row < 0, on_diagonal, 0).astype(b.dtype)[:, None]).reshape(*shape, -1)
+            addends.append(pick_some(diagonal, np.where(there & on_diagonal, row, -1)))
+        unit = jnp.asarray(np.where(row < 0, on_diagonal, 0)[:, None], b.dtype)
+        return functools.reduce(jnp.add, addends, unit).reshape(*shape, -1)
 
     def picked(row: np.ndarray, column: np.ndarray) -> tuple[Array, Array]:
         """(rows, columns + 1, ..., m) [A, b] and (rows, ..., m) the least pivots, of rows and columns (., ...)."""
@@ -168,13 +170,13 @@ def _solve_lanes(*terms: Array, limbs: Limbs) -> Array:
 
     def subtract(number: Array, rest: Array) -> Array:
         w = _row(above, number, 2)
-        return rest - sum(w[i, :-1, None] * w[i] for i in range(height))
+        return rest - sum(w[i, :-1, None] * w[i][None] for i in range(height))
 
     rest, floor = picked(trunk, trunk)
     rest = jax.lax.fori_loop(0, rows.shape[1], subtract, rest)
     upper_trunk, inverse_trunk = _eliminate_limbs(rest, floor)
     x = _substitute_limbs(upper_trunk, inverse_trunk, upper_trunk[:, -1])
-    right = above[:, -1] - sum(above[:, k] * x[k] for k in range(len(trunk)))
+    right = above[:, -1] - sum(above[:, k] * x[k][None, None] for k in range(len(trunk)))
     x_limbs = _substitute_limbs(upper, inverse, right).reshape(rows.size, -1)
     listed = np.concatenate([trunk, rows.reshape(-1)])
     return pick(jnp.concatenate([x, x_limbs]), np.array([np.flatnonzero(listed == row)[0] for row in range(n)]))
