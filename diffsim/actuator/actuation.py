@@ -69,17 +69,12 @@ def groups(topology: Topology) -> tuple[Group, ...]:
         dyntype, gaintype, biastype, controlled = kinds.tolist()
         law = DYNAMICS[DynType(dyntype)], GAINS[GainType(gaintype)], BIASES[BiasType(biastype)]
         law = of_plugin(law[0]) if controlled else law
-        runs.append(Group(*law, ids, _places(topology, law[0], ids)))
+        # the activations (n, k) that hold the states of the law, -1 for none: in the last columns
+        states = topology.actuator_actnum[ids].max() if law[0].states is None else len(law[0].states)
+        slots = topology.actuator_actslots[ids, topology.actuator_actslots.shape[1] - states :]
+        places = np.where(slots >= 0, topology.actuator_actadr[ids][:, None] + slots, -1)
+        runs.append(Group(*law, ids, places))
     return tuple(runs)
-
-
-def _places(topology: Topology, dynamics: Dynamics, ids: np.ndarray) -> np.ndarray:
-    """(n, k) the activations that hold the states of actuators with these dynamics; -1 for none."""
-    width = topology.actuator_actnum[ids].max() if dynamics.states is None else len(dynamics.states)
-    # the states of a law are in the last columns
-    slots = topology.actuator_actslots[ids]
-    slots = slots[:, slots.shape[1] - width :]
-    return np.where(slots >= 0, topology.actuator_actadr[ids][:, None] + slots, -1)
 
 
 def members(model: Model, group: Group, conditions: Conditions) -> Actuators:
@@ -165,13 +160,17 @@ def compute_actuation(
     forces = []
     for law, of_law, rate in zip(laws, actuators, rates, strict=True):
         force = law.gain.value(of_law, of_law.gainprm) * signal(law, of_law, rate)
-        # without a bias that no limit bounds
+        # a bias that no limit bounds comes later
         forces.append(force + law.bias.value(of_law, of_law.biasprm) if law.bias.limited else force)
 
     force = _unless_switched_off(model, by_actuator(model, laws, forces))
     force = limit_on_tendons(model, force)
     force = clamp(force, model.actuator_forcerange, model.topology.actuator_forcelimited)
-    force = force + _unless_switched_off(model, _unlimited_bias(model, laws, actuators))
+    # biases that no limit bounds
+    beyond = [(law, a) for law, a in zip(laws, actuators, strict=True) if not law.bias.limited]
+    if beyond:
+        biases = [law.bias.value(a, a.biasprm) for law, a in beyond]
+        force = force + _unless_switched_off(model, by_actuator(model, [law for law, _ in beyond], biases))
     on_dofs, topology = matmul(transmission.actuator_moment.T, force), model.topology
     if topology.jnt_actgravcomp.any() and topology.has("body_gravcomp"):
         # gravity compensation that acts through actuators
@@ -182,15 +181,6 @@ def compute_actuation(
         actuator_force=force,
         qfrc_actuator=limit_on_joints(model, on_dofs),
     )
-
-
-def _unlimited_bias(model: Model, laws: tuple[Group, ...], actuators: list[Actuators]) -> Array:
-    """(nu,) the biases that no limit bounds, N or N m."""
-    chosen = [(law, a) for law, a in zip(laws, actuators, strict=True) if not law.bias.limited]
-    if not chosen:
-        return jnp.zeros((model.nu,), model.actuator_biasprm.dtype)
-    values = [law.bias.value(a, a.biasprm) for law, a in chosen]
-    return by_actuator(model, [law for law, _ in chosen], values)
 
 
 def _unless_switched_off(model: Model, force: Array) -> Array:

@@ -39,43 +39,33 @@ def dof_momenta(crb: Array, cdof: Array) -> Array:
 
 @elementwise_stage
 def joint_space_inertia(model: Model, momentum: Array, cdof: Array, tendons: Tendons) -> BlockDiagonal:
-    """M by blocks, from momenta of dofs (nv, 6) and their axes (nv, 6)."""
-    blocks = dof_blocks(model.topology)
-    parts = tuple(_block(model.topology, index, momentum, cdof) for index in blocks.index)
-    inertia = BlockDiagonal(blocks, parts).plus_diagonal(reflected(model, "dof_armature"))
-    return _plus_tendons(model, inertia, tendons) if has_reflected(model.topology, "tendon_armature") else inertia
+    """M by blocks, from momenta of dofs (nv, 6) and their axes (nv, 6).
 
-
-def _block(topology: Topology, index: np.ndarray, momentum: Array, cdof: Array) -> Array:
-    """(count, size, size) blocks of M for dofs `index` (count, size).
-
-    M_ij = momentum_i . cdof_j for j = i or before i on its chain (lower), and M_ji is the same (upper).
+    M_ij = momentum_i . cdof_j for j = i or before i on its chain (lower), and M_ji is the same (upper). The armature a
+    of tendons adds J^T a J; as in MuJoCo, whose M has no entries for dofs on different branches, these are left out.
     """
+    blocks = dof_blocks(model.topology)
+    masks = [coupled(model.topology, index) for index in blocks.index]
 
-    def one_block(lower: Array, upper: Array, momentum: Array, cdof: Array) -> Array:
+    def block(lower: Array, upper: Array, momentum: Array, cdof: Array) -> Array:
         products, mirrored = with_transpose(pair_products(momentum, cdof), lambda: pair_products(cdof, momentum))
         return jnp.where(lower, products, jnp.where(upper, mirrored, 0))
 
-    return per_block(one_block, *coupled(topology, index), pick(momentum, index), pick(cdof, index))
+    pairs = zip(masks, blocks.index, strict=True)
+    parts = [per_block(block, *mask, pick(momentum, index), pick(cdof, index)) for mask, index in pairs]
+    inertia = BlockDiagonal(blocks, tuple(parts)).plus_diagonal(reflected(model, "dof_armature"))
+    if not has_reflected(model.topology, "tendon_armature"):
+        return inertia
+    weighted = scale(tendons.ten_J, reflected(model, "tendon_armature"))
+    products = gram(columns_of(blocks, tendons.ten_J), columns_of(blocks, weighted)).parts
+    triples = zip(inertia.parts, products, masks, strict=True)
+    return BlockDiagonal(blocks, tuple(m + jnp.where(np.logical_or(*mask), jaj, 0) for m, jaj, mask in triples))
 
 
 def coupled(topology: Topology, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Two masks (count, size, size) for dofs (i, j) of blocks: j is i or an ancestor of it, and the other way round."""
     lower = dof_mask(topology)[index[:, :, None], index[:, None, :]]
     return lower, np.swapaxes(lower, 1, 2)
-
-
-def _plus_tendons(model: Model, inertia: BlockDiagonal, tendons: Tendons) -> BlockDiagonal:
-    """M + J^T a J with the armature a of tendons.
-
-    As in MuJoCo, whose M has no entries for dofs on different branches, these are left out of J^T a J.
-    """
-    blocks = inertia.blocks
-    rows, weighted = tendons.ten_J, scale(tendons.ten_J, reflected(model, "tendon_armature"))
-    products = gram(columns_of(blocks, rows), columns_of(blocks, weighted))
-    masks = (np.logical_or(*coupled(model.topology, index)) for index in blocks.index)
-    parts = zip(inertia.parts, products.parts, masks, strict=True)
-    return BlockDiagonal(blocks, tuple(part + jnp.where(mask, product, 0) for part, product, mask in parts))
 
 
 # fields of linear damping, and of the coefficients of its higher terms

@@ -57,8 +57,15 @@ def compute_passive(
     no_springs, no_dampers = (model.opt.disabled(bit) for bit in (DisableBit.SPRING, DisableBit.DAMPER))
     if no_springs and no_dampers:
         return Passive(qfrc_spring=zero, qfrc_damper=zero, qfrc_gravcomp=zero, qfrc_fluid=zero, qfrc_passive=zero)
-    spring = zero if no_springs else _joint_spring_force(model, qpos) + _tendon_springs(model, tendons)
-    damper = zero if no_dampers else _dampers(model, DOF_DAMPING, qvel) + _tendon_dampers(model, tendons, velocities)
+    spring = zero if no_springs else _joint_spring_force(model, qpos)
+    damper = zero if no_dampers else _dampers(model, DOF_DAMPING, qvel)
+    # tendons pull on dofs by their moment arms
+    if not no_springs and (topology.has("tendon_stiffness") or topology.has("tendon_stiffnesspoly")):
+        x = tendon_extension(model, tendons)
+        tension = -x * stiffness(model.tendon_stiffness, model.tendon_stiffnesspoly, x)
+        spring = spring + matmul(tendons.ten_J.T, tension)
+    if not no_dampers and has_reflected(topology, *TENDON_DAMPING):
+        damper = damper + matmul(tendons.ten_J.T, _dampers(model, TENDON_DAMPING, velocities.ten_velocity))
     if topology.nflex and flexes is not None:
         spring = spring + flex_stretching(model, com, flexes)
         spring = spring if no_springs else spring + flex_springs(model, com, flexes)
@@ -153,22 +160,6 @@ def tendon_extension(model: Model, tendons: Tendons) -> Array:
     """(ntendon,) how far each tendon's length is outside of its spring's dead band, signed; zero within."""
     lower, upper = model.tendon_lengthspring[:, 0], model.tendon_lengthspring[:, 1]
     return tendons.ten_length - safe.clip(tendons.ten_length, lower, upper)
-
-
-def _tendon_springs(model: Model, tendons: Tendons) -> Array:
-    """(nv,) forces of tendon springs with a dead band."""
-    topology = model.topology
-    if not (topology.has("tendon_stiffness") or topology.has("tendon_stiffnesspoly")):
-        return jnp.zeros((model.nv,), tendons.ten_J.dtype)
-    x = tendon_extension(model, tendons)
-    return matmul(tendons.ten_J.T, -x * stiffness(model.tendon_stiffness, model.tendon_stiffnesspoly, x))
-
-
-def _tendon_dampers(model: Model, tendons: Tendons, velocities: Velocities) -> Array:
-    """(nv,) forces of tendon dampers."""
-    if not has_reflected(model.topology, *TENDON_DAMPING):
-        return jnp.zeros((model.nv,), tendons.ten_J.dtype)
-    return matmul(tendons.ten_J.T, _dampers(model, TENDON_DAMPING, velocities.ten_velocity))
 
 
 def _gravity_compensation(model: Model, kinematics: Kinematics, com: ComFrame) -> Array:

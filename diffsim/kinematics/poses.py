@@ -124,7 +124,9 @@ def compose_poses(model: Model, qpos: Array, mocap_pos: Array, mocap_quat: Array
     """The fields of Kinematics but those of cameras and lights; arguments as for `compute_kinematics`."""
     links = chain(model.topology)
     base_pos, base_quat = _base_frames(model, links, mocap_pos, mocap_quat)
-    quat = links.trees.compose(_turns(model, links, qpos, base_quat), quat_mul, IDENTITY)
+    # the rotation of a node in its parent: the fixed one, then that of the joint
+    turns = stage(quat_mul)(base_quat, _at_nodes(links, joint_rotations(model, qpos), [1, 0, 0, 0]))
+    quat = links.trees.compose(turns, quat_mul, IDENTITY)
     mat = stage(quat_to_mat)(quat)
 
     # a position is its parent's, plus the anchor, which is fixed in the frame before the joint, plus the shift from the
@@ -138,7 +140,7 @@ def compose_poses(model: Model, qpos: Array, mocap_pos: Array, mocap_quat: Array
     before = pick(mat, links.parent)
     shift = mul_vec(mat, _at_nodes(links, joint_shifts(model, qpos), [0, 0, 0]))
     # offset 0, of the world, is zero
-    pos = links.trees.above(_offsets(before, anchor, shift))
+    pos = links.trees.above(stage(lambda turn, x, shift: mul_vec(turn, x) + shift)(before, anchor, shift))
 
     xpos, xmat = pick(pos, links.last), pick(mat, links.last)
     return {
@@ -149,18 +151,6 @@ def compose_poses(model: Model, qpos: Array, mocap_pos: Array, mocap_quat: Array
         "xaxis": pick(mul_vec(before, axis), links.of_joint),
         **_fixed_frames(model, xpos, xmat),
     }
-
-
-@stage
-def _turns(model: Model, links: Chain, qpos: Array, base_quat: Array) -> Array:
-    """(n, 4) rotations of the nodes in their parents: `base_quat` (n, 4), then that of the joint."""
-    return quat_mul(base_quat, _at_nodes(links, joint_rotations(model, qpos), [1, 0, 0, 0]))
-
-
-@stage
-def _offsets(before: Array, anchor: Array, shift: Array) -> Array:
-    """(n, 3) world-oriented offsets of nodes from their parents."""
-    return mul_vec(before, anchor) + shift
 
 
 def _base_frames(model: Model, links: Chain, mocap_pos: Array, mocap_quat: Array) -> tuple[Array, Array]:
