@@ -52,7 +52,12 @@ def load(
     check_capacities(max_contacts, max_pairs)
     hooks = Hooks() if hooks is None else hooks
     if not isinstance(source, bytes) and not str(source).lstrip().startswith("<") and is_saved(source):
-        return _saved(source, max_contacts, max_pairs, keep).replace(hooks=hooks)
+        if keep:
+            raise ValueError("keep is for models from XML: a saved model keeps what it had when it was compiled")
+        model, capacities = restore(Model, source), {"max_contacts": max_contacts, "max_pairs": max_pairs}
+        changed = {name: number for name, number in capacities.items() if number is not None}
+        topology = dataclasses.replace(model.topology, **changed) if changed else model.topology
+        return model.replace(hooks=hooks, topology=topology)
     spec = read(source, assets=assets, allow_outside=allow_outside)
     return compile_all(spec, max_contacts=max_contacts, max_pairs=max_pairs, keep=keep, hooks=hooks)
 
@@ -74,13 +79,3 @@ def _source(source: object) -> str | bytes | Path:
         kind = type(source).__name__
         raise ArgumentError(f"a model is loaded from a path, XML text or bytes; {kind} was given")
     return Path(path)
-
-
-def _saved(path: str | Path, max_contacts: int | None, max_pairs: int | None, keep: Collection[str]) -> Model:
-    """A saved model, with other capacities if they are given."""
-    if keep:
-        raise ValueError("keep is for models from XML: a saved model keeps what it had when it was compiled")
-    model = restore(Model, path)
-    arguments = {"max_contacts": max_contacts, "max_pairs": max_pairs}
-    changed = {name: number for name, number in arguments.items() if number is not None}
-    return model.replace(topology=dataclasses.replace(model.topology, **changed)) if changed else model

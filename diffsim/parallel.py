@@ -78,7 +78,13 @@ def vmap(function: Callable, in_axes: Any = 0, out_axes: Any = 0, mesh: Mesh | N
     """
     chosen = _default(mesh)
     batched = jax.vmap(function, in_axes, out_axes)
-    specs = [jax.tree.map(_spec, axes, is_leaf=_is_none) for axes in (in_axes, out_axes)]
+
+    def spec(axis: int | None) -> PartitionSpec:
+        if axis not in (0, None):
+            raise ArgumentError(f"worlds are the leading axis of what differs: axes are 0 or None, {axis} was given")
+        return PartitionSpec() if axis is None else PartitionSpec(AXIS)
+
+    specs = [jax.tree.map(spec, axes, is_leaf=_is_none) for axes in (in_axes, out_axes)]
 
     @functools.wraps(function)
     def spread_out(*arguments: Any) -> Any:
@@ -106,16 +112,15 @@ def spread(tree: Tree, mesh: Mesh | None = None) -> Tree:
     chosen = _default(mesh)
     local = sum(device.process_index == jax.process_index() for device in chosen.devices.flat)
     _check_even(tree, local)
+    shared, whole = (NamedSharding(chosen, PartitionSpec(*axes)) for axes in ((AXIS,), ()))
 
-    return jax.tree.map(functools.partial(_share, chosen), tree)
+    def share(leaf: Any) -> jax.Array:
+        if jax.process_count() == 1:
+            return jax.device_put(leaf, shared if leaf.size else whole)
+        whole_leaf = jax.make_array_from_process_local_data(shared, leaf)
+        return whole_leaf if leaf.size else jax.device_put(np.zeros(whole_leaf.shape, whole_leaf.dtype), whole)
 
-
-def _share(mesh: Mesh, leaf: Any) -> jax.Array:
-    shared, whole = (NamedSharding(mesh, PartitionSpec(*axes)) for axes in ((AXIS,), ()))
-    if jax.process_count() == 1:
-        return jax.device_put(leaf, shared if leaf.size else whole)
-    whole_leaf = jax.make_array_from_process_local_data(shared, leaf)
-    return whole_leaf if leaf.size else jax.device_put(np.zeros(whole_leaf.shape, whole_leaf.dtype), whole)
+    return jax.tree.map(share, tree)
 
 
 def everywhere(tree: Tree, mesh: Mesh | None = None) -> Tree:
@@ -135,12 +140,6 @@ def _default(chosen: Mesh | None) -> Mesh:
 
 def _is_none(value: Any) -> bool:
     return value is None
-
-
-def _spec(axis: int | None) -> PartitionSpec:
-    if axis not in (0, None):
-        raise ArgumentError(f"worlds are the leading axis of what differs: axes are 0 or None, {axis} was given")
-    return PartitionSpec() if axis is None else PartitionSpec(AXIS)
 
 
 def _check_even(tree: Any, devices: int) -> None:

@@ -189,7 +189,15 @@ def constraint_wrenches(
     wrenches = [_Wrench(-1, first, contacts.pos, force, torque), _Wrench(1, second, contacts.pos, force, torque)]
     for rows, basis in zip(constraints.groups, basis_forces(constraints, solution.row_force), strict=True):
         if rows.anchor.shape[0]:
-            wrenches += _anchor_wrenches(model, rows, basis)
+            # of an equality between points: 3 rows of force on both bodies, and 3 of torque if there are 6
+            ids, count = FAMILIES[rows.family].ids, rows.anchor.shape[0]
+            assert ids is not None
+            body = body_pairs(model.topology, ids(model.topology)[:count]).body
+            by_row = basis.reshape(-1, count).T
+            push = by_row[:, :3]
+            torque = by_row[:, 3:] if by_row.shape[1] == 6 else jnp.zeros_like(push)
+            for side, sign in ((0, 1), (1, -1)):
+                wrenches.append(_Wrench(sign, jnp.asarray(body[:, side]), rows.anchor[:, side], push, torque))
     # their sums about the centres of the trees; none on the world
     centre = pick(com.subtree_com, model.topology.body_rootid)
     moving = jnp.arange(1, model.nbody, dtype=jnp.int32)[:, None]
@@ -199,20 +207,6 @@ def constraint_wrenches(
             on_body = sign * (body[None] == moving).astype(centre.dtype)
             total += matmul(on_body, spatial_vector(torque + cross(point - centre[body], force), force))
     return jnp.concatenate([jnp.zeros((1, 6), centre.dtype), total])
-
-
-def _anchor_wrenches(model: Model, rows: RowGroup, force: Array) -> list[_Wrench]:
-    """Wrenches of an equality between points, on both bodies: 3 rows of force, and 3 of torque if there are 6."""
-    ids, count = FAMILIES[rows.family].ids, rows.anchor.shape[0]
-    assert ids is not None
-    body = body_pairs(model.topology, ids(model.topology)[:count]).body
-    rows_of_each = force.reshape(-1, count).T
-    push = rows_of_each[:, :3]
-    torque = rows_of_each[:, 3:] if rows_of_each.shape[1] == 6 else jnp.zeros_like(push)
-    return [
-        _Wrench(sign, jnp.asarray(body[:, side]), rows.anchor[:, side], push, torque)
-        for side, sign in ((0, 1), (1, -1))
-    ]
 
 
 def family_force(constraints: Constraints, family: str, row_force: Array) -> Array:

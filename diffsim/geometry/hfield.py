@@ -123,15 +123,15 @@ def cells_spanned(fields: Mapping[str, Any], reach: np.ndarray) -> np.ndarray:
 
 def window_sizes(spanned: Sizes, cells: Sizes) -> Sizes:
     """Columns and rows of the window, and prisms that are kept, for a body that spans some cells of a field."""
-    columns, rows = (min(_rounded(span), most) for span, most in zip(spanned[:2], cells, strict=True))
+
+    def rounded_up(count: int) -> int:
+        """With three binary digits: windows of about the same size share a program."""
+        step = 1 << max(0, (count - 1).bit_length() - 3)
+        return -(-count // step) * step
+
+    columns, rows = (min(rounded_up(span), most) for span, most in zip(spanned[:2], cells, strict=True))
     whole = 2 * columns * rows
     return columns, rows, AROUND if (whole, spanned[2]) == (8, AROUND) else min(PRISMS, whole)
-
-
-def _rounded(count: int) -> int:
-    """At least `count`, with three binary digits: windows of about the same size share a program."""
-    step = max(1, 1 << max(0, (count - 1).bit_length() - 3))
-    return -(-count // step) * step
 
 
 def any_window(topology: Topology, field: int) -> Sizes:

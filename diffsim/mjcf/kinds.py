@@ -200,7 +200,16 @@ class NumberKind(Kind):
     """One number or several; a Python program may give them as such."""
 
     def accept(self, value: Any) -> Any:
-        return self.parse(value if isinstance(value, str) else _plain(value))
+        if isinstance(value, str):
+            return self.parse(value)
+        try:
+            array = np.asarray(value)
+            if array.dtype.kind not in "biuf" or array.ndim > 2:
+                raise ValueError
+        except ValueError:
+            raise BadValue(f"takes numbers, not {shortened(str(value))}") from None
+        # as a file would have them
+        return self.parse(" ".join(number(entry) for entry in array.ravel().tolist()))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -325,17 +334,6 @@ class RealsKind(ArrayKind):
 def number(value: float) -> str:
     """A number in the fewest digits from which the same float64 is read again."""
     return repr(float(value)).removesuffix(".0")
-
-
-def _plain(value: Any) -> str:
-    """Numbers of a Python program (one, a sequence, an array) as a file would have them."""
-    try:
-        array = np.asarray(value)
-        if array.dtype.kind not in "biuf" or array.ndim > 2:
-            raise ValueError
-    except ValueError:
-        raise BadValue(f"takes numbers, not {shortened(str(value))}") from None
-    return " ".join(number(entry) for entry in array.ravel().tolist())
 
 
 def _integer(token: str, least: int | None, most: int | None) -> int:

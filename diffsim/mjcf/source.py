@@ -75,7 +75,12 @@ def parse(text: bytes | str, file: str) -> Node:
 
 def _tree(text: str, file: str) -> "etree._Element":
     """lxml's tree of well-formed XML without a document type."""
-    _check_attributes(text, file)
+    # the parser's time grows with the square of an element's attributes
+    line = 1
+    for piece in text.split("<"):
+        if len(piece) > 4 * MOST_ATTRIBUTES and len(_ASSIGNED.findall(piece)) > MOST_ATTRIBUTES:
+            raise _refused(file, line, f"an element has more than {MOST_ATTRIBUTES} attributes")
+        line += piece.count("\n")
     parser = etree.XMLParser(
         encoding="utf-8",
         resolve_entities=False,
@@ -137,15 +142,6 @@ def _without_comments(text: str, file: str) -> str:
         parts += [text[start:begin], "\n" * text.count("\n", begin, end)]
         start = end + 3
     return "".join(parts) + text[start:]
-
-
-def _check_attributes(text: str, file: str) -> None:
-    """Refuse an element of very many attributes: the parser's time grows with their square."""
-    line = 1
-    for piece in text.split("<"):
-        if len(piece) > 4 * MOST_ATTRIBUTES and len(_ASSIGNED.findall(piece)) > MOST_ATTRIBUTES:
-            raise _refused(file, line, f"an element has more than {MOST_ATTRIBUTES} attributes")
-        line += piece.count("\n")
 
 
 def _refused(file: str, line: int, message: str, hint: str = "") -> MjcfError:

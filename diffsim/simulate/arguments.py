@@ -24,16 +24,6 @@ def check_arguments(model: Model, state: State, inputs: Inputs | None) -> Inputs
       TypeError: numbers of another precision than the model's.
       ValueError: shapes that are not those of one world of this model.
     """
-    _check_model(model)
-    check_record("state", model, state)
-    if inputs is None:
-        return make_inputs(model)
-    check_record("inputs", model, inputs)
-    return inputs
-
-
-def _check_model(model: Model) -> None:
-    """Refuses a batch of models."""
     for prefix, record in (("", model), ("opt.", model.opt)):
         for field in dataclasses.fields(record):
             value, shape = getattr(record, field.name), field.metadata.get("shape")
@@ -42,6 +32,11 @@ def _check_model(model: Model) -> None:
                     f"model.{prefix}{field.name} has a batch axis; use jax.vmap with "
                     "in_axes=(diffsim.model_axes(model), ...)"
                 )
+    check_record("state", model, state)
+    if inputs is None:
+        return make_inputs(model)
+    check_record("inputs", model, inputs)
+    return inputs
 
 
 def check_record(name: str, model: Model, record: Record) -> None:

@@ -187,22 +187,21 @@ def _constants(model: Model) -> Leaves:
 
 def _draw(model: Model, key: Array, fields: Mapping[str, Sampler]) -> Leaves:
     """The drawn leaves of one world."""
+    # what counts the rows of a leaf of the model: a size, by its name; nothing of options
+    declared = {field.name: field.metadata.get("shape") for field in dataclasses.fields(Model)}
+    drawn: Leaves = {}
     keys = jax.random.split(key, max(len(fields), 1))
-    return {name: _sample(model, keys[i], name, fields[name]) for i, name in enumerate(sorted(fields))}
-
-
-def _sample(model: Model, key: Array, name: str, sampler: Sampler) -> Array:
-    """One leaf of one world."""
-    value = leaf(model, name)
-    if not isinstance(sampler, Draw):
-        return jnp.asarray(sampler(key, value), value.dtype)
-    if sampler.only is None:
-        # the size that counts the rows of a leaf of the model; none of options
-        declared = {field.name: field.metadata.get("shape") for field in dataclasses.fields(Model)}
-        return sampler.combine(value, _even(key, value, sampler, isinstance((declared.get(name) or (None,))[0], str)))
-    rows = np.concatenate(named_rows(model, name, len(value), sampler.only, "only"))
-    part = value[rows]
-    return value.at[rows].set(sampler.combine(part, _even(key, part, sampler, True)))
+    for i, name in enumerate(sorted(fields)):
+        value, sampler, key = leaf(model, name), fields[name], keys[i]
+        if not isinstance(sampler, Draw):
+            drawn[name] = jnp.asarray(sampler(key, value), value.dtype)
+        elif sampler.only is None:
+            has_rows = isinstance((declared.get(name) or (None,))[0], str)
+            drawn[name] = sampler.combine(value, _even(key, value, sampler, has_rows))
+        else:
+            rows = np.concatenate(named_rows(model, name, len(value), sampler.only, "only"))
+            drawn[name] = value.at[rows].set(sampler.combine(value[rows], _even(key, value[rows], sampler, True)))
+    return drawn
 
 
 def _even(key: Array, value: Array, sampler: Draw, by_object: bool) -> Array:

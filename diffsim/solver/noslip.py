@@ -180,17 +180,12 @@ def without_slip(
     y, sweeps = sweep_until_converged(schedule, *jax.lax.stop_gradient((qM.dense, fixed_force, rows, start)))
     y = at_fixed_point(schedule.cones, checkpoint_name(y, SEARCH_RESULT), qM, fixed_force, rows)
     qacc = solve_blocks(qM, fixed_force + matmul(y, rows.jacobian))
-    return RigidFriction(qacc, _put_back(model, constraints, forces, y), sweeps)
-
-
-def _put_back(model: Model, constraints: Constraints, forces: PerGroup, y: Array) -> PerGroup:
-    """Row forces of all groups with the friction y (m,)."""
     final, begin = [], 0
     for rows, old in zip(constraints.groups, forces, strict=True):
         count = friction_count(model.topology, rows)
         final.append(with_friction(model.topology, rows, old, y[begin : begin + count]) if count else old)
         begin += count
-    return tuple(final)
+    return RigidFriction(qacc, tuple(final), sweeps)
 
 
 def _schedule(model: Model, constraints: Constraints, forces: PerGroup, contact_order: Array | None) -> Schedule:

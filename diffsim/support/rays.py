@@ -22,7 +22,6 @@ from diffsim.base.errors import UnsupportedError
 from diffsim.geometry.colliders import (
     NEVER_COLLIDE,
     NO_DISTANCE,
-    Types,
     distances,
 )
 from diffsim.geometry.rays.ray import RayHits, Rays, cast, rgba
@@ -30,7 +29,6 @@ from diffsim.geometry.shapes import Candidates
 from diffsim.math.vector import dot, scale
 from diffsim.types import Data, Model
 from diffsim.types.data import Kinematics
-from diffsim.types.topology import Topology
 from diffsim.types.views import View
 from diffsim.xla.gather import pick
 
@@ -146,23 +144,19 @@ def geom_distance(model: Model, data: Data | Kinematics, geom1: Geom, geom2: Geo
       UnsupportedError: two planes, or a height field.
     """
     first, second = (int(model.topology.index("geom", geom)) for geom in (geom1, geom2))
-    flip = bool(model.topology.geom_type[first] > model.topology.geom_type[second])
+    topology = model.topology
+    flip = bool(topology.geom_type[first] > topology.geom_type[second])
     ids = (second, first) if flip else (first, second)
+    types = GeomType(topology.geom_type[ids[0]]), GeomType(topology.geom_type[ids[1]])
+    reason = NO_DISTANCE.get(types, "these two have no distance" if types in NEVER_COLLIDE else "")
+    if reason:
+        names = " and ".join(f"geom {topology.name('geom', geom)!r} (id {geom})" for geom in ids)
+        raise UnsupportedError.of("", f"distance of {names}: {reason}")
     pair, limit = (np.array(ids[:1]), np.array(ids[1:])), jnp.zeros((1,), model.geom_size.dtype)
-    rows = distances(model, data, _types(model.topology, ids), pair, limit)
+    rows = distances(model, data, types, pair, limit)
     candidates = Candidates(*(column[0] for column in rows))
     best = jnp.argmin(jax.lax.stop_gradient(jnp.where(candidates.valid, candidates.dist, jnp.inf)))
     dist, pos, normal = candidates.dist[best], candidates.pos[best], candidates.normal[best]
     half = scale(normal, 0.5 * dist)
     ends = (pos + half, pos - half) if flip else (pos - half, pos + half)
     return GeomDistance(dist, *ends, -normal if flip else normal)
-
-
-def _types(topology: Topology, ids: tuple[int, int]) -> Types:
-    """The types of two geoms that have a distance."""
-    types = GeomType(topology.geom_type[ids[0]]), GeomType(topology.geom_type[ids[1]])
-    reason = NO_DISTANCE.get(types, "these two have no distance" if types in NEVER_COLLIDE else "")
-    if reason:
-        names = " and ".join(f"geom {topology.name('geom', geom)!r} (id {geom})" for geom in ids)
-        raise UnsupportedError.of("", f"distance of {names}: {reason}")
-    return types

@@ -11,7 +11,7 @@ one type of one body.
 
 import dataclasses
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any, NamedTuple, TypeVar, overload
 
 import jax
@@ -321,25 +321,21 @@ def carry_over(old: Model, new: Model, record: State | Inputs) -> State | Inputs
 
 def _rows(old: Topology, new: Topology, size: str) -> tuple[np.ndarray, np.ndarray]:
     """Rows of arrays that `size` counts, of the old model and, one by one, of the new one, that belong together."""
-    pairs = [pair for kind in KINDS for pair in _rows_of(old, new, kind, size)]
+    pairs: list[tuple[np.ndarray, np.ndarray]] = []
+    for kind in KINDS:
+        before, after, numbers = _spans(old, kind, size), _spans(new, kind, size), dict[Hashable, int]()
+        if not after:
+            continue
+        known = {key: index for index, key in enumerate(_keys(old, kind, numbers))}
+        for b, key in enumerate(_keys(new, kind, numbers)):
+            a = known.get(key)
+            if a in before and b in after and len(before[a]) == len(after[b]):
+                pairs.append((before[a], after[b]))
     if size == "nuserdata":
         common = np.arange(min(old.nuserdata, new.nuserdata))
         pairs.append((common, common))
     empty = np.zeros(0, int)
     return np.concatenate([empty, *(a for a, _ in pairs)]), np.concatenate([empty, *(b for _, b in pairs)])
-
-
-def _rows_of(old: Topology, new: Topology, kind: str, size: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """The rows of the objects of one kind that both models have."""
-    before, after = _spans(old, kind, size), _spans(new, kind, size)
-    if not after:
-        return
-    numbers: dict[Hashable, int] = {}
-    known = {key: index for index, key in enumerate(_keys(old, kind, numbers))}
-    for b, key in enumerate(_keys(new, kind, numbers)):
-        a = known.get(key)
-        if a in before and b in after and len(before[a]) == len(after[b]):
-            yield before[a], after[b]
 
 
 def _spans(topology: Topology, kind: str, size: str) -> dict[int, np.ndarray]:

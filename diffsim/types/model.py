@@ -391,7 +391,10 @@ class Model(Record):
         for name, cls in switch_fields().items():
             opt = fields.get("opt") if cls is Option else None
             value = fields.get(name, getattr(opt, name, None))
-            if value is not None and _needs_code(changed.topology, name, value):
+            absent = ~changed.topology.present[name]
+            if not np.any(absent) or not isinstance(value, Array | np.ndarray | float | int | list):
+                continue
+            if isinstance(value, jax.core.Tracer) or np.any((np.asarray(value) != 0) & absent):
                 present[name] = np.ones_like(changed.topology.present[name])
         if not present:
             return changed
@@ -440,11 +443,3 @@ class Model(Record):
 def switch_fields() -> dict[str, type]:
     """Names of the switch fields, whose code can be absent from the program, with the record that each belongs to."""
     return {f.name: cls for cls in (Model, Option) for f in dataclasses.fields(cls) if f.metadata.get("switch")}
-
-
-def _needs_code(topology: Topology, name: str, value: Any) -> bool:
-    """Whether a switch field gets a value that may be non-zero where the program has no code for it."""
-    absent = ~topology.present[name]
-    if not np.any(absent) or not isinstance(value, Array | np.ndarray | float | int | list):
-        return False
-    return isinstance(value, jax.core.Tracer) or bool(np.any((np.asarray(value) != 0) & absent))

@@ -149,24 +149,20 @@ def save(path: str | pathlib.Path, image: np.ndarray | Sequence[np.ndarray], fps
     """
     frames = [image] if isinstance(image, np.ndarray) and image.ndim == 3 else [np.asarray(frame) for frame in image]
     if pathlib.Path(path).suffix.lower() in FILMS:
-        return _save_film(path, frames, fps)
+        # H.264 wants even sizes
+        height, width = (side // 2 * 2 for side in frames[0].shape[:2])
+        raw = b"".join(np.ascontiguousarray(frame[:height, :width]).tobytes() for frame in frames)
+        source = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}", "-r", str(fps), "-i", "-"]
+        coded = ["-an", "-vcodec", "libx264", "-pix_fmt", "yuv420p", "-crf", "18", "-movflags", "+faststart"]
+        done = subprocess.run([ffmpeg(path), "-y", *source, *coded, str(path)], input=raw, capture_output=True)
+        if done.returncode:
+            raise ArgumentError(f"{path}: ffmpeg says: {done.stderr.decode(errors='replace')[-300:].strip()}")
+        return
     first, *rest = [Image.fromarray(frame) for frame in frames]
     if rest:
         first.save(path, save_all=True, append_images=rest, duration=round(1000 / fps), loop=0)
     else:
         first.save(path)
-
-
-def _save_film(path: str | pathlib.Path, frames: list[np.ndarray], fps: float) -> None:
-    """Writes a film by ffmpeg, in H.264."""
-    # the codec wants even sizes
-    height, width = (side // 2 * 2 for side in frames[0].shape[:2])
-    raw = b"".join(np.ascontiguousarray(frame[:height, :width]).tobytes() for frame in frames)
-    source = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}", "-r", str(fps), "-i", "-"]
-    coded = ["-an", "-vcodec", "libx264", "-pix_fmt", "yuv420p", "-crf", "18", "-movflags", "+faststart"]
-    done = subprocess.run([ffmpeg(path), "-y", *source, *coded, str(path)], input=raw, capture_output=True)
-    if done.returncode:
-        raise ArgumentError(f"{path}: ffmpeg says: {done.stderr.decode(errors='replace')[-300:].strip()}")
 
 
 def ffmpeg(path: str | pathlib.Path) -> str:

@@ -100,9 +100,13 @@ def graph(hull: Hull) -> Array:
 
 def polygons(vertex: Array, hull: Hull) -> Polygons:
     """The polygons of a hull: triangles that hang together and whose normals agree; each begins at its first edge."""
-    key = _direction_keys(vertex, hull.face)
-    side = _sides(hull.face, key, len(vertex))
-    edges, owner = directed_edges(hull.face), np.repeat(side, 3)
+    key, edges = _direction_keys(vertex, hull.face), directed_edges(hull.face)
+    # triangles whose normals agree and which share an edge, which the other one has backwards
+    partner = first_places(*_edge_keys(edges, np.repeat(np.unique(key, return_inverse=True)[1], 3), len(vertex)))
+    shared = np.flatnonzero(partner >= 0)
+    joined = linked_parts(np.stack([shared, partner[shared]], axis=1) // 3, len(hull.face))
+    # numbered in order of the first triangle
+    owner = np.repeat(first_seen(joined)[1], 3)
     # an edge between two triangles of one polygon is met in both directions
     inner = first_places(*_edge_keys(edges, owner, len(vertex))) >= 0
     rim = (key[np.repeat(np.arange(len(key)), 3)] >= 0) & ~inner
@@ -178,15 +182,6 @@ def _edge_keys(edges: Array, owner: Array, nvert: int) -> tuple[Array, Array]:
     """One number for each edge with its owner, and for the reversed edge with the same owner."""
     a, b, owner = edges[:, 0].astype(np.int64), edges[:, 1].astype(np.int64), owner.astype(np.int64)
     return (owner * nvert + a) * nvert + b, (owner * nvert + b) * nvert + a
-
-
-def _sides(face: Array, key: Array, nvert: int) -> Array:
-    """A number for each triangle (n,), equal for triangles of one polygon: in order of the first triangle."""
-    edges, owner = directed_edges(face), np.repeat(np.unique(key, return_inverse=True)[1], 3)
-    forth, back = _edge_keys(edges, owner, nvert)
-    partner = first_places(forth, back)
-    shared = np.flatnonzero(partner >= 0)
-    return first_seen(linked_parts(np.stack([shared, partner[shared]], axis=1) // 3, len(face)))[1]
 
 
 def _paths(edges: Array, owner: Array) -> Polygons:

@@ -98,19 +98,15 @@ def _image(draft: Draft, node: Node, attribute: str) -> tuple[Array, ColorSpace]
         space = ColorSpace.LINEAR if e.colorspace == ColorSpace.AUTO else e.colorspace
         return np.frombuffer(data, np.uint8).reshape(1, -1, 1), space
     else:
-        pixels = _raw(data)
+        # MuJoCo's own format: width and height as integers, then the pixels
+        width, height = np.frombuffer(data[:8].ljust(8, b"\0"), "<i4").tolist()
+        check_count(max(width, 0) * max(height, 0), MOST_PIXELS, f"pixels ({width} by {height})")
+        if min(width, height) < 1 or len(data) != 8 + 3 * width * height:
+            wrong = "is a damaged PNG file" if data[:8] == SIGNATURE else "is neither PNG nor MuJoCo's format"
+            raise AssetError(f"{wrong}: {width} by {height} pixels in {len(data)} bytes")
+        pixels = np.frombuffer(data, np.uint8, offset=8).reshape(height, width, 3)
     space = e.colorspace if e.colorspace != ColorSpace.AUTO else ColorSpace.SRGB if srgb else ColorSpace.LINEAR
     return pixels[:: -1 if e.vflip else 1, :: -1 if e.hflip else 1], space
-
-
-def _raw(data: bytes) -> Array:
-    """MuJoCo's own format: width and height as integers, then the pixels."""
-    width, height = np.frombuffer(data[:8].ljust(8, b"\0"), "<i4").tolist()
-    check_count(max(width, 0) * max(height, 0), MOST_PIXELS, f"pixels ({width} by {height})")
-    if min(width, height) < 1 or len(data) != 8 + 3 * width * height:
-        wrong = "is a damaged PNG file" if data[:8] == SIGNATURE else "is neither PNG nor MuJoCo's format"
-        raise AssetError(f"{wrong}: {width} by {height} pixels in {len(data)} bytes")
-    return np.frombuffer(data, np.uint8, offset=8).reshape(height, width, 3)
 
 
 def _cube_of_one(e: Any, image: Array) -> Array:

@@ -204,22 +204,23 @@ class _FaceSearch(NamedTuple):
 
 
 def deepest_feature(pair: HullPair, overlap: Array) -> Feature:
-    """The face of M that is closest to the origin; anything unless the hulls `overlap` ()."""
-    return where_needed(_expand, overlap, pair)
+    """The face of M that is closest to the origin; anything unless the hulls `overlap` ().
 
+    A tetrahedron in M grows corner by corner (EPA); those of a batch do until the last is done.
+    """
 
-def _expand(overlap: Array, pair: HullPair) -> Feature:
-    """`deepest_feature`, of a batch step by step until the last is done."""
-    size = size_of(pair)
-    polytope = _tetrahedron(pair)
-    nothing = Feature(polytope.corners.first[:3], polytope.corners.second[:3], jnp.asarray(3), polytope.normal[0])
-    start = _FaceSearch(polytope, jnp.asarray(4), nothing, jnp.full_like(size, jnp.inf), ~overlap)
+    def search(overlap: Array, pair: HullPair) -> Feature:
+        size = size_of(pair)
+        polytope = _tetrahedron(pair)
+        nothing = Feature(polytope.corners.first[:3], polytope.corners.second[:3], jnp.asarray(3), polytope.normal[0])
+        start = _FaceSearch(polytope, jnp.asarray(4), nothing, jnp.full_like(size, jnp.inf), ~overlap)
 
-    def unfinished(search: _FaceSearch) -> Array:
-        return ~search.done & (search.number < room_for(pair))
+        def unfinished(search: _FaceSearch) -> Array:
+            return ~search.done & (search.number < room_for(pair))
 
-    end = jax.lax.while_loop(unfinished, lambda search: _larger(pair, search, size), start)
-    return end.best
+        return jax.lax.while_loop(unfinished, lambda search: _larger(pair, search, size), start).best
+
+    return where_needed(search, overlap, pair)
 
 
 def room_for(pair: HullPair) -> int:

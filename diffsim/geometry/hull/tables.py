@@ -238,20 +238,18 @@ def hull_sizes(topology: Topology, mesh: int) -> Sizes:
 def lesser_sizes(topology: Topology, first: np.ndarray, second: np.ndarray) -> Sizes:
     """Sizes that hold vertices, facets and edges of the hull with fewer edges of each pair of mesh geoms or boxes."""
     meshes = np.unique(topology.geom_dataid[np.stack([first, second])], axis=1).T.tolist()
-    both = [[_outline_sizes(topology, mesh) for mesh in pair] for pair in meshes]
+
+    def outline(mesh: int) -> Sizes:
+        """Vertices, facets and edges; -1 is a box."""
+        vertices, *_, facets, edges = _table_sizes(topology, mesh) if mesh >= 0 else (8, 6, 12)
+        return vertices, facets, edges
+
+    both = [[outline(mesh) for mesh in pair] for pair in meshes]
     # of equal numbers of edges either may be the larger
     fewer = [sizes for pair in both for sizes in pair if sizes[-1] == min(pair[0][-1], pair[1][-1])]
     vertices, facets, edges = (max(column) for column in zip(*fewer, strict=True))
     # edges are rows of the table of pairs of edges
     return _rounded(vertices), _rounded(facets), edges
-
-
-def _outline_sizes(topology: Topology, mesh: int) -> Sizes:
-    """Vertices, facets and edges; -1 is a box."""
-    if mesh < 0:
-        return 8, 6, 12
-    vertices, *_, facets, edges = _table_sizes(topology, mesh)
-    return vertices, facets, edges
 
 
 def rim_sizes(topology: Topology, mesh: int) -> Sizes:

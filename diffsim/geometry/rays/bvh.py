@@ -217,14 +217,11 @@ class _Rays(NamedTuple):
 
 
 def search_meshes(model: Model, queries: Queries) -> Nearest:
-    """The first triangle on each ray, of those that are wanted; triangles are counted through all leaves."""
-    corners, boxes, queries = jax.lax.stop_gradient((model.mesh_leafvert, model.mesh_boxes, queries))
-    hit = _search(trees(model.topology))(corners, boxes, queries)
-    return Nearest(*jax.lax.stop_gradient(hit))
+    """The first triangle on each ray, of those that are wanted; triangles are counted through all leaves.
 
-
-def _search(plan: Trees) -> Callable[[Array, Array, Queries], Nearest]:
-    """A search whose `vmap` is one search: the rays of all worlds that share their meshes are worked on together."""
+    Its `vmap` is one search: the rays of all worlds that share their meshes are worked on together.
+    """
+    plan = trees(model.topology)
 
     def of_a_batch(size: int, batched: Any, corners: Array, boxes: Array, queries: Queries) -> Nearest:
         *of_mesh, of_queries = batched
@@ -238,7 +235,8 @@ def _search(plan: Trees) -> Callable[[Array, Array, Queries], Nearest]:
     search = with_batch_rule(
         lambda corners, boxes, queries: _in_lanes(Meshes(corners, boxes, plan), queries), of_a_batch
     )
-    return search
+    hit = search(*jax.lax.stop_gradient((model.mesh_leafvert, model.mesh_boxes, queries)))
+    return Nearest(*jax.lax.stop_gradient(hit))
 
 
 def _in_lanes(meshes: Meshes, queries: Queries) -> Nearest:

@@ -85,7 +85,15 @@ def furthest_direction(points: Array, size: Array, is_disc: bool, likely: Likely
     gaps = jnp.concatenate([gaps, jnp.where(exists, likely_gaps, -jnp.inf)])
     # the way to the middle of the hull is a start whatever its gap
     starts = jnp.append(jax.lax.top_k(gaps, STARTS)[1], 0)
-    climbed = jax.vmap(lambda start: _climb(points, size, is_disc, start))(seeds[starts])
+
+    def climb(start: Array) -> Climb:
+        """A local maximum of the gap, by corners that join one after another."""
+        value, nearest = _lowest(points, size, start)
+        corner = points[nearest]
+        begin = Climb(start, value, jnp.stack([corner] * 3), jnp.zeros((3,), bool), corner, jnp.zeros_like(value))
+        return jax.lax.fori_loop(0, STEPS, lambda k, climb: _step(points, size, is_disc, climb, k % 3), begin)
+
+    climbed = jax.vmap(climb)(seeds[starts])
     values, normals = climbed.value, climbed.normal
     if is_disc:
         poles = jnp.asarray([[0, 0, 1], [0, 0, -1]], points.dtype)
@@ -100,14 +108,6 @@ def _lowest(points: Array, size: Array, normal: Array) -> tuple[Array, Array]:
     heights = dot(points, normal[None])
     least = jnp.min(heights)
     return least - safe.norm(size * normal), first(heights <= least)
-
-
-def _climb(points: Array, size: Array, is_disc: bool, start: Array) -> Climb:
-    """A local maximum of the gap, by corners that join one after another."""
-    value, nearest = _lowest(points, size, start)
-    corner = points[nearest]
-    begin = Climb(start, value, jnp.stack([corner] * 3), jnp.zeros((3,), bool), corner, jnp.zeros_like(value))
-    return jax.lax.fori_loop(0, STEPS, lambda k, climb: _step(points, size, is_disc, climb, k % 3), begin)
 
 
 def _step(points: Array, size: Array, is_disc: bool, climb: Climb, turn: Array | int) -> Climb:
@@ -219,7 +219,10 @@ def separate_round(
         if is_disc:
             shift = jnp.concatenate([jnp.broadcast_to(way, (len(local),)) for way in (half, -half)])
             points = jnp.concatenate([local, local]) - _upward(shift)
-        likely = _against_sides(hull, turn, points)
+        # against a side of the hull the nearest corner is one of that side: of a cylinder at one of both ends
+        normal = -mul_vec(turn[None], hull.normal)
+        ends = points.reshape(-1, *hull.vert.shape)[:, hull.side.entry[hull.side.start[:-1]]]
+        likely = Likely(normal, jnp.min(dot(normal[None], ends), axis=0))
         if is_disc:
             likely = jax.tree.map(lambda *both: jnp.concatenate(both), likely, _around_axis(hull, turn, local))
         direction = furthest_direction(points, size, is_disc, likely)
@@ -240,16 +243,6 @@ def separate_round(
 def _upward(length: Array) -> Array:
     """Vectors (n, 3) along z of some lengths (n,)."""
     return pack([jnp.zeros_like(length), jnp.zeros_like(length), length])
-
-
-def _against_sides(hull: Hull, turn: Array, points: Array) -> Likely:
-    """The directions against the normals of the hull's sides: along each of them the nearest corner is one of the side.
-
-    Points (v, 3), or (2v, 3) where a cylinder's axis was added: then the same corner at its other end counts too.
-    """
-    normal = -mul_vec(turn[None], hull.normal)
-    ends = points.reshape(-1, *hull.vert.shape)
-    return Likely(normal, jnp.min(dot(normal[None], ends[:, hull.side.entry[hull.side.start[:-1]]]), axis=0))
 
 
 def _around_axis(hull: Hull, turn: Array, local: Array) -> Likely:

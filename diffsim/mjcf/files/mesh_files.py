@@ -40,25 +40,19 @@ def read_mesh(name: str, data: bytes, content_type: str | None = None) -> Surfac
 
 
 def read_stl(data: bytes) -> Surface:
-    """A surface from STL: triangles as three vertices each."""
-    corners = _binary_stl(data)
-    if corners is None:
+    """A surface from STL, binary or text: triangles as three vertices each."""
+    count = int.from_bytes(data[80:84], "little") if len(data) >= 84 else 0
+    if count >= 1 and 84 + 50 * count == len(data):
+        corners = np.frombuffer(data, _TRIANGLE, count, 84)["vertex"].reshape(-1, 3)
+    elif data.lstrip()[:5].lower() == b"solid":
         corners = _ascii_stl(data)
+    else:
+        raise AssetError(f"is not an STL file: {len(data)} bytes for {count} triangles")
     check_count(len(corners) // 3, MOST_STL_FACES, "triangles")
     if not (np.abs(corners) <= FURTHEST).all():
         raise AssetError("a vertex is not finite, or further out than 2^30")
     first, index = _first_of_equals(corners)
     return Surface(corners[first], index.reshape(-1, 3).astype(np.int32))
-
-
-def _binary_stl(data: bytes) -> Array | None:
-    """Corners (3 n, 3) of the triangles; None if the file is not binary."""
-    count = int.from_bytes(data[80:84], "little") if len(data) >= 84 else 0
-    if count < 1 or 84 + 50 * count != len(data):
-        if not data.lstrip()[:5].lower() == b"solid":
-            raise AssetError(f"is not an STL file: {len(data)} bytes for {count} triangles")
-        return None
-    return np.frombuffer(data, _TRIANGLE, count, 84)["vertex"].reshape(-1, 3)
 
 
 def _ascii_stl(data: bytes) -> Array:

@@ -74,7 +74,14 @@ def _spatial_derivative(model: Model, qvel: Array, data: Data, coriolis: bool) -
     immersed = has_medium(topology) and not off
     blocks = jnp.zeros((model.nbody, 6, 6), qvel.dtype)
     if immersed:
-        blocks = _medium_blocks(model, data)
+
+        def wrench(change: Array) -> Array:
+            # bodies do not see each other's velocities: one tangent serves all
+            return fluid_wrenches(model, data, data, data.cvel + change[None])
+
+        basis = jnp.eye(6, dtype=qvel.dtype)
+        # d wrench of the medium / d cvel
+        blocks = _columns(jax.vmap(lambda e: jax.jvp(wrench, (jnp.zeros_like(e),), (e,))[1])(basis))
         blocks = blocks if coriolis else 0.5 * (blocks + jnp.swapaxes(blocks, 1, 2))
     if not coriolis:
         return _over_subtrees(model, data, blocks, None) if immersed else jax.tree.map(jnp.zeros_like, data.M)
@@ -85,17 +92,6 @@ def _spatial_derivative(model: Model, qvel: Array, data: Data, coriolis: bool) -
 def _columns(columns: Array) -> Array:
     """(nbody, 6, 6) matrices from their columns (6, nbody, 6)."""
     return jnp.moveaxis(columns, 0, 2)
-
-
-def _medium_blocks(model: Model, data: Data) -> Array:
-    """(nbody, 6, 6) d wrench of the medium / d cvel."""
-
-    def wrench(change: Array) -> Array:
-        # bodies do not see each other's velocities: one tangent serves all
-        return fluid_wrenches(model, data, data, data.cvel + change[None])
-
-    basis = jnp.eye(6, dtype=data.cvel.dtype)
-    return _columns(jax.vmap(lambda e: jax.jvp(wrench, (jnp.zeros_like(e),), (e,))[1])(basis))
 
 
 def _bias_blocks(data: Data) -> Array:
