@@ -47,17 +47,17 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
 @functools.cache
 def _kinds(function: Callable[..., Any]) -> dict[str, tuple[type, ...]]:
     """The classes that parameters take, of those that take our own classes or arrays alone."""
+
+    def is_known(kind: Any) -> bool:
+        ours = isinstance(kind, type) and kind.__module__.startswith("diffsim")
+        return (ours and not getattr(kind, "_is_protocol", False)) or kind in (jax.Array, types.NoneType, float)
+
     known: dict[str, tuple[type, ...]] = {}
     for name, hint in get_type_hints(function).items():
         kinds = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
-        if name != "return" and all(map(_is_known, kinds)):
+        if name != "return" and all(map(is_known, kinds)):
             known[name] = kinds
     return known
-
-
-def _is_known(kind: Any) -> bool:
-    ours = isinstance(kind, type) and kind.__module__.startswith("diffsim") and not getattr(kind, "_is_protocol", False)
-    return ours or kind in (jax.Array, types.NoneType, float)
 
 
 def _fit(name: str, value: Any, kinds: tuple[type, ...], signature: inspect.Signature) -> Any:

@@ -36,7 +36,19 @@ def check_sizes(draft: Draft) -> None:
     """Note counts, degrees of freedom, activations and numbers of keyframes beyond what can be compiled."""
     widths = [int(dof_widths(node.e.type)) for node in draft.nodes["joint"]]
     _check_sum(draft, "joint", widths, MOST_DOFS, "degrees of freedom")
-    _check_trees(draft, widths)
+    # bodies times degrees of freedom, summed over all trees
+    bodies = draft.nodes["body"]
+    root = np.arange(len(bodies))
+    for node in bodies:
+        if node.parent is not None and node.parent.id > 0:
+            root[node.id] = root[node.parent.id]
+    size, dofs = np.bincount(root, minlength=len(bodies)), np.zeros(len(bodies))
+    for node, width in zip(draft.nodes["joint"], widths, strict=True):
+        dofs[root[node.body.id if node.body else 0]] += width
+    if size @ dofs > MOST_JACOBIANS:
+        largest = int(np.argmax(size * dofs))
+        message = f"the tree has {size[largest]} bodies and {dofs[largest]:.0f} degrees of freedom"
+        draft.problems.add(bodies[largest].source, f"{message}, too many to derive its constants", "make it smaller")
     _check_sum(draft, "geom", [1] * len(draft.nodes["geom"]), MOST_GEOMS, "geoms")
     for kind, most in MOST_DRIVEN.items():
         _check_sum(draft, kind, [1] * len(draft.nodes[kind]), most, f"{kind}s")
@@ -52,22 +64,6 @@ def check_sizes(draft: Draft) -> None:
     width = 1 + configuration + sum(widths) + sum(activations) + mocap + len(activations)
     keys = [width] * len(draft.nodes["key"])
     _check_sum(draft, "key", keys, MOST_NUMBERS, "numbers of keyframes")
-
-
-def _check_trees(draft: Draft, widths: list[int]) -> None:
-    """Note the largest tree where bodies times degrees of freedom, summed over all trees, are too many."""
-    bodies = draft.nodes["body"]
-    root = np.arange(len(bodies))
-    for node in bodies:
-        if node.parent is not None and node.parent.id > 0:
-            root[node.id] = root[node.parent.id]
-    size, dofs = np.bincount(root, minlength=len(bodies)), np.zeros(len(bodies))
-    for node, width in zip(draft.nodes["joint"], widths, strict=True):
-        dofs[root[node.body.id if node.body else 0]] += width
-    if size @ dofs > MOST_JACOBIANS:
-        largest = int(np.argmax(size * dofs))
-        message = f"the tree has {size[largest]} bodies and {dofs[largest]:.0f} degrees of freedom"
-        draft.problems.add(bodies[largest].source, f"{message}, too many to derive its constants", "make it smaller")
 
 
 def _check_sum(draft: Draft, kind: str, numbers: list[int], most: int, what: str) -> None:

@@ -213,8 +213,16 @@ def length_ranges(draft: Draft, packed: Callable[[dict[str, Any]], Model]) -> No
     model = model.replace(opt=model.opt.replace(disableflags=OFF, integrator=integrator, timestep=step))
     lower, upper = _simulate(model, settings, np.array(actuators), np.array(counted, bool))
     for row, actuator in enumerate(actuators):
-        draft.fields["actuator_lengthrange"][actuator] = lower[0, row], upper[1, row]
-        _check_range(draft, actuator, lower[:, row], upper[:, row], settings.tolrange)
+        least, most = lower[:, row], upper[:, row]
+        draft.fields["actuator_lengthrange"][actuator] = least[0], most[1]
+        source, hint = draft.nodes["actuator"][actuator].source, "give lengthrange, or limit the joints"
+        spread = most[1] - least[0]
+        if not np.isfinite([least, most]).all():
+            draft.problems.add(source, "the simulation that finds its length range is not stable", hint)
+        elif spread <= 0:
+            draft.problems.add(source, f"its length range would be empty: {least[0]:g} to {most[1]:g}", hint)
+        elif (most - least > settings.tolrange * spread).any():
+            draft.problems.add(source, "the simulation that finds its length range does not come to rest", hint)
 
 
 def _simulate(model: Model, settings: LengthRange, actuators: np.ndarray, counted: np.ndarray) -> Any:
@@ -269,16 +277,3 @@ def _simulate(model: Model, settings: LengthRange, actuators: np.ndarray, counte
         # this version of XLA calls its options something else
         compiled = program.compile()
     return tuple(np.asarray(lengths).reshape(2, len(actuators)) for lengths in compiled(*arguments))
-
-
-def _check_range(draft: Draft, actuator: int, lower: np.ndarray, upper: np.ndarray, tolerance: float) -> None:
-    """Note a range that is empty, or has an end that was not reached and held."""
-    source = draft.nodes["actuator"][actuator].source
-    hint = "give lengthrange, or limit the joints"
-    spread = upper[1] - lower[0]
-    if not np.isfinite([lower, upper]).all():
-        draft.problems.add(source, "the simulation that finds its length range is not stable", hint)
-    elif spread <= 0:
-        draft.problems.add(source, f"its length range would be empty: {lower[0]:g} to {upper[1]:g}", hint)
-    elif (upper - lower > tolerance * spread).any():
-        draft.problems.add(source, "the simulation that finds its length range does not come to rest", hint)

@@ -229,23 +229,19 @@ def prepare(model: Model, groups: Sequence[RawRows]) -> list[Prepared]:
 
     Where a row is inactive its violation counts as zero, so that nothing far away can overflow.
     """
-    together = [groups] if groups and for_gpu() else [[raw] for raw in groups]
-    return [prepared for some in together for prepared in _prepared(model, some)]
-
-
-def _prepared(model: Model, groups: Sequence[RawRows]) -> list[Prepared]:
-    """`prepare` of groups whose rows are concatenated and computed by one formula."""
-    violations = [where(raw.active, raw.pos - raw.margin, 0) for raw in groups]
-    pairs = zip(groups, violations, strict=True)
-    sizes = [violation if raw.size is None else where(raw.active, raw.size, 0) for raw, violation in pairs]
-    solref, solimp = (
-        jnp.concatenate(parts) for parts in zip(*((raw.solref, raw.solimp) for raw in groups), strict=True)
-    )
-    ref = reference(solref, solimp, jnp.concatenate(sizes), model.opt.timestep, _refsafe(model))
-    ends = np.cumsum([len(violation) for violation in violations])[:-1]
-    columns = [jnp.split(column, ends, axis=-1) for column in (*ref, kinks(solimp))]
-    parts = zip(violations, *columns, strict=True)
-    return [Prepared(violation, Reference(*ref), turns) for violation, *ref, turns in parts]
+    prepared: list[Prepared] = []
+    for together in [groups] if groups and for_gpu() else [[raw] for raw in groups]:
+        violations = [where(raw.active, raw.pos - raw.margin, 0) for raw in together]
+        pairs = zip(together, violations, strict=True)
+        sizes = [violation if raw.size is None else where(raw.active, raw.size, 0) for raw, violation in pairs]
+        solref, solimp = (jnp.concatenate([getattr(raw, name) for raw in together]) for name in ("solref", "solimp"))
+        ref = reference(solref, solimp, jnp.concatenate(sizes), model.opt.timestep, _refsafe(model))
+        # back to the groups
+        ends = np.cumsum([len(violation) for violation in violations])[:-1]
+        columns = [jnp.split(column, ends, axis=-1) for column in (*ref, kinks(solimp))]
+        for violation, *parts, turns in zip(violations, *columns, strict=True):
+            prepared.append(Prepared(violation, Reference(*parts), turns))
+    return prepared
 
 
 def assemble(source: Sources, family: str, law: Law, raw: RawRows, prepared: Prepared, start: int) -> RowGroup:

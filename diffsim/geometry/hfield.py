@@ -337,7 +337,15 @@ def _wall(side: _Side, p: Vector) -> _Facet:
 
 def _nearest_side(top: list[Vector], p: Vector) -> _Side:
     """The side of a triangle, in space or in plan, that is nearest to a point."""
-    squares = stored([_squared(begin, end, p) for begin, end in _sides(top)])
+
+    def squared(begin: Vector, end: Vector, p: Vector) -> Array:
+        """The squared distance of p from a segment."""
+        sweep, away = minus_components(end, begin), minus_components(p, begin)
+        t = jnp.clip(_foot(begin, sweep, p), 0, 1)
+        across = [x - t * y for x, y in zip(away, sweep, strict=True)]
+        return dot_components(across, across)
+
+    squares = stored([squared(*jax.lax.stop_gradient((begin, end, p))) for begin, end in _sides(top)])
     second, third = decided(squares[1] < squares[0]), decided(squares[2] < jnp.minimum(*squares[:2]))
     begin, end = (
         [where(third, c, where(second, b, a)) for a, b, c in zip(*corners, strict=True)]
@@ -358,15 +366,6 @@ def _sides(top: list[Vector]) -> list[tuple[Vector, Vector]]:
 def _foot(begin: Vector, sweep: Vector, p: Vector) -> Array:
     """t of the point begin + t sweep of a line that is nearest to p."""
     return safe.divide(dot_components(minus_components(p, begin), sweep), dot_components(sweep, sweep))
-
-
-def _squared(begin: Vector, end: Vector, p: Vector) -> Array:
-    """The squared distance of p from a segment, not differentiated."""
-    begin, end, p = jax.lax.stop_gradient((begin, end, p))
-    sweep, away = minus_components(end, begin), minus_components(p, begin)
-    t = jnp.clip(_foot(begin, sweep, p), 0, 1)
-    across = [x - t * y for x, y in zip(away, sweep, strict=True)]
-    return dot_components(across, across)
 
 
 def _is_over(normal: Vector, top: list[Vector], p: Vector) -> Array:

@@ -143,13 +143,21 @@ def compose_poses(model: Model, qpos: Array, mocap_pos: Array, mocap_quat: Array
     pos = links.trees.above(stage(lambda turn, x, shift: mul_vec(turn, x) + shift)(before, anchor, shift))
 
     xpos, xmat = pick(pos, links.last), pick(mat, links.last)
+    # frames that are fixed to bodies: inertial frames, geoms, sites
+    local = {
+        "xi": (np.arange(model.nbody), model.body_ipos, model.body_iquat),
+        "geom_x": (model.topology.geom_bodyid, model.geom_pos, model.geom_quat),
+        "site_x": (model.topology.site_bodyid, model.site_pos, model.site_quat),
+    }
+    fixed = on_rows(lambda *rows: _attached(xpos, xmat, *rows), list(local.values()))
     return {
         "xpos": xpos,
         "xquat": pick(quat, links.last),
         "xmat": xmat,
         "xanchor": pick(pos - shift, links.of_joint),
         "xaxis": pick(mul_vec(before, axis), links.of_joint),
-        **_fixed_frames(model, xpos, xmat),
+        **{f"{name}pos": pos for name, (pos, _) in zip(local, fixed, strict=True)},
+        **{f"{name}mat": mat for name, (_, mat) in zip(local, fixed, strict=True)},
     }
 
 
@@ -173,19 +181,6 @@ def _at_nodes(links: Chain, values: Array, default: list[int]) -> Array:
     """Values (njnt, k) of joints at their nodes (n, k), and a constant at nodes without a joint."""
     constant = jnp.array([default], dtype=values.dtype)
     return pick(jnp.concatenate([values, constant]), links.joint)
-
-
-def _fixed_frames(model: Model, xpos: Array, xmat: Array) -> Poses:
-    """Frames that are fixed to bodies: inertial frames, geoms, sites."""
-    topology = model.topology
-    local = {
-        "xi": (np.arange(topology.nbody), model.body_ipos, model.body_iquat),
-        "geom_x": (topology.geom_bodyid, model.geom_pos, model.geom_quat),
-        "site_x": (topology.site_bodyid, model.site_pos, model.site_quat),
-    }
-    world = on_rows(lambda *rows: _attached(xpos, xmat, *rows), list(local.values()))
-    poses = {f"{name}pos": pos for name, (pos, _) in zip(local, world, strict=True)}
-    return poses | {f"{name}mat": mat for name, (_, mat) in zip(local, world, strict=True)}
 
 
 @stage

@@ -96,16 +96,6 @@ def _cross(a: Array, b: Array) -> Array:
     return a[..., 0] * b[..., 1] - a[..., 1] * b[..., 0]
 
 
-def _crosses(a: Array, b: Array, c: Array, d: Array) -> Array:
-    """() whether the segments a-b and c-d in the plane meet."""
-    along, across, between = b - a, d - c, a - c
-    determinant = _cross(along, across)
-    valid = jnp.abs(determinant) >= MINVAL
-    inverse = 1 / jnp.where(valid, determinant, 1)
-    s, t = _cross(across, between) * inverse, _cross(along, between) * inverse
-    return valid & (s >= 0) & (s <= 1) & (t >= 0) & (t <= 1)
-
-
 def _nearest(ends: Array) -> tuple[Array, Array, Array]:
     """Where on the segment of ends (2, 2) the origin is nearest: share (), point (2,), and the squared length ()."""
     along = ends[1] - ends[0]
@@ -147,7 +137,17 @@ def _better(ends: Array, points: Array, side: Side | None) -> tuple[Array, Array
     score = -dot(apart, apart)
     if side is not None:
         score = jnp.where(side[1], dot(safe.normalize(points[:, 0] + points[:, 1]), side[0][None]), score)
-    crossed = jax.vmap(lambda pair: _crosses(ends[0], pair[0], ends[1], pair[1]))(points)
+
+    def crosses(pair: Array) -> Array:
+        """Whether the segments from the ends to the tangent points (2, 2) of a solution meet."""
+        along, across, between = pair[0] - ends[0], pair[1] - ends[1], ends[0] - ends[1]
+        determinant = _cross(along, across)
+        valid = jnp.abs(determinant) >= MINVAL
+        inverse = 1 / jnp.where(valid, determinant, 1)
+        s, t = _cross(across, between) * inverse, _cross(along, between) * inverse
+        return valid & (s >= 0) & (s <= 1) & (t >= 0) & (t <= 1)
+
+    crossed = jax.vmap(crosses)(points)
     score = jnp.where(crossed, -10000, score)
     choice = jnp.where(score[0] > score[1], 0, 1)
     return choice, jnp.where(choice == 0, crossed[0], crossed[1])

@@ -69,6 +69,11 @@ def write(spec: Spec, path: str | Path | None = None) -> str:
         message = f"the compiler setting saveinertial asks for inertias, which {lacking[0].label} does not give"
         warnings.warn(f"{message}; call diffsim.save_inertials(spec) before writing", stacklevel=3)
     _check_one_file(spec)
+
+    def of_class(element: Element) -> Mapping[str, Any]:
+        complete = spec.defaults.inherited(element)
+        return _mjcf_defaults(element) if type(complete) is Element else complete.given()
+
     root = etree.Element("mujoco")
     if spec.root.model is not None:
         root.set("model", spec.root.model)
@@ -81,7 +86,7 @@ def write(spec: Spec, path: str | Path | None = None) -> str:
         if isinstance(section, Default) and section.settings is not None:
             _append_foreign(etree.SubElement(root, "default"), spec, section)
         elif section.tag not in SETTINGS:
-            inherited = _nothing if isinstance(section, Default) else _class_of(spec)
+            inherited = _nothing if isinstance(section, Default) else of_class
             section = without_gaps(spec, section) if isinstance(section, KeyframeSection) else section
             _append(root, spec, section, section.tag, inherited)
     etree.indent(root)
@@ -179,14 +184,6 @@ def _nothing(element: Element) -> Mapping[str, Any]:
 
 def _mjcf_defaults(element: Element) -> Mapping[str, Any]:
     return {name: kind.default for name, kind in element.attributes().items()}
-
-
-def _class_of(spec: Spec) -> Inherited:
-    def inherited(element: Element) -> Mapping[str, Any]:
-        complete = spec.defaults.inherited(element)
-        return _mjcf_defaults(element) if type(complete) is Element else complete.given()
-
-    return inherited
 
 
 def _file_name(spec: Spec, element: Element, kind: Kind, value: Any) -> str:

@@ -234,9 +234,19 @@ def split_step(model: Model, state: State, inputs: Inputs, data: Data) -> Split:
       data: of the state; tells what there is to fix. Its numbers are found again, as those of the first point.
 
     Raises:
-      UnsupportedError: what no active set can fix (see `_check`).
+      UnsupportedError: options whose decisions no active set can fix.
     """
-    _check(model)
+    opt, layout, reasons = model.opt, layout_of(model), []
+    if opt.solver == Solver.PGS or opt.noslip_iterations:
+        reasons.append("its solver must be Newton or CG, without noslip")
+    if layout.culls or any(block.kept < block.stop - block.start for block in layout.blocks):
+        reasons.append("all contacts must have a slot; load with a larger max_contacts and max_pairs")
+    if any(group.collider.rows == 0 for group in layout.groups):
+        reasons.append("contacts of distance fields have no distance until they touch")
+    if model.topology.nhistory:
+        reasons.append("delays of controls and sensors are not supported")
+    if reasons:
+        raise UnsupportedError([Problem("", 0, "<option events>", reason, unsupported=True) for reason in reasons])
     h, end = model.opt.timestep, _Pieces(model, state, inputs, seen_in(model, data)).to_the_end()
     path, qacc = position_difference(model, end.state.qpos, state.qpos) / h, (end.state.qvel - state.qvel) / h
     return Split(Slopes(path, qacc, (end.state.act - state.act) / h), end.state.qvel, *end.last)
@@ -317,19 +327,3 @@ class _Pieces:
 
 def _packed(tree: Any) -> Array:
     return ravel_pytree(tree)[0]
-
-
-def _check(model: Model) -> None:
-    """Raises for options whose decisions no active set can fix."""
-    opt, reasons = model.opt, []
-    if opt.solver == Solver.PGS or opt.noslip_iterations:
-        reasons.append("its solver must be Newton or CG, without noslip")
-    layout = layout_of(model)
-    if layout.culls or any(block.kept < block.stop - block.start for block in layout.blocks):
-        reasons.append("all contacts must have a slot; load with a larger max_contacts and max_pairs")
-    if any(group.collider.rows == 0 for group in layout.groups):
-        reasons.append("contacts of distance fields have no distance until they touch")
-    if model.topology.nhistory:
-        reasons.append("delays of controls and sensors are not supported")
-    if reasons:
-        raise UnsupportedError([Problem("", 0, "<option events>", reason, unsupported=True) for reason in reasons])

@@ -122,7 +122,15 @@ def randomize(model: Model, key: Array, fields: Mapping[str, Sampler] | Posterio
 
 def varied_leaves(model: Model, key: Array, fields: Mapping[str, Sampler], count: int) -> Leaves:
     """The leaves, by path, in which the worlds of `randomize` differ, with a leading axis of length `count`."""
-    _check(model, fields)
+    known = declared_ranks(model)
+    derived = {field.name for field in dataclasses.fields(Model) if field.metadata.get("derived")}
+    for name, sampler in fields.items():
+        if name not in known:
+            raise ValueError(f"the model has no leaf {name!r}{near(name, known)}")
+        if name in derived or name.startswith("stat."):
+            raise ValueError(f"{name} follows from other fields; randomize those")
+        if not isinstance(sampler, Draw) and not callable(sampler):
+            raise ValueError(f"{name}: give Scale(low, high), Shift, Uniform, or a function of (key, value)")
     if count < 1:
         raise ArgumentError(f"randomize: count is the number of worlds, 1 or more, not {count}")
 
@@ -233,16 +241,3 @@ def leaf(model: Model, name: str) -> Array:
     """A leaf of a model, by path: "body_mass", "opt.timestep"."""
     owner, _, field = name.rpartition(".")
     return getattr(getattr(model, owner) if owner else model, field)
-
-
-def _check(model: Model, fields: Mapping[str, Sampler]) -> None:
-    """Refuses what cannot be drawn, in a sentence that says what to do instead."""
-    known = declared_ranks(model)
-    derived = {field.name for field in dataclasses.fields(Model) if field.metadata.get("derived")}
-    for name, sampler in fields.items():
-        if name not in known:
-            raise ValueError(f"the model has no leaf {name!r}{near(name, known)}")
-        if name in derived or name.startswith("stat."):
-            raise ValueError(f"{name} follows from other fields; randomize those")
-        if not isinstance(sampler, Draw) and not callable(sampler):
-            raise ValueError(f"{name}: give Scale(low, high), Shift, Uniform, or a function of (key, value)")

@@ -93,24 +93,17 @@ def multi_ray(
     point = jnp.asarray(point, dtype)
     points = point if point.ndim == 2 else jnp.broadcast_to(point[None], direction.shape)
     exclude = jnp.broadcast_to(jnp.asarray(meets.bodyexclude, jnp.int32), direction.shape[:1])
-    seen = _visible(model, meets)
+    # geoms that are neither transparent nor filtered out
+    topology, seen = model.topology, rgba(model)[:, 3] != 0
+    seen &= jnp.asarray(topology.body_weldid[topology.geom_bodyid] > 0) | jnp.asarray(meets.flg_static, bool)
+    if meets.geomgroup is not None:
+        seen &= pick(jnp.asarray(meets.geomgroup) != 0, np.clip(topology.geom_group, 0, GROUPS - 1))
     if isinstance(meets.cutoff, Array) or np.isfinite(meets.cutoff):
         # bounding spheres that come nearer than the cutoff
         offset = jax.lax.stop_gradient(data.geom_xpos[None] - points[:, None])
         reach = jax.lax.stop_gradient(jnp.asarray(meets.cutoff, dtype) + model.geom_rbound)
         seen = seen[None] & (dot(offset, offset) <= jnp.where(reach > 0, reach * reach, -1)[None])
     return cast(model, data.geom_xpos, data.geom_xmat, Rays(points, direction, exclude), seen)
-
-
-def _visible(model: Model, meets: RayFilter) -> Array:
-    """(ngeom,) which geoms are neither transparent nor filtered out."""
-    topology = model.topology
-    visible = rgba(model)[:, 3] != 0
-    moving = topology.body_weldid[topology.geom_bodyid] > 0
-    visible &= jnp.asarray(moving) | jnp.asarray(meets.flg_static, bool)
-    if meets.geomgroup is None:
-        return visible
-    return visible & pick(jnp.asarray(meets.geomgroup) != 0, np.clip(topology.geom_group, 0, GROUPS - 1))
 
 
 Geom = int | str | View

@@ -39,20 +39,17 @@ def pick(values: Array, ids: np.ndarray | Array) -> Array:
     size, flat = values.shape[0], np.asarray(ids).reshape(-1)
     if np.any((flat < -size) | (flat >= size)):
         raise IndexError(f"ids from {flat.min()} to {flat.max()} of {size} rows")
-    rows = _rows(values, np.where(flat < 0, flat + size, flat))
-    return rows if np.ndim(ids) == 1 else rows.reshape(*np.shape(ids), *values.shape[1:])
-
-
-def _rows(values: Array, flat: np.ndarray) -> Array:
-    """values[flat]."""
-    if not len(flat):
-        return values[:0]
-    # the distance of ids that go up in equal steps; 0 if they do not
+    flat = np.where(flat < 0, flat + size, flat)
+    # ids that go up in equal steps are a slice
     steps = np.diff(flat)
     step = 1 if not len(steps) else max(int(steps[0]), 0) if np.all(steps == steps[0]) else 0
-    if not step:
-        return gather_rows(values, flat)
-    return values if len(flat) == len(values) else jax.lax.slice_in_dim(values, flat[0], flat[-1] + 1, step)
+    if not len(flat) or (step and len(flat) == size):
+        rows = values[: len(flat)]
+    elif step:
+        rows = jax.lax.slice_in_dim(values, flat[0], flat[-1] + 1, step)
+    else:
+        rows = gather_rows(values, flat)
+    return rows if np.ndim(ids) == 1 else rows.reshape(*np.shape(ids), *values.shape[1:])
 
 
 def pick_some(values: Array, ids: np.ndarray, default: np.ndarray | float = 0) -> Array:
@@ -161,19 +158,15 @@ def sum_gathered(values: Array, ids: Ids, size: int, axis: int) -> Array:
         return empty.at[(slice(None),) * axis + (where,)].add(values, mode="drop")
     if lists.single:
         return gather_rows(values, lists.rounds[0], axis)
-    return stored(_sum_at(stored(values), lists, axis))
-
-
-def _sum_at(values: Array, lists: Places, axis: int) -> Array:
-    """`sum_gathered`, given the places."""
+    values = stored(values)
     total = functools.reduce(jnp.add, (gather_rows(values, place, axis) for place in lists.rounds))
-    if not len(lists.heavy):
-        return total
-    spread = gather_rows(values, lists.rest.reshape(-1), axis)
-    sums = jnp.sum(spread.reshape(*values.shape[:axis], *lists.rest.shape, *values.shape[axis + 1 :]), axis=axis + 1)
-    row = np.full(len(lists.rounds[0]), -1)
-    row[lists.heavy] = np.arange(len(lists.heavy))
-    return total + gather_rows(sums, row, axis)
+    if len(lists.heavy):
+        rest = gather_rows(values, lists.rest.reshape(-1), axis)
+        shape = *values.shape[:axis], *lists.rest.shape, *values.shape[axis + 1 :]
+        row = np.full(size, -1)
+        row[lists.heavy] = np.arange(len(lists.heavy))
+        total = total + gather_rows(jnp.sum(rest.reshape(shape), axis=axis + 1), row, axis)
+    return stored(total)
 
 
 def _plain(values: Array, *, ids: Ids, axis: int) -> Array:

@@ -62,7 +62,14 @@ def field_of(draft: Draft, node: Node) -> FieldUse | None:
     number = draft.instance_of[id(plugin)]
     name, settings = json.loads(draft.fields["plugins"][number])
     if name in FUNCTIONS:
-        return FieldUse(name, _known_parameters(name, settings))
+        function = FUNCTIONS[name]
+        parameters = np.array(function.defaults)
+        for key, value in settings.items():
+            if key not in function.names:
+                hint = near_match(key, function.names, listed=8)
+                raise AssetError(f"plugin '{name}' has no setting '{key}'", hint)
+            parameters[function.names.index(key)] = _number(key, value)
+        return FieldUse(name, parameters)
     if name.startswith(MUJOCO):
         hint = near_match(name, FUNCTIONS, listed=8)
         raise AssetError(f"plugin '{name}' is no distance field that diffsim knows", hint)
@@ -70,18 +77,6 @@ def field_of(draft: Draft, node: Node) -> FieldUse | None:
         first, count = (draft.fields[f"plugin_number{end}"][number] for end in ("adr", "num"))
         return FieldUse(name, draft.fields["plugin_number"][first : first + count])
     return FieldUse(name, np.array([_number(*setting) for setting in settings.items()]))
-
-
-def _known_parameters(name: str, settings: dict[str, str]) -> np.ndarray:
-    """The parameters (k,) of a function, by default or set."""
-    function = FUNCTIONS[name]
-    parameters = np.array(function.defaults)
-    for key, value in settings.items():
-        if key not in function.names:
-            hint = near_match(key, function.names, listed=8)
-            raise AssetError(f"plugin '{name}' has no setting '{key}'", hint)
-        parameters[function.names.index(key)] = _number(key, value)
-    return parameters
 
 
 def _number(key: str, text: str) -> float:

@@ -56,7 +56,12 @@ def flex_rows(draft: Draft) -> None:
     nodes = draft.nodes["flex"]
     if not nodes:
         return
-    places, parts = _body_places(draft.fields), list[Fields]()
+    # poses of all bodies at qpos0
+    poses, body_pos, body_quat = [(np.zeros(3), np.array([1.0, 0, 0, 0]))], *map(draft.fields.get, POSE)
+    for body in range(1, len(draft.fields["body_parentid"])):
+        poses.append(compose(*poses[draft.fields["body_parentid"][body]], body_pos[body], body_quat[body]))
+    places = np.array([pos for pos, _ in poses]), np.array([matrix(quat) for _, quat in poses])
+    parts = list[Fields]()
     # how the first equality constraint of each flex holds its edges, by name
     edgeequality = dict[str, int]()
     for node in draft.nodes["equality"]:

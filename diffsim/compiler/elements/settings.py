@@ -13,7 +13,7 @@ import numpy as np
 
 from diffsim.base.enums import TextureRole
 from diffsim.base.joints import kind_of
-from diffsim.compiler.draft import Draft, Fields, Node, addresses, columns
+from diffsim.compiler.draft import Draft, Node, addresses, columns
 from diffsim.mjcf.elements.asset import Layer
 from diffsim.mjcf.elements.settings import MOST_NUMBERS, TupleElement
 from diffsim.mjcf.orientation import unit
@@ -105,10 +105,17 @@ def key_rows(draft: Draft) -> None:
         "ctrl": np.zeros(int(fields["nu"])),
     }
     for node in draft.nodes["key"]:
-        node.row = {"key_time": node.e.time} | {
-            f"key_{name}": _key_values(draft, node, name, value) for name, value in initial.items()
-        }
-        _normalize(draft, node.row)
+        row = {f"key_{name}": _key_values(draft, node, name, value) for name, value in initial.items()}
+        # unit quaternions
+        qpos = row["key_qpos"].copy()
+        for kind, address in zip(fields.get("jnt_type", ()), fields["jnt_qposadr"], strict=True):
+            start = kind_of(kind).quaternion
+            if start is not None:
+                part = slice(address + start, address + start + 4)
+                qpos[part] = unit(qpos[part])[0]
+        quats = [unit(quat)[0] for quat in row["key_mquat"].reshape(-1, 4)]
+        row |= {"key_qpos": qpos, "key_mquat": np.concatenate([np.zeros(0), *quats])}
+        node.row = {"key_time": node.e.time} | row
     missing = max(0, draft.spec.size.nkey - len(draft.nodes["key"]))
     width = 1 + sum(len(value) for value in initial.values())
     if (missing + len(draft.nodes["key"])) * width > MOST_NUMBERS:
@@ -133,15 +140,3 @@ def _key_values(draft: Draft, node: Node, name: str, initial: np.ndarray) -> np.
     value = value[: len(value) - len(value) % WHOLE.get(name, 1)]
     whole = np.append(value, initial[len(value) :])[: len(initial)]
     return np.where(np.isnan(whole), initial, whole)
-
-
-def _normalize(draft: Draft, row: Fields) -> None:
-    """Make the quaternions of qpos and mquat unit ones."""
-    for kind, address in zip(draft.fields.get("jnt_type", ()), draft.fields["jnt_qposadr"], strict=True):
-        start = kind_of(kind).quaternion
-        if start is not None:
-            part = slice(address + start, address + start + 4)
-            row["key_qpos"] = row["key_qpos"].copy()
-            row["key_qpos"][part] = unit(row["key_qpos"][part])[0]
-    quats = [unit(quat)[0] for quat in row["key_mquat"].reshape(-1, 4)]
-    row["key_mquat"] = np.concatenate(quats) if quats else np.zeros(0)
