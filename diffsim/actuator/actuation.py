@@ -23,11 +23,11 @@ from diffsim.actuator.actuators import (
     Command,
     Conditions,
     clamp,
+    has_pid,
     limit_on_joints,
     limit_on_tendons,
     switched_off,
     usable_controls,
-    with_pid,
 )
 from diffsim.actuator.laws import BIASES, DYNAMICS, GAINS, Dynamics, Force, of_plugin
 from diffsim.base.enums import BiasType, DisableBit, DynType, GainType
@@ -62,7 +62,7 @@ class Group:
 def groups(topology: Topology) -> tuple[Group, ...]:
     """All actuators, by dynamics, gain and bias."""
     kinds = topology.actuator_dyntype, topology.actuator_gaintype, topology.actuator_biastype
-    types = np.stack([*kinds, with_pid(topology)], axis=1)
+    types = np.stack([*kinds, has_pid(topology)], axis=1)
     runs = []
     for kinds in np.unique(types, axis=0):
         ids = np.flatnonzero((types == kinds).all(axis=1))

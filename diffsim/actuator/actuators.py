@@ -27,7 +27,7 @@ from diffsim.xla.gather import pick, pick_some, place
 from diffsim.xla.select import where
 
 
-def with_pid(topology: Topology) -> np.ndarray:
+def has_pid(topology: Topology) -> np.ndarray:
     """(nu,) bool: actuators with the plugin mujoco.pid; those with a plugin of the user's have laws of type `user`."""
     return (topology.actuator_plugin >= 0) & (np.append(topology.plugin_numberadr, 0)[topology.actuator_plugin] < 0)
 
@@ -109,7 +109,7 @@ class Actuators:
     @functools.cached_property
     def pidprm(self) -> Array:
         """(n, 5) parameters of the plugin mujoco.pid, of actuators that have it."""
-        row = np.cumsum(with_pid(self.model.topology)) - 1
+        row = np.cumsum(has_pid(self.model.topology)) - 1
         return pick(self.model.actuator_pidprm, row[self.ids])
 
     @functools.cached_property

@@ -17,6 +17,7 @@ from diffsim.base.enums import MINVAL
 from diffsim.base.motor_layout import SWITCHES, MotorBias, MotorDynamics, MotorGain, MotorInput, MotorState
 from diffsim.math import safe
 
+# the states that a motor may have, and the parameter that gives it each
 STATES = SWITCHES
 
 

@@ -51,8 +51,9 @@ def activation_rate(actuators: Actuators) -> Array:
     """(n, 1) d act / dt = (ctrl - act) / tau, per second.
 
     tau = tau_act (0.5 + 1.5 act) where ctrl > act, else tau_deact / (0.5 + 1.5 act); dynprm holds tau_act and tau_deact
-    (s), and the width of the smooth switch between them. Without width tau jumps at ctrl = act; the derivatives there
-    are those with tau_deact, but where only the other side can be reached: ctrl grows from 0, and act falls from 1.
+    (s), and the width of the smooth switch between them. Without width tau jumps at ctrl = act. Derivatives
+    there are those with tau_deact; only where ctrl is 0 and can but grow, and where act is 1 and can but fall, they are
+    those with tau_act.
     """
     parameters, act = actuators.dynprm, actuators.act[:, 0]
     ctrl = safe.clip(actuators.ctrl, 0, 1)

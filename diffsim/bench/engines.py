@@ -57,7 +57,7 @@ def compile_cold(options: dict[str, Any], function: Callable[..., Any], *args: A
 
 
 def best_seconds(call: Callable[..., Any], *args: Any, repeats: int = 3, lasting: float = LASTING) -> float:
-    """The shortest of several runs, each waited for: at least so many, and those that begin within `lasting` s.
+    """Seconds of the shortest run, each waited for: of at least `repeats`, and of all that begin within `lasting` s.
 
     Machines that are shared are slow for seconds at a time.
     """
@@ -140,7 +140,7 @@ class Batched(Protocol):
         ...
 
     def resume(self, states: State) -> Any:
-        """A batch of this engine's own at our states."""
+        """A batch of states of this engine, equal to ours."""
         ...
 
     def step(self, states: Any, ctrl: Array) -> Any:

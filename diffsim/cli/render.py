@@ -48,8 +48,8 @@ def _run(options: argparse.Namespace) -> None:
         raise ArgumentError(f"--out {options.out}: the ending is to be one of {known}")
     model = load_on_floor(options)
     free = viz.View(None, options.distance, options.azimuth, options.elevation, follow=options.follow)
-    camera = free if options.camera is None else found("camera", options.camera, model.camera).id
-    found("follow", options.follow or "world", model.body)
+    camera = free if options.camera is None else looked_up("camera", options.camera, model.camera).id
+    looked_up("follow", options.follow or "world", model.body)
     state, inputs = start(model, options)
     samples = options.samples or (1 if ending in FILMS else 2)
     look = {"size": tuple(options.size), "samples": samples, "hidden_groups": tuple(options.hide)}
@@ -64,7 +64,7 @@ def _run(options: argparse.Namespace) -> None:
 
 def start(model: Model, options: argparse.Namespace) -> tuple[State, Inputs]:
     """State and controls of the keyframe that the option says."""
-    return found("keyframe", options.keyframe, lambda key: (make_state(model, key), make_inputs(model, key)))
+    return looked_up("keyframe", options.keyframe, lambda key: (make_state(model, key), make_inputs(model, key)))
 
 
 def _simulate(model: Model, state: State, inputs: Inputs, options: argparse.Namespace) -> State:
@@ -74,7 +74,7 @@ def _simulate(model: Model, state: State, inputs: Inputs, options: argparse.Name
     return jax.jit(lambda state: rollout(model, state, ctrl, inputs=inputs).readouts)(state)
 
 
-def found(option: str, text: str | None, look_up: Callable[[str | int | None], Any]) -> Any:
+def looked_up(option: str, text: str | None, look_up: Callable[[str | int | None], Any]) -> Any:
     """What a name or number of the command line means; an unknown one is an error of the user."""
     try:
         return look_up(int(text) if text is not None and text.lstrip("-").isdigit() else text)

@@ -1,6 +1,7 @@
 """Contacts of flexes with geoms, with each other and with themselves: where they are.
 
-Of all contacts of a flex with the geoms of one body, with another flex or with itself at most 50 stay: the deepest,
+A meeting (types/slots.py) is a flex with the geoms of one body, with another flex or with itself; its rows are all
+contacts that there can be. Of the contacts of a meeting at most 50 stay: the deepest,
 then one after another the farthest from those that were chosen (Gonzalez 1985). In MuJoCo the one that is chosen trades
 places with one of the first, while flags and distances stay where they are; which contacts come out depends on that, so
 it is done here too. Within a flex there is no margin. Source: `engine_collision_driver.c` of 3.8.1.
@@ -152,6 +153,7 @@ def meeting_rows(model: Model, poses: Poses, vertices: Array, meeting: Meeting) 
     """All rows of a meeting, given the vertices (nflexvert, 3) in the world."""
     topology, parts, elements, left_out = model.topology, [], [], jnp.zeros((), jnp.int32)
     radius, margin = model.flex_radius[meeting.flex], model.flex_margin[meeting.flex]
+    # (4, m, 3) the vertices of each row
     at = pick(vertices, np.maximum(meeting.corner, 0))
     # rows of one geom follow one another
     for geom in dict.fromkeys(meeting.geom.tolist()):

@@ -44,8 +44,8 @@ from diffsim.types.topology import Topology, per_topology
 from diffsim.xla.gather import pick
 from diffsim.xla.select import where
 
-PAIRS = 1024
-CONTACTS = 40
+# pairs of a group whose geometry is computed at most, and slots of a contact dimension at least, by default
+PAIRS, CONTACTS = 1024, 40
 # MuJoCo's option sdf_initpoints
 STARTS = 40
 FLAT = (GeomType.CYLINDER, GeomType.BOX, GeomType.MESH)
@@ -213,8 +213,8 @@ def _keys(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     return np.minimum(first, second).astype(np.int64) << 32 | np.maximum(first, second)
 
 
-# what a program is worth: products of numbers of edges; how many more vertices are searched, or of few pairs how many
-# times as many; and how many pairs are few
+# a kind runs as a larger one, which saves a program, where that costs all its pairs at most so many products of edges
+# more, or so many vertices more to search (of few pairs, so many times as many); so many pairs are few
 WORTH, VERTICES, TIMES, FEW = 4096, 512, 4, 64
 # edges of what is no mesh: a box
 EDGES = 12
@@ -345,8 +345,10 @@ def mixed(first: Side, second: Side) -> tuple[Array, ...]:
     if not np.array_equal(first.priority, second.priority):
         # who has a higher priority imposes its own
         equal, higher = (first.priority == second.priority)[:, None], (first.priority > second.priority)[:, None]
-        columns = zip((friction, solref, solimp), first[3:6], second[3:6], strict=True)
-        friction, solref, solimp = (where(equal, mix, where(higher, one, other)) for mix, one, other in columns)
+        mixes = {"friction": friction, "solref": solref, "solimp": solimp}
+        friction, solref, solimp = (
+            where(equal, mix, where(higher, getattr(first, name), getattr(second, name))) for name, mix in mixes.items()
+        )
     # sliding twice, torsion, rolling twice
     friction = friction[:, np.array([0, 0, 1, 2, 2])]
     return first.gap + second.gap, first.margin + second.margin, friction, solref, jnp.zeros_like(solref), solimp

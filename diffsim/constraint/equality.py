@@ -1,4 +1,4 @@
-"""Equalities, as functions of the ids of those of one type: connect, weld, and couplings of joints or tendons.
+"""Equalities: connect, weld, and couplings of joints or tendons; each a function of the ids (n,) of those of its type.
 
 Connect: two bodies share a point; weld: they keep a relative pose. Residuals are anchor1 - anchor2 (3 rows) and, for a
 weld, torquescale * vec(q2^-1 q1 relpose) (3 more). The impedance is measured with the norm of the whole residual. The
@@ -151,6 +151,7 @@ class Frames(NamedTuple):
 
 
 def _frames(source: Sources, pairs: BodyPairs) -> Frames:
+    """Of bodies, the first one's with `relpose` of eq_data; or of sites."""
     model, quat = source.model, source.kinematics.xquat[pairs.body]
     first, second = quat_mul(quat[:, 0], model.eq_data[pairs.id, 6:10]), quat[:, 1]
     if not pairs.uses_site.any():

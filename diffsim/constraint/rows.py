@@ -163,17 +163,17 @@ class RawRows(NamedTuple):
     drift: Array | None = None
     # bound of the force, N or N m
     frictionloss: Array | None = None
-    # what the impedance is measured with, if not pos; part of the acceleration that does not come from J v
+    # what the impedance grows with, if not the violation; the part of the acceleration that does not come from J qacc
     size: Array | None = None
     jacobian_dot_v: Array | None = None
     # (nanchor, 2, 3) points that an equality holds together
     anchor: Array | None = None
     # of contacts: first slot, (dim - 1, n) friction coefficients, (n, 2) solref of elliptic friction (zero: not set)
     slot: int | None = None
-    # (n,) 1 where it touches dofs of two blocks of M, else 0; None: not known
-    spans_blocks: Array | None = None
     friction: Array | None = None
     solref_friction: Array | None = None
+    # (n,) 1 where it touches dofs of two blocks of M, else 0; None: not known
+    spans_blocks: Array | None = None
 
 
 class Prepared(NamedTuple):
@@ -292,10 +292,10 @@ def _velocity(raw: RawRows, qvel: Array) -> Array:
 def with_velocities(
     source: Sources, jacobian: BlockColumns | SparseRows, all_rows: list[RawRows]
 ) -> tuple[list[RawRows], Array]:
-    """On a GPU the rows with J qvel, and J qacc_warmstart (nrow,), where Newton's method starts.
+    """The rows, on a GPU with J qvel, and there J qacc_warmstart (nrow,) too if Newton's method starts from it.
 
-    There both are one product with J, which takes as long as reading J does. On a CPU two products are as fast, and the
-    rows are returned as they are.
+    There both are one product with J, which takes as long as reading J does. On a CPU two products are as fast: the
+    rows are returned as they are, and no start.
     """
     opt, state = source.model.opt, source.state
     starts = opt.solver == Solver.NEWTON and not opt.disabled(DisableBit.WARMSTART)

@@ -170,6 +170,7 @@ def efc_rows(model: Model, contacts: Contacts, constraints: Constraints, solutio
     exists, key, *columns = (jnp.concatenate(column) for column in zip(*parts, strict=True))
     order = jnp.argsort(jnp.where(exists, key, jnp.iinfo(jnp.int32).max))
     exists = exists[order]
+    # what `EfcRows` says of a row that is not there: no type, id, state and island, else zero
     blank = [-1, -1, *[0] * 8, -1, -1]
     sorted_columns = []
     for column, empty in zip(columns, blank, strict=True):
@@ -240,7 +241,7 @@ def is_sparse(model: Model) -> bool:
 
 
 def _state(model: Model, rows: RowGroup, x: Array, force: Array) -> Array:
-    """(force_count, n) or (1, n) zones, from residuals and forces."""
+    """(force_count, n) or (1, n) ConstraintState: in which zone of its law a row is, by residuals and forces."""
     state = ConstraintState
     loaded = jnp.where(force > 0, int(state.QUADRATIC), int(state.SATISFIED))
     if rows.law == Law.QUADRATIC:

@@ -212,17 +212,17 @@ class Learning:
 
     def _begin(self, key: Array) -> tuple[Learner, EnvState]:
         """Random weights, and worlds at the beginning of episodes, whose ends are spread over time."""
-        one, two, three, four = jax.random.split(key, 4)
+        of_policy, of_critic, of_worlds, of_ages = jax.random.split(key, 4)
         settings, actions = self.settings, self.env.action_size
-        state = self.env.reset(jax.random.split(three, settings.worlds))
-        ages = jnp.floor(self.length * jax.random.uniform(four, state.reward.shape, state.reward.dtype))
+        state = self.env.reset(jax.random.split(of_worlds, settings.worlds))
+        ages = jnp.floor(self.length * jax.random.uniform(of_ages, state.reward.shape, state.reward.dtype))
         state = state.replace(info=state.info | {"steps": ages})
         size = flat(state.obs).shape[-1]
         zeros = jnp.zeros(size, state.reward.dtype)
         deviation = jnp.full(actions, math.log(settings.deviation), zeros.dtype)
-        layers = random_layers(one, (size, *settings.hidden, actions))
+        layers = random_layers(of_policy, (size, *settings.hidden, actions))
         policy = Policy(layers=layers, log_deviation=deviation, mean=zeros, scale=zeros + 1)
-        critic = random_layers(two, (size, *settings.hidden, 1))
+        critic = random_layers(of_critic, (size, *settings.hidden, 1))
         memory = (self.actor.init((layers, deviation)), self.judge.init(critic))
         return Learner(policy, critic, critic, memory, jnp.zeros((), zeros.dtype), zeros), state
 

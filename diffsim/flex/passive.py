@@ -121,7 +121,7 @@ def flex_stretching(model: Model, com: ComFrame, flexes: Flexes) -> Array:
 
 
 class Flaps(NamedTuple):
-    """Edges of a flex with two triangles: their vertices (4, n), the dofs of these (4, n, 3), and slots (17, n)."""
+    """Edges of a flex with two triangles: vertices (4, n), their dofs (4, n, 3), places in flex_bending (17, n)."""
 
     flex: int
     vertex: np.ndarray

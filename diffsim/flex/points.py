@@ -105,7 +105,7 @@ def carried_rows(
       pos: (n, 3) where the points are, m.
       frame: (rows, n, 3).
       turning: (more rows, n, 3), of turning . angular velocity, below the others.
-      among: bodies that traced ones can be.
+      among: the bodies that traced carriers can be; None for any.
     """
     topology, (body, weight) = model.topology, carriers
     number, points = free_points(topology)

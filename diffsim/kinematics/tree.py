@@ -102,7 +102,7 @@ def dofs_of(topology: Topology, bodies: np.ndarray, width: int) -> np.ndarray:
 
 @per_topology
 def sliding_bodies(topology: Topology) -> np.ndarray:
-    """(nbody,) whether a body has degrees of freedom that are slides all."""
+    """(nbody,) whether a body has degrees of freedom and all of them are slides."""
     turning = topology.dof_bodyid[dofs_angular(topology.jnt_type)]
     return (topology.body_dofnum > 0) & ~np.isin(np.arange(topology.nbody), turning)
 

@@ -186,7 +186,7 @@ def get_data_into(result: Any, m: Any, d: Data, keepalive_refs: Any = None) -> N
     """Write what Data holds into an `mujoco.MjData`. Contacts and constraint rows are those that act.
 
     Args:
-      result: an `mujoco.MjData`; for a batch a list with one for world world.
+      result: an `mujoco.MjData`; for a batch a list with one for each world.
       m: the `mujoco.MjModel` that Data was made for. The factors of M are computed again with it.
       d: Data of one world or of a batch.
 

@@ -40,7 +40,11 @@ def check_arguments(model: Model, state: State, inputs: Inputs | None) -> Inputs
 
 
 def check_record(name: str, model: Model, record: Record) -> None:
-    """Compares shapes and precision of a State or Inputs with what the model declares."""
+    """Compares shapes and precision of a State or Inputs with what the model declares.
+
+    Raises:
+      TypeError, ValueError: as `check_arguments`.
+    """
     for field in dataclasses.fields(record):  # type: ignore[arg-type]
         value, path = getattr(record, field.name), f"{name}.{field.name}"
         sizes = field.metadata["shape"]

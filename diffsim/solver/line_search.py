@@ -175,7 +175,15 @@ class LineRows(NamedTuple):
 
 def line_rows(constraints: Constraints, x: PerGroup, v: PerGroup) -> LineRows:
     """The rows on the line from residuals x (dim, n) in the direction v, both of each group."""
-    groups = [_group(*group) for group in zip(constraints.groups, x, v, strict=True)]
+    groups: list[_Springs | _Cones] = []
+    for rows, x_of_rows, v_of_rows in zip(constraints.groups, x, v, strict=True):
+        if rows.law not in SPRINGS:
+            groups.append(_Cones(rows, x_of_rows, v_of_rows))
+            continue
+        springs = (jnp.concatenate(laws.on_springs(rows, values)) for values in (x_of_rows, v_of_rows))
+        thresholds = laws.thresholds(rows)
+        threshold = jnp.concatenate(thresholds) if rows.threshold.size else thresholds[0]
+        groups.append(_Springs(rows, *springs, threshold))
 
     def pushes(rows: RowGroup) -> bool:
         """Whether springs act below zero only: of limits and contacts without an active set."""
@@ -191,12 +199,3 @@ def _listed(groups: Sequence[_Springs]) -> _Pushing:
     """The springs of several groups as one list."""
     parts = [(group.x, group.v, group.rows.D * group.v) for group in groups]
     return _Pushing(*(jnp.concatenate([part.reshape(-1) for part in column]) for column in zip(*parts, strict=True)))
-
-
-def _group(rows: RowGroup, x: Array, v: Array) -> _Springs | _Cones:
-    """A group on the line, from residuals x and their change v (dim, n)."""
-    if rows.law not in SPRINGS:
-        return _Cones(rows, x, v)
-    x, v = (jnp.concatenate(laws.on_springs(rows, values)) for values in (x, v))
-    thresholds = laws.thresholds(rows)
-    return _Springs(rows, x, v, jnp.concatenate(thresholds) if rows.threshold.size else thresholds[0])

@@ -322,7 +322,7 @@ def _cone_update(quadratic: _Quadratic, cones: Cones) -> _Update:
     # a row of zeros stands for the rows that smaller contacts do not have
     response, offset = jnp.pad(quadratic.response, ((0, 1), (0, 1))), jnp.append(quadratic.offset, 0)
     table = cones.table()
-    rows, there = jnp.asarray(table), jnp.append(quadratic.upper, 0)[table[:, 0]] > 0
+    rows, acts = jnp.asarray(table), jnp.append(quadratic.upper, 0)[table[:, 0]] > 0
     blocks = response[rows[:, :, None], rows[:, None, :]]
     values, vectors = spectrum(blocks[:, 1:, 1:])
 
@@ -336,7 +336,7 @@ def _cone_update(quadratic: _Quadratic, cones: Cones) -> _Update:
         slope_on_ray = to_axes(vector, (slope + matmul(block, on_ray - old))[1:])
         friction = best_in_ball(to_axes(vector, on_ray[1:]), slope_on_ray, value, on_ray[0])
         new = jnp.concatenate([on_ray[:1], jnp.where(on_ray[0] > MINVAL, from_axes(vector, friction), 0)])
-        change = jnp.where(there[i], new, 0) - old
+        change = jnp.where(acts[i], new, 0) - old
         gained = gained - (0.5 * inner(change, matmul(block, change)) + inner(change, slope))
         return padded.at[row].add(change)[: cones.size], gained
 

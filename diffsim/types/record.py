@@ -321,27 +321,22 @@ def _take_apart(key: str, value: Any, arrays: dict[str, np.ndarray], facts: dict
 def _put_together(cls: type[T], prefix: str, arrays: Mapping[str, np.ndarray], facts: Mapping[str, Any]) -> T:
     """An object of a dataclass from the entries below `prefix`."""
     hints = get_type_hints(cls)
-    values = {
-        field.name: _value(field, hints[field.name], prefix + field.name, arrays, facts)
-        for field in dataclasses.fields(cls)  # type: ignore[arg-type]
-    }
-    return cls(**values)
 
+    def value_of(field: dataclasses.Field) -> Any:
+        hint, key = hints[field.name], prefix + field.name
+        if dataclasses.is_dataclass(hint):
+            return _put_together(hint, f"{key}/", arrays, facts)  # type: ignore[arg-type]
+        if key in arrays:
+            return jnp.asarray(arrays[key], dtype=float) if "shape" in field.metadata else arrays[key]
+        if key in facts:
+            is_enum = isinstance(hint, type) and issubclass(hint, Enum)
+            return hint(facts[key]) if is_enum else _tuples(facts[key])
+        inside = [name for entries in (arrays, facts) for name in entries if name.startswith(f"{key}/")]
+        if not inside:
+            raise KeyError(f"'{key}' is missing")
+        return {name[len(key) + 1 :]: arrays[name] if name in arrays else _tuples(facts[name]) for name in inside}
 
-def _value(
-    field: dataclasses.Field, hint: Any, key: str, arrays: Mapping[str, np.ndarray], facts: Mapping[str, Any]
-) -> Any:
-    if dataclasses.is_dataclass(hint):
-        return _put_together(hint, f"{key}/", arrays, facts)  # type: ignore[arg-type]
-    if key in arrays:
-        return jnp.asarray(arrays[key], dtype=float) if "shape" in field.metadata else arrays[key]
-    if key in facts:
-        value = facts[key]
-        return hint(value) if isinstance(hint, type) and issubclass(hint, Enum) else _tuples(value)
-    inside = [name for entries in (arrays, facts) for name in entries if name.startswith(f"{key}/")]
-    if not inside:
-        raise KeyError(f"'{key}' is missing")
-    return {name[len(key) + 1 :]: arrays[name] if name in arrays else _tuples(facts[name]) for name in inside}
+    return cls(**{field.name: value_of(field) for field in dataclasses.fields(cls)})  # type: ignore[arg-type]
 
 
 def _tuples(value: Any) -> Any:

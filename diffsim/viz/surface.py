@@ -18,7 +18,7 @@ from diffsim.base.enums import GeomType
 from diffsim.geometry.rays.bvh import trees
 from diffsim.geometry.rays.ray import ROOM, BundledHits, BundledRays, bundles_of, may_meet_ball, nearest
 from diffsim.geometry.rays.surfaces import SURFACES
-from diffsim.geometry.rays.triangle_surfaces import FACETED, Lines, height_over, outside
+from diffsim.geometry.rays.triangle_surfaces import FACETED, Lines, height_over, outward_normals
 from diffsim.math import safe
 from diffsim.math.vector import cross, dot, mul_vec, mul_vec_t, scale, unpack
 from diffsim.types.topology import Topology, per_topology
@@ -68,7 +68,7 @@ def surface_of(scene: Scene, groups: tuple[Group, ...], met: Met) -> Surface:
         if group.kind in FACETED:
             facet, asset = jnp.where(inside, met.facet, 0), jnp.where(inside, scene.asset[thing], 0)
             corners = FACETED[group.kind].corners(scene.model, asset, facet)
-            outward = outside(corners)
+            outward = outward_normals(corners)
             if group.kind == GeomType.MESH:
                 outward, on_mesh = _on_triangle(scene, facet, corners, point, outward)
                 uv = jnp.where(inside[:, None], on_mesh, uv)
@@ -163,7 +163,10 @@ def first_hits(scene: Scene, groups: tuple[Group, ...], rays: BundledRays) -> Bu
         if group.kind in FACETED:
             facet, asset = (jnp.where(inside, values, 0).reshape(-1) for values in (hits.facet, scene.asset[thing]))
             corners = FACETED[group.kind].corners(scene.model, asset, facet)
-            gap, across = height_over(corners, point.reshape(-1, 3)).reshape(shape[:2]), outside(corners).reshape(shape)
+            gap, across = (
+                height_over(corners, point.reshape(-1, 3)).reshape(shape[:2]),
+                outward_normals(corners).reshape(shape),
+            )
         else:
             # a size that a type lacks is 0
             wanted = jnp.where(inside[..., None], size, 1)

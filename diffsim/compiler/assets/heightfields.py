@@ -56,7 +56,18 @@ def _elevation(draft: Draft, node: Node) -> Array:
         kind = kind or KINDS.get(kind_of(e.file_, None, {}), BINARY)
         if kind not in (PNG, BINARY):
             raise AssetError(f"'{kind}' is not a kind of height field", "use PNG or MuJoCo's binary format")
-        return png_gray(data)[::-1].astype(np.float32) if kind == PNG else _binary(data)
+        if kind == PNG:
+            return png_gray(data)[::-1].astype(np.float32)
+        # two counts, then the elevations
+        if len(data) < 8:
+            raise AssetError("is not a height field: the header is missing")
+        rows, columns = (int(number) for number in np.frombuffer(data, "<i4", 2))
+        if rows < 1 or columns < 1:
+            raise AssetError(f"is not a height field: it has {rows} rows and {columns} columns")
+        check_count(rows * columns, MOST_PIXELS, f"elevations ({rows} by {columns})")
+        if len(data) != 8 + 4 * rows * columns:
+            raise AssetError(f"is damaged: {len(data)} bytes for {rows} by {columns} elevations")
+        return np.frombuffer(data, "<f4", rows * columns, 8).reshape(rows, columns)
     if e.nrow < 1 or e.ncol < 1:
         raise AssetError("a height field needs a file, or nrow and ncol")
     check_count(e.nrow * e.ncol, MOST_PIXELS, f"elevations ({e.nrow} by {e.ncol})")
@@ -64,19 +75,6 @@ def _elevation(draft: Draft, node: Node) -> Array:
         return np.zeros((e.nrow, e.ncol), np.float32)
     with np.errstate(over="ignore"):
         return e.elevation.astype(np.float32).reshape(e.nrow, e.ncol)[::-1]
-
-
-def _binary(data: bytes) -> Array:
-    """Two counts (rows, columns), then the elevations."""
-    if len(data) < 8:
-        raise AssetError("is not a height field: the header is missing")
-    rows, columns = (int(number) for number in np.frombuffer(data, "<i4", 2))
-    if rows < 1 or columns < 1:
-        raise AssetError(f"is not a height field: it has {rows} rows and {columns} columns")
-    check_count(rows * columns, MOST_PIXELS, f"elevations ({rows} by {columns})")
-    if len(data) != 8 + 4 * rows * columns:
-        raise AssetError(f"is damaged: {len(data)} bytes for {rows} by {columns} elevations")
-    return np.frombuffer(data, "<f4", rows * columns, 8).reshape(rows, columns)
 
 
 def _normalized(grid: Array) -> Array:

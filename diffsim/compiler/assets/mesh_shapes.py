@@ -66,7 +66,17 @@ def _split(vertex: Array, face: Array) -> tuple[Array, Array]:
 def hemisphere(params: Array) -> Surface:
     """The upper half of the unit sphere in rings of 4, 8, 12 ... vertices, closed by a disc."""
     rings = 1 + _whole(params[0], 0, 10, "resolution")
-    points = [np.array([[0.0, 0.0, 1.0]]), *(_ring(row, rings) for row in range(1, rings + 1)), np.zeros((1, 3))]
+
+    def ring(row: int) -> Array:
+        """The vertices of one ring, side by side; the octahedron's points moved out to the sphere."""
+        factor, up = row / rings, np.array([0.0, 0, 1])
+        corners = np.array([(1, 0, 0), (0, 1, 0), (-1, 0, 0), (0, -1, 0)], float)
+        start = up + factor * (corners - up)
+        step = (np.roll(start, -1, axis=0) - start) / row
+        points = (start[:, None] + np.arange(row)[:, None] * step[:, None]).reshape(-1, 3)
+        return points / np.sqrt((points * points).sum(axis=1))[:, None]
+
+    points = [np.array([[0.0, 0.0, 1.0]]), *map(ring, range(1, rings + 1)), np.zeros((1, 3))]
     first = [1 + 2 * row * (row - 1) for row in range(1, rings + 1)]
     face = [(0, 1 + side, 1 + (side + 1) % 4) for side in range(4)]
     for row in range(1, rings):
@@ -74,16 +84,6 @@ def hemisphere(params: Array) -> Surface:
     rim, center = first[-1], sum(map(len, points)) - 1
     face += [(rim + k, center, rim + (k + 1) % (4 * rings)) for k in range(4 * rings)]
     return Surface(np.concatenate(points).astype(np.float32), np.array(face, np.int32))
-
-
-def _ring(row: int, rings: int) -> Array:
-    """The vertices of one ring, side by side; the octahedron's points moved out to the sphere."""
-    factor, up = row / rings, np.array([0.0, 0, 1])
-    corners = np.array([(1, 0, 0), (0, 1, 0), (-1, 0, 0), (0, -1, 0)], float)
-    start = up + factor * (corners - up)
-    step = (np.roll(start, -1, axis=0) - start) / row
-    points = (start[:, None] + np.arange(row)[:, None] * step[:, None]).reshape(-1, 3)
-    return points / np.sqrt((points * points).sum(axis=1))[:, None]
 
 
 def _band(row: int, here: int, below: int) -> list[tuple[int, int, int]]:

@@ -99,7 +99,13 @@ def octree_of(vertex: Array, face: Array) -> Octree:
 
 
 def _corner_distances(cells: Cells, surface: _Surface, hanging: Array, every: Array) -> list[tuple[Array, Array]]:
-    """Corners (k,) that do not hang, with signed distances (k,), level by level: each by a leaf that has it."""
+    """Corners (k,) that do not hang, with signed distances (k,), level by level: each by a leaf that has it.
+
+    Args:
+      cells, surface: the octree without distances, and the triangles.
+      hanging: (h,) corners that hang in the middle of an edge or face of a larger cell.
+      every: (ncell, 8) the corners of every cell.
+    """
     done, result, count = np.zeros(GRID**3, bool), [], len(surface.triangle)
     done[hanging] = True
     lists = _Lists(np.arange(count), np.zeros(1, int), np.array([count]))
@@ -216,7 +222,8 @@ def nearest(point: Array, triangle: Array) -> Nearest:
 def _parts(d1: Array, d2: Array, d3: Array, d4: Array, d5: Array, d6: Array) -> tuple[Array, Array, Array]:
     """Number (k,) of the nearest part, and shares of the second and third corner.
 
-    Of products of both sides from the first corner with the ways from it, from the second, and from the third.
+    d1 to d6 (k,): products of the sides ab and ac with the way to the point from a (d1, d2), from b (d3, d4) and from
+    c (d5, d6).
     """
     va, vb, vc = d3 * d6 - d5 * d4, d5 * d2 - d1 * d6, d1 * d4 - d3 * d2
     parts = {

@@ -56,12 +56,13 @@ def flex_rows(draft: Draft) -> None:
     nodes = draft.nodes["flex"]
     if not nodes:
         return
-    # poses of all bodies at qpos0
-    poses, body_pos, body_quat = [(np.zeros(3), np.array([1.0, 0, 0, 0]))], *map(draft.fields.get, POSE)
-    for body in range(1, len(draft.fields["body_parentid"])):
-        poses.append(compose(*poses[draft.fields["body_parentid"][body]], body_pos[body], body_quat[body]))
+    fields, parts = draft.fields, list[Fields]()
+    # positions (nbody, 3) and rotations (nbody, 3, 3) of all bodies at qpos0
+    poses = [(np.zeros(3), np.array([1.0, 0, 0, 0]))]
+    columns_of_poses = (fields[f"body_{name}"][1:] for name in ("parentid", "pos", "quat"))
+    for parent, pos, quat in zip(*columns_of_poses, strict=True):
+        poses.append(compose(*poses[parent], pos, quat))
     places = np.array([pos for pos, _ in poses]), np.array([matrix(quat) for _, quat in poses])
-    parts = list[Fields]()
     # how the first equality constraint of each flex holds its edges, by name
     edgeequality = dict[str, int]()
     for node in draft.nodes["equality"]:
@@ -74,8 +75,7 @@ def flex_rows(draft: Draft) -> None:
             draft.problems.add(node.source, str(error))
     draft.problems.raise_if_any()
     draft.columns("flex")
-    draft.fields["nflex"] = len(nodes)
-    fields = draft.fields
+    fields["nflex"] = len(nodes)
     for what, (size, name) in BLOCKS.items():
         counts = np.array([len(part[name]) for part in parts])
         first = addresses(counts)
@@ -96,15 +96,6 @@ def flex_rows(draft: Draft) -> None:
             start += int(of_flex.sum())
     fields["flex_vertedgeadr"] = address
     fields["flex_bandwidth"] = np.full(len(nodes), _bandwidth(fields))
-
-
-def _body_places(fields: Fields) -> tuple[Array, Array]:
-    """Positions (nbody, 3) and rotations (nbody, 3, 3) of all bodies at qpos0."""
-    poses = [(np.zeros(3), np.array([1.0, 0, 0, 0]))]
-    for body in range(1, len(fields["body_parentid"])):
-        pos, quat = poses[fields["body_parentid"][body]]
-        poses.append(compose(pos, quat, fields["body_pos"][body], fields["body_quat"][body]))
-    return np.array([pos for pos, _ in poses]), np.array([matrix(quat) for _, quat in poses])
 
 
 def _flex(draft: Draft, node: Node, places: tuple[Array, Array], edgeequality: int) -> Fields:

@@ -30,7 +30,7 @@ def off_palm(now: Moment) -> Array:
 
 
 def observe(now: Moment) -> Array:
-    """Fingers, where the cube is and how it moves, how it is to turn, fingertips beside it, the last action."""
+    """(76,): fingers, where the cube is and how it moves, how it is to turn, fingertips beside it, the last action."""
     cube = now.model.body("cube").xpos(now.data)
     tips = jnp.concatenate([now.model.site(name).xpos(now.data) - cube for name in FINGERS])
     joints, rates = now.state.qpos[:16], now.state.qvel

@@ -8,10 +8,10 @@ between them is the distance. So the greatest of these gaps is right, overlappin
 a point (`nearest_part`) sides are the hull's facets and edges themselves.
 
 A few wide operations, where `gjk.py` searches step by step; they grow with the product of the numbers of
-edges. All arrays have the components first, so that formulas run over corners, facets or edges. What comes of a
-division is computed once, where XLA for CPU would repeat sums and products for each of their uses: that is what lengths
-in units of the pair's size are good for beside small numbers. Where several points are as close as one another, of flat
-sides or of an edge on a side, any of them is found.
+edges. All arrays have the components first, so that formulas run over corners, facets or edges. Lengths are in
+units of the pair's size: so numbers are small, and each is the result of a division, which XLA for CPU computes once,
+where it would repeat sums and products in all of their uses. Where several points are equally close, of flat sides or
+of an edge on a side, any of them may be the result.
 Source: Gregorius, The separating axis test between convex polyhedra (GDC 2013).
 """
 
@@ -99,7 +99,7 @@ def reach_of(hull: Hull) -> Array:
 Thing = TypeVar("Thing")
 
 
-class _Found(NamedTuple):
+class _Candidate(NamedTuple):
     """A feature: places of its corners in both bodies (3,), how many there are (1,), its normal (3,).
 
     And the gap along it (), in units of the pair's size.
@@ -163,21 +163,21 @@ def _filled(hull: Hull) -> Hull:
     return hull if len(hull.edge) else hull._replace(edge=none[:, :2], flank=none[:, :2])
 
 
-def _sides(body1: Outlined, body2: Outlined) -> list[_Found]:
+def _sides(body1: Outlined, body2: Outlined) -> list[_Candidate]:
     """The best sides of each kind."""
     return [_facet(body1, body2), _swapped(_facet(body2, body1)), _crossing(body1, body2)]
 
 
-def _greatest_of(candidates: list[_Found]) -> Feature:
+def _greatest_of(candidates: list[_Candidate]) -> Feature:
     """The candidate with the greatest gap; the first of those that are equal but for rounding."""
     best = greatest(jnp.stack([candidate.gap for candidate in candidates]), 1)
     first, second, corners, normal = one_of(best, [candidate[:-1] for candidate in candidates])
     return Feature(first, second, corners[0], normal)
 
 
-def _swapped(candidate: _Found) -> _Found:
+def _swapped(candidate: _Candidate) -> _Candidate:
     """A candidate found with the bodies in the other order."""
-    return _Found(candidate.second, candidate.first, candidate.corners, -candidate.normal, candidate.gap)
+    return _Candidate(candidate.second, candidate.first, candidate.corners, -candidate.normal, candidate.gap)
 
 
 def _nearest_of(squared: Array) -> Array:
@@ -186,17 +186,17 @@ def _nearest_of(squared: Array) -> Array:
     return first(squared <= (least + rounding(squared) * jnp.maximum(least, 1)) ** 2)
 
 
-def _facet(body: Outlined, other: Outlined) -> _Found:
+def _facet(body: Outlined, other: Outlined) -> _Candidate:
     """The facet of a body with the greatest gap to the corners of another."""
     heights = dot_components(body.outward[:, None, :], other.corner[:, :, None])
     gaps = jnp.min(heights, axis=0) - body.reach
     place = greatest(gaps, 1)
     normal = body.outward[:, place]
     corner = greatest(-dot_components(normal[:, None], other.corner), 1)
-    return _Found(body.facet[place], jnp.broadcast_to(corner, (3,)), jnp.asarray([3]), normal, jnp.max(gaps))
+    return _Candidate(body.facet[place], jnp.broadcast_to(corner, (3,)), jnp.asarray([3]), normal, jnp.max(gaps))
 
 
-def _crossing(body1: Outlined, body2: Outlined) -> _Found:
+def _crossing(body1: Outlined, body2: Outlined) -> _Candidate:
     """The edges of both bodies with the greatest gap between them."""
     # rows are those of the body with fewer edges: vectors run along them
     turns = len(body1.length) > len(body2.length)
@@ -212,7 +212,7 @@ def _crossing(body1: Outlined, body2: Outlined) -> _Found:
     gap = jnp.where(jnp.max(gaps) > -jnp.inf, _gap_along(body1, body2, normal), -jnp.inf)
     # an edge that does not exist is never better than anything
     edge1, edge2 = body1.edge[place], body2.edge[second]
-    return _Found(edge1[np.array([0, 1, 0])], edge2[np.array([0, 0, 1])], jnp.asarray([3]), normal, gap)
+    return _Candidate(edge1[np.array([0, 1, 0])], edge2[np.array([0, 0, 1])], jnp.asarray([3]), normal, gap)
 
 
 def _at(body: Outlined, places: Any) -> Edges:
@@ -243,7 +243,7 @@ def _gaps(one: Edges, other: Edges) -> Array:
     return jnp.where(crosses, apart * jax.lax.rsqrt(jnp.where(crosses, squared, 1)), -jnp.inf)
 
 
-def _nearest(body: Outlined, other: Outlined) -> _Found:
+def _nearest(body: Outlined, other: Outlined) -> _Candidate:
     """The edge of a body and the corner of another that are nearest to each other."""
     begin, along, length = body.edges.begin, body.edges.along, body.length
     # vectors run over what there is more of
@@ -259,7 +259,7 @@ def _nearest(body: Outlined, other: Outlined) -> _Found:
     begin, end = jnp.where(at < length[edge], ends[0], ends[1]), jnp.where(at > 0, ends[1], ends[0])
     corners, count = pack([begin, end, begin]), 1 + (begin != end)[None]
     gap = jnp.where(length[edge] >= 0, _gap_along(body, other, normal), -jnp.inf)
-    return _Found(corners, jnp.broadcast_to(corner, (3,)), count, normal, gap)
+    return _Candidate(corners, jnp.broadcast_to(corner, (3,)), count, normal, gap)
 
 
 def _far(corner: Array, begin: Array, along: Array, length: Array) -> tuple[Array, ...]:

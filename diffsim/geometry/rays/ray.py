@@ -25,7 +25,7 @@ from jax import Array
 
 from diffsim.base.enums import GeomType
 from diffsim.geometry.rays.surfaces import SURFACES, box_distance
-from diffsim.geometry.rays.triangle_surfaces import FACETED, Lines, height_over, outside
+from diffsim.geometry.rays.triangle_surfaces import FACETED, Lines, height_over, outward_normals
 from diffsim.geometry.sdf.data import (
     Parameters,
     field_function,
@@ -293,7 +293,7 @@ class _Met(NamedTuple):
                 surfaces += [(mask & field.mask, _Local(field.distance, field.slope, field.normal)) for field in fields]
             elif shape in FACETED:
                 corners = FACETED[shape].corners(model, jnp.where(mask, asset, 0), jnp.where(mask, self.facet, 0))
-                normal = outside(corners)
+                normal = outward_normals(corners)
                 across = partial(lambda normal, point: normal, normal)
                 surfaces.append((mask, _Local(partial(height_over, corners), across, across)))
             else:

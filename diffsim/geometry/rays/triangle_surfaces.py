@@ -76,7 +76,7 @@ def search_hfields(field: Field, origin: Array, direction: Array) -> tuple[Array
 
 
 def _base(field: Field, origin: Array, direction: Array) -> tuple[Array, Array]:
-    """The box below height 0."""
+    """Distance and feature on the box below height 0."""
     x, y, _, depth = unpack(field.size)
     shape = origin.shape
     half = jnp.broadcast_to(pack([x, y, depth / 2]), shape)
@@ -90,7 +90,7 @@ def _base(field: Field, origin: Array, direction: Array) -> tuple[Array, Array]:
 
 
 def _sides(field: Field, origin: Array, direction: Array) -> list[tuple[Array, Array]]:
-    """The four sides between height 0 and the rim."""
+    """Distances and features on the four sides between height 0 and the rim."""
     start, along, size, surfaces = unpack(origin), unpack(direction), unpack(field.size), []
     for axis, other in AXES:
         for sign in (-1, 1):
@@ -115,7 +115,7 @@ def _rim(field: Field, axis: int, sign: int, along: Array) -> Array:
 
 
 def _surface(field: Field, origin: Array, direction: Array) -> tuple[Array, Array]:
-    """The triangles, by a walk over the cells."""
+    """Distance and feature among the triangles on top, by a walk over the cells."""
     x, y, top, _ = unpack(field.size)
     enter, leave = through_box([-x, -y, 0 * top], [x, y, top], unpack(origin), unpack(direction))
     widths = [*field.width, jnp.ones_like(top)]
@@ -143,7 +143,7 @@ def _surface(field: Field, origin: Array, direction: Array) -> tuple[Array, Arra
     return end[2], end[3]
 
 
-# column and row of the cell, distance and feature that were found, whether the ray goes on
+# column and row of the cell, distance and feature so far, whether the ray goes on
 Walk = tuple[Array, Array, Array, Array, Array]
 
 
@@ -269,7 +269,7 @@ def _fields(model: Model, assets: Array | np.ndarray) -> Field:
     return Field(nrow, ncol, address, pick(model.hfield_size, assets), model.hfield_data)
 
 
-def outside(corners: Array) -> Array:
+def outward_normals(corners: Array) -> Array:
     """Outward unit normals (k, 3) of facets (k, 3, 3)."""
     first, second, third = unpack(corners, axis=1)
     return safe.normalize(cross(first - third, second - third))
@@ -277,7 +277,7 @@ def outside(corners: Array) -> Array:
 
 def height_over(corners: Array, point: Array) -> Array:
     """Signed distance (k,), m, of points (k, 3) from the planes of facets."""
-    return dot(outside(corners), point - corners[:, 2])
+    return dot(outward_normals(corners), point - corners[:, 2])
 
 
 FACETED: dict[GeomType, Faceted] = {

@@ -156,7 +156,7 @@ def with_entries(vector: Vector, entries: dict[int, float]) -> Vector:
     return changed
 
 
-def own_or(number: float | None, inherited: float) -> float:
+def or_inherited(number: float | None, inherited: float) -> float:
     """The number that an element says, the inherited one where it says none."""
     return float(inherited) if number is None else number
 

@@ -21,7 +21,7 @@ from diffsim.mjcf.elements.actuator import (
     Actuator,
     check_no_negative_control,
     check_not_negative,
-    own_or,
+    or_inherited,
     with_entries,
 )
 
@@ -57,7 +57,7 @@ class Position(Actuator):
         check_not_negative(self, problems, "kv", "dampratio", "timeconst")
         if base.inheritrange > 0 and base.ctrlrange.any():
             problems.add(self, "ctrlrange and inheritrange cannot both be given")
-        kp = own_or(self.kp, base.gainprm[0])
+        kp = or_inherited(self.kp, base.gainprm[0])
         damping = {} if self.kv is None else {2: -self.kv}
         damping = damping if self.dampratio is None else {2: self.dampratio}
         result = {
@@ -93,7 +93,7 @@ class Velocity(Actuator):
     kv: float | None = Real()
 
     def law(self, base: Actuator, problems: Problems) -> dict[str, Any]:
-        kv = own_or(self.kv, base.gainprm[0])
+        kv = or_inherited(self.kv, base.gainprm[0])
         return {
             "dyntype": DynType.NONE,
             "gaintype": GainType.FIXED,
@@ -118,7 +118,7 @@ class Damper(Actuator):
             "dyntype": DynType.NONE,
             "gaintype": GainType.AFFINE,
             "biastype": BiasType.NONE,
-            "gainprm": with_entries(0 * base.gainprm, {2: -own_or(self.kv, 0.0)}),
+            "gainprm": with_entries(0 * base.gainprm, {2: -or_inherited(self.kv, 0.0)}),
             "ctrllimited": Tristate.TRUE,
         }
 
@@ -135,7 +135,7 @@ class Cylinder(Actuator):
     bias: Vector | None = Reals(3)
 
     def law(self, base: Actuator, problems: Problems) -> dict[str, Any]:
-        area = own_or(self.area, base.gainprm[0])
+        area = or_inherited(self.area, base.gainprm[0])
         if self.diameter is not None and self.diameter >= 0:
             area = math.pi / 4 * self.diameter**2
         bias = base.biasprm[0] if self.bias is None else self.bias[0]
@@ -143,7 +143,7 @@ class Cylinder(Actuator):
             "dyntype": DynType.FILTER,
             "gaintype": GainType.FIXED,
             "biastype": BiasType.AFFINE,
-            "dynprm": with_entries(base.dynprm, {0: own_or(self.timeconst, base.dynprm[0])}),
+            "dynprm": with_entries(base.dynprm, {0: or_inherited(self.timeconst, base.dynprm[0])}),
             "gainprm": with_entries(base.gainprm, {0: area}),
             "biasprm": with_entries(base.biasprm, {0: bias}),
         }
@@ -164,7 +164,7 @@ class Adhesion(Actuator):
         return {
             "gaintype": GainType.FIXED,
             "biastype": BiasType.NONE,
-            "gainprm": with_entries(base.gainprm, {0: own_or(self.gain, base.gainprm[0])}),
+            "gainprm": with_entries(base.gainprm, {0: or_inherited(self.gain, base.gainprm[0])}),
             "ctrllimited": Tristate.TRUE,
         }
 
@@ -231,7 +231,7 @@ class Muscle(Actuator):
             "dyntype": DynType.MUSCLE,
             "gaintype": GainType.MUSCLE,
             "biastype": BiasType.MUSCLE,
-            "dynprm": with_entries(dynamics, {2: own_or(self.tausmooth, base.dynprm[2])}),
+            "dynprm": with_entries(dynamics, {2: or_inherited(self.tausmooth, base.dynprm[2])}),
             "gainprm": gain,
             "biasprm": with_entries(base.biasprm, dict(enumerate(gain[:9].tolist()))),
         }

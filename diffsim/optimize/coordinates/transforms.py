@@ -155,7 +155,18 @@ def masked(optimizers: Mapping[Paths, Any]) -> Transformation:
         expect(optimizer, f"the optimizer of {paths!r}", OPTIMIZER, *Transformation._fields)
 
     def init(params: Any) -> Any:
-        _check(params, optimizers)
+        chosen = [path for paths in optimizers for path in (paths if isinstance(paths, tuple) else (paths,))]
+        known = _leaves(params)
+        for path in chosen:
+            if path not in known:
+                raise ValueError(f"{type(params).__name__} has no leaf {path!r}{near(path, known)}")
+            if chosen.count(path) > 1:
+                raise ValueError(f"{path} is given twice")
+            name = path.rpartition(".")[2]
+            if isinstance(params, Model) and name in switch_fields() and not params.topology.present[name].all():
+                raise ValueError(
+                    f"{path} was zero when the model was loaded and has no code; load it with keep={path!r}"
+                )
         return tuple(optimizer.init(_read(params, paths)) for paths, optimizer in optimizers.items())
 
     def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
@@ -184,20 +195,6 @@ def _write(record: Any, names: Sequence[str], value: Any) -> Any:
     """The record with another leaf; without checks, as updates are no legal values."""
     inner = value if len(names) == 1 else _write(getattr(record, names[0]), names[1:], value)
     return dataclasses.replace(record, **{names[0]: inner})
-
-
-def _check(params: Any, optimizers: Mapping[Paths, Any]) -> None:
-    """Refuses paths that no leaf of the record has, or twice."""
-    paths = [path for key in optimizers for path in (key if isinstance(key, tuple) else (key,))]
-    known = _leaves(params)
-    for path in paths:
-        if path not in known:
-            raise ValueError(f"{type(params).__name__} has no leaf {path!r}{near(path, known)}")
-        if paths.count(path) > 1:
-            raise ValueError(f"{path} is given twice")
-        name = path.rpartition(".")[2]
-        if isinstance(params, Model) and name in switch_fields() and not params.topology.present[name].all():
-            raise ValueError(f"{path} was zero when the model was loaded and has no code; load it with keep={path!r}")
 
 
 def _leaves(record: Any) -> list[str]:

@@ -235,7 +235,12 @@ def _step(problem: Problem, now: _Iterate, damping: float) -> Point:
     rest, substituted = _eliminated(now.triangles, n, root * now.scale.x)
     matrix = np.concatenate([rest[:, :n], root * np.diag(now.scale.theta)])
     goal = -np.concatenate([rest[:, n], np.zeros(n)])
-    theta = _within(matrix, goal, problem.lower - before.theta, problem.upper - before.theta)
+    lower, upper = problem.lower - before.theta, problem.upper - before.theta
+    theta = np.linalg.lstsq(matrix, goal, rcond=None)[0] if n else np.zeros(0)
+    if not np.all((lower <= theta) & (theta <= upper)):
+        # scipy wants room between the bounds
+        room = np.minimum(lower, -1e-300), np.maximum(upper, 1e-300)
+        theta = np.clip(scipy.optimize.lsq_linear(matrix, goal, room, "bvls").x, lower, upper)
     return Point(theta, substituted(np.append(theta, 1.0)[:, None])[..., 0])
 
 
@@ -319,15 +324,3 @@ def _eliminated(
         return x[:windows]
 
     return rest, substituted
-
-
-def _within(matrix: np.ndarray, goal: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> np.ndarray:
-    """The vector of least |matrix v - goal| in a box that holds zero."""
-    if not matrix.shape[1]:
-        return np.zeros(0)
-    free = np.linalg.lstsq(matrix, goal, rcond=None)[0]
-    if np.all((lower <= free) & (free <= upper)):
-        return free
-    # scipy wants room between the bounds
-    bounded = scipy.optimize.lsq_linear(matrix, goal, (np.minimum(lower, -1e-300), np.maximum(upper, 1e-300)), "bvls")
-    return np.clip(bounded.x, lower, upper)
