@@ -31,6 +31,9 @@ def mesh(devices: Sequence[Any] | None = None) -> Mesh:
 
     Args:
       devices: which of `jax.devices()`; None for all, those of other processes (`jax.distributed`) too.
+
+    Returns:
+      The mesh.
     """
     return Mesh(np.array(jax.devices() if devices is None else list(devices)), (AXIS,))
 
@@ -106,6 +109,13 @@ def spread(tree: Tree, mesh: Mesh | None = None) -> Tree:
     without numbers (the `history` of a model without delays) are on every device, as those that programs return: a
     program compiled for what is given here takes its own results.
 
+    Args:
+      tree: arrays with a leading axis of worlds.
+      mesh: as `mesh()` makes it; None for all devices.
+
+    Returns:
+      The tree on the devices.
+
     Raises:
       ArgumentError: worlds that cannot be shared out evenly.
     """
@@ -124,7 +134,15 @@ def spread(tree: Tree, mesh: Mesh | None = None) -> Tree:
 
 
 def everywhere(tree: Tree, mesh: Mesh | None = None) -> Tree:
-    """A tree with a copy on each device, such as a model that all worlds share: `step` then moves nothing."""
+    """A tree with a copy on each device, such as a model that all worlds share: `step` then moves nothing.
+
+    Args:
+      tree: arrays.
+      mesh: as `mesh()` makes it; None for all devices.
+
+    Returns:
+      The tree on the devices.
+    """
     sharding = NamedSharding(_default(mesh), PartitionSpec())
     if jax.process_count() == 1:
         return jax.device_put(tree, sharding)

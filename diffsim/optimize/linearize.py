@@ -42,7 +42,12 @@ def linearize(model: Model, state: State, inputs: Inputs | None = None) -> Linea
     """How the next state and the sensors change with state and controls. Batch it with `jax.vmap`.
 
     Args:
-      state: where; inputs: what is applied there, None for `make_inputs(model)`.
+      model: the compiled model.
+      state: where.
+      inputs: what is applied there; None for `make_inputs(model)`.
+
+    Returns:
+      The matrices A, B, C and D.
 
     Raises:
       UnsupportedError: a model with delays, whose samples are states that (dq, dv, da) has no place for.
@@ -87,6 +92,9 @@ def lqr(system: Linearization, Q: ArrayLike, R: ArrayLike) -> Regulator:
       system: the linearization of one world at a fixed point.
       Q: (nx, nx) or its diagonal (nx,), cost of the state per step.
       R: (nu, nu) or its diagonal (nu,), cost of the controls per step.
+
+    Returns:
+      Gains, cost to go and poles.
 
     Raises:
       ValueError: a batch of systems, a cost of another size. numpy.linalg.LinAlgError: no stabilizing solution, such as

@@ -27,6 +27,10 @@ def tangent_size(model: Model) -> int:
 def difference(model: Model, state: State, reference: State) -> Array:
     """The change that takes `reference` to `state`: `integrate(model, reference, change)` is `state` again.
 
+    Args:
+      model: the model of both.
+      state, reference: two states of one world.
+
     Returns:
       (2 nv + na,) differences of position (m, rad), velocity and activation.
     """
@@ -36,7 +40,16 @@ def difference(model: Model, state: State, reference: State) -> Array:
 
 @checked
 def integrate(model: Model, state: State, change: Array) -> State:
-    """The state displaced by a change (2 nv + na,) of position, velocity and activation; quaternions stay unit."""
+    """The state displaced by a change; quaternions stay unit. The inverse of `difference`.
+
+    Args:
+      model: the model.
+      state: a state of one world.
+      change: (2 nv + na,) of position (m, rad), velocity and activation.
+
+    Returns:
+      The displaced state.
+    """
     nv = model.nv
     return displaced(model, state, change[:nv], change[nv : 2 * nv], change[2 * nv :])
 
@@ -65,7 +78,11 @@ def tangent_gradient(model: Model, state: State, gradient: State) -> Array:
     quaternions unit see of it.
 
     Args:
+      model, state: where the gradient was taken.
       gradient: as `jax.grad` of a function of a State gives it.
+
+    Returns:
+      (2 nv + na,) by position, velocity and activation.
     """
 
     def moved(change: Array) -> tuple[Array, Array, Array]:

@@ -81,6 +81,13 @@ def model_axes(model: Model, *fields: str) -> Model:
     With fields, these are batched. Without, the leaves of `model` that have an axis more than they are declared with:
     so a randomized model says itself what differs, and `vmap` copies nothing else (meshes, say).
 
+    Args:
+      model: a model, or a batch of models.
+      fields: paths of leaves, such as "body_mass" or "opt.timestep"; none for those of `model` that are batched.
+
+    Returns:
+      A Model with 0 in place of leaves that are batched, and None in place of all others.
+
     Example:
       axes = diffsim.model_axes(model, "body_mass", "opt.timestep")
       models = jax.vmap(randomize, out_axes=axes)(keys)

@@ -135,6 +135,12 @@ def is_bad(data: Data | Rollout) -> Array:
     """Whether the numbers of a world are no use: not finite, out of range, or contacts were lost; bool, of each world.
 
     A solver that stopped at its iteration limit is information and not counted; `data.status` has it.
+
+    Args:
+      data: Data of one world or of a batch, or a Rollout, of which any step counts.
+
+    Returns:
+      bool, in the shape of the batch.
     """
     return (data.status & int(BAD)) != 0
 
@@ -145,6 +151,9 @@ def check(data: Any) -> list[str]:
     Args:
       data: what carries a `status`: Data, a Rollout (what went wrong in any of its steps), a trajectory of
         `diffsim.optimize`, the state of an environment (`info["status"]`); or its bits themselves.
+
+    Returns:
+      A sentence for each bit that is set in any world.
 
     Raises:
       TypeError: something that carries none.

@@ -53,6 +53,12 @@ def step_data(model: Model, state: State, inputs: Inputs | None = None) -> tuple
     """The next state, and the Data of the state before, which `step` computes on the way.
 
     For whoever reads sensors, contacts or `data.status` of each step. What is not read is not computed.
+
+    Args:
+      model, state, inputs: as for `step`.
+
+    Returns:
+      The state after the step, and Data of the state before it.
     """
     inputs = check_arguments(model, state, inputs)
     data = forward(model, state, inputs)
@@ -91,6 +97,18 @@ def integrate(model: Model, state: State, inputs: Inputs, data: Data) -> State:
 
     The integrator is `model.opt.integrator`. Together with `forward` this splits a step in two, as mj_step1 and
     mj_step2 do, with the user's own code in between.
+
+    Args:
+      model: the compiled model.
+      state: the state.
+      inputs: those that `data` was computed with; they may have changed since.
+      data: from `forward(model, state, inputs)`.
+
+    Returns:
+      The state one timestep later.
+
+    Raises:
+      UnsupportedError: `opt.events` with another integrator than RK4, with sleep or with flexes.
     """
     h = model.opt.timestep
     if model.opt.events and (model.opt.integrator != Integrator.RK4 or sleeps(model)):
@@ -125,6 +143,12 @@ def inverse(model: Model, state: State, qacc: Array, inputs: Inputs | None = Non
 
     With the `invdiscrete` flag `qacc` (nv,) is that of a whole timestep, (qvel_next - qvel) / h, by the model's
     integrator; actuators then matter in so far as the integrator differentiates their forces.
+
+    Args:
+      model: the compiled model.
+      state: positions, velocities and activations.
+      qacc: (nv,) the acceleration.
+      inputs: controls and applied forces; None for `make_inputs(model)`.
 
     Returns:
       Inverse; `qfrc_inverse` (nv,) equals qfrc_applied + J^T xfrc_applied + qfrc_actuator of forward dynamics.

@@ -46,7 +46,12 @@ def geom_force(model: Model, data: Data, geom: Which, other: Which | None = None
 
 @checked
 def body_force(model: Model, data: Data, body: Which, other: Which | None = None) -> Array:
-    """The force on a body by the contacts of its geoms, all or those with another body; else as `geom_force`.
+    """The force on a body by the contacts of its geoms.
+
+    Args:
+      model, data: from `diffsim.forward`.
+      body: by name, view or index.
+      other: count only contacts with this body; None for all.
 
     Returns:
       (3,) N, world axes.
@@ -60,11 +65,14 @@ def body_force(model: Model, data: Data, body: Which, other: Which | None = None
 
 @checked
 def in_contact(model: Model, data: Data, geom: Which, other: Which | None = None) -> Array:
-    """Whether a geom touches another one, or any: some distance between them is less than zero; bool.
+    """Whether a geom touches another one, or any: some distance between them is less than zero.
 
     Args:
       model, data: from `diffsim.forward`.
       geom, other: by name, view or index; None for any other geom.
+
+    Returns:
+      () bool.
 
     Raises:
       KeyError: no geom of a name; the message lists near matches.

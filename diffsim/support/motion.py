@@ -132,15 +132,27 @@ def object_velocity(model: Model, data: Data, kind: ObjType, index: Which, local
     """(6,) angular and linear velocity of a body (inertial frame), xbody, geom, site or camera.
 
     Args:
+      model, data: from `diffsim.forward`.
       kind: a key of `diffsim.sensor.frame.FRAMES`.
+      index: which object of this kind, by name, view or index.
       local: in the object's axes instead of the world's.
+
+    Returns:
+      (6,) rad/s and m/s.
     """
     return _object_motion(model, data, data.cvel, kind, index, local)
 
 
 @checked
 def object_acceleration(model: Model, data: Data, kind: ObjType, index: Which, local: bool = False) -> Array:
-    """(6,) angular and linear acceleration of an object as `object_velocity`; gravity counts as an upward one."""
+    """(6,) angular and linear acceleration of an object; gravity counts as an upward one.
+
+    Args:
+      model, data, kind, index, local: as for `object_velocity`.
+
+    Returns:
+      (6,) rad/s^2 and m/s^2.
+    """
     acceleration = _object_motion(model, data, data.cacc, kind, index, local)
     velocity = object_velocity(model, data, kind, index, local)
     return acceleration + spatial_vector(jnp.zeros_like(velocity[:3]), cross(velocity[:3], velocity[3:]))

@@ -33,7 +33,18 @@ T = TypeVar("T")
 
 @checked
 def reset(model: Model, keyframe: int | str | None = None) -> tuple[State, Inputs]:
-    """State and inputs at qpos0, or of a keyframe given by index or name."""
+    """State and inputs at qpos0, or of a keyframe.
+
+    Args:
+      model: the model.
+      keyframe: by index or name; None for qpos0.
+
+    Returns:
+      State and Inputs.
+
+    Raises:
+      KeyError: no keyframe of this name; the message lists near matches. IndexError: none of this index.
+    """
     return make_state(model, keyframe), make_inputs(model, keyframe)
 
 
@@ -51,7 +62,16 @@ KEYFRAME: dict[str, tuple[type, str]] = {
 
 @checked
 def set_keyframe(model: Model, keyframe: int | str, state: State, inputs: Inputs | None = None) -> Model:
-    """The model with one of its keyframes set to a state and its inputs (None for `make_inputs(model)`).
+    """The model with one of its keyframes set to a state and its inputs.
+
+    Args:
+      model: the model.
+      keyframe: by index or name.
+      state: positions, velocities, activations and time of the keyframe.
+      inputs: controls and mocap poses; None for `make_inputs(model)`.
+
+    Returns:
+      The Model.
 
     Raises:
       KeyError: no keyframe of this name; the message lists near matches. IndexError: none of this index.
@@ -84,14 +104,27 @@ COMPONENTS: dict[StateBit, tuple[type, str]] = {
 def checkpoint_leaves(tree: Any) -> dict[str, Array]:
     """The arrays of a pytree that hold something, by their place: what Orbax saves, which refuses empty arrays.
 
-    checkpointer.save(path, checkpoint_leaves(states))
-    states = from_checkpoint(states, checkpointer.restore(path, checkpoint_leaves(states)))
+        checkpointer.save(path, checkpoint_leaves(states))
+        states = from_checkpoint(states, checkpointer.restore(path, checkpoint_leaves(states)))
+
+    Args:
+      tree: States, Inputs, Models, or any pytree of them.
+
+    Returns:
+      A flat table of arrays.
     """
     return {str(place): leaf for place, leaf in enumerate(jax.tree.leaves(tree)) if np.size(leaf)}
 
 
 def from_checkpoint(tree: T, leaves: Mapping[str, Array]) -> T:
     """A pytree of the structure of another one, with the arrays that `checkpoint_leaves` gave of it.
+
+    Args:
+      tree: a pytree of the same structure and shapes.
+      leaves: the table.
+
+    Returns:
+      The pytree.
 
     Raises:
       TypeError: they are no table.
@@ -110,14 +143,30 @@ def from_checkpoint(tree: T, leaves: Mapping[str, Array]) -> T:
 
 @checked
 def state_size(model: Model, bits: int) -> int:
-    """How many numbers the chosen components have (mj_stateSize)."""
+    """How many numbers the chosen components have (mj_stateSize).
+
+    Args:
+      model: the model.
+      bits: a sum of `diffsim.base.enums.StateBit`, MuJoCo's mjtState.
+
+    Returns:
+      The number.
+    """
     values = jax.eval_shape(lambda model: [value for _, _, value in _components(*reset(model), bits)], model)
     return sum(int(np.prod(value.shape)) for value in values)
 
 
 @checked
 def get_state(model: Model, state: State, inputs: Inputs, bits: int) -> Array:
-    """The chosen components as one vector, in the order of the bits (mj_getState)."""
+    """The chosen components as one vector, in the order of the bits (mj_getState).
+
+    Args:
+      model, state, inputs: of one world.
+      bits: as for `state_size`.
+
+    Returns:
+      (state_size(model, bits),)
+    """
     dtype = state.qpos.dtype
     parts = [jnp.ravel(jnp.asarray(value, dtype)) for _, _, value in _components(state, inputs, bits)]
     return jnp.concatenate([jnp.zeros((0,), dtype), *parts])
@@ -126,6 +175,14 @@ def get_state(model: Model, state: State, inputs: Inputs, bits: int) -> Array:
 @checked
 def set_state(model: Model, state: State, inputs: Inputs, vector: Array, bits: int) -> tuple[State, Inputs]:
     """State and inputs with the chosen components taken from a vector as `get_state` makes it.
+
+    Args:
+      model, state, inputs: of one world; what is not chosen stays.
+      vector: (state_size(model, bits),)
+      bits: as for `state_size`.
+
+    Returns:
+      State and Inputs.
 
     Raises:
       ValueError: the vector has another length.
@@ -171,6 +228,8 @@ def read_ctrl(
     """What an actuator sees as its control at a time: the sample `actuator_delay` before; without a buffer `ctrl`.
 
     Args:
+      model, state, inputs: of one world.
+      actuator: by name, view or index.
       time: of the reading; samples are those that steps up to `state` have recorded.
       interp: "zoh", "linear" or "cubic"; None for the actuator's own.
 
@@ -193,7 +252,11 @@ def read_sensor(
 ) -> Array:
     """What a sensor shows at a time: the sample `sensor_delay` before; without a buffer its part of `sensordata`.
 
-    Arguments and errors are those of `read_ctrl`.
+    Args:
+      model, state: the model, and a state whose history is read.
+      data: of the state, for sensors without a buffer.
+      sensor: by name, view or index.
+      time, interp: as for `read_ctrl`.
 
     Returns:
       (dim,), in units of the sensor.
@@ -210,7 +273,13 @@ def init_ctrl_history(model: Model, state: State, actuator: Which, values: Array
     """The state with the buffer of an actuator filled with controls (n,) of times (n,), which increase.
 
     Args:
-      times: oldest first; None for those that the buffer has.
+      model, state: the model, and a state of one world.
+      actuator: by name, view or index.
+      values: (n,) controls, oldest first.
+      times: (n,) s, oldest first; None for those that the buffer has.
+
+    Returns:
+      The State.
 
     Raises:
       KeyError: no actuator of this name. ValueError: it has no buffer, or one of another length.
@@ -232,8 +301,14 @@ def init_sensor_history(
     """The state with the buffer of a sensor filled with readings (n, dim) of times (n,), which increase.
 
     Args:
-      times: oldest first; None for those that the buffer has.
+      model, state: the model, and a state of one world.
+      sensor: by name, view or index.
+      values: (n, dim) readings, oldest first.
+      times: (n,) s, oldest first; None for those that the buffer has.
       phase: time of the last sample, of sensors that are sampled at intervals; None for what the buffer has.
+
+    Returns:
+      The State.
 
     Raises:
       KeyError: no sensor of this name. ValueError: it has no buffer, or one of another shape.

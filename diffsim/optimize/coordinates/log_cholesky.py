@@ -112,6 +112,9 @@ def in_log_cholesky(optimizer: Any, rows: Sequence[int]) -> Transformation:
       optimizer: of optax's kind, complete.
       rows: body ids.
 
+    Returns:
+      An optimizer of the four fields, of optax's kind.
+
     Raises:
       ValueError: in `init`, a body without mass or with moments that no distribution of mass has.
     """

@@ -61,6 +61,12 @@ def in_coordinates(optimizer: Any, encode: Callable[[Any], Any], decode: Callabl
     Args:
       optimizer: of optax's kind, complete: its updates are taken as steps.
       encode, decode: functions of pytrees; decode must be differentiable.
+
+    Returns:
+      An optimizer of p, of optax's kind.
+
+    Raises:
+      ArgumentError: what is no optimizer. ValueError: in `update`, without the parameters.
     """
 
     expect(optimizer, "optimizer", OPTIMIZER, *Transformation._fields)
@@ -84,6 +90,15 @@ def in_logs(optimizer: Any) -> Transformation:
     """An optimizer of the logarithms of positive parameters: they stay positive, and its steps are relative.
 
     One update changes a number by a factor of e^10 at most.
+
+    Args:
+      optimizer: of optax's kind, complete.
+
+    Returns:
+      An optimizer of the parameters themselves, of optax's kind.
+
+    Raises:
+      ArgumentError: what is no optimizer.
     """
 
     expect(optimizer, "optimizer", OPTIMIZER, *Transformation._fields)
@@ -101,6 +116,12 @@ def bounds(lower: ArrayLike, upper: ArrayLike) -> Transformation:
 
     Args:
       lower, upper: numbers or arrays that broadcast to each leaf, in its units; may be infinite.
+
+    Returns:
+      A transformation of optax's kind.
+
+    Raises:
+      ValueError: in `update`, without the parameters.
     """
 
     def inside(p: Array, u: Array) -> Array:
@@ -122,13 +143,26 @@ def project(model: Model, value: T, gradient: T) -> T:
       model: tells where in qpos the quaternions stand.
       value: a State, an Inputs or a Model.
       gradient: with respect to it; of the same kind.
+
+    Returns:
+      The gradient, of the same kind.
     """
     return _on_quaternions(model, lambda q, g: g - scale(q, dot(q, g)), value, gradient)
 
 
 @checked
 def unit_quaternions(model: Model) -> Transformation:
-    """An optax transformation for parameters that are a State, an Inputs or a Model; the last of a chain."""
+    """Keeps the quaternions of parameters that are a State, an Inputs or a Model unit; the last of a chain.
+
+    Args:
+      model: tells where in qpos the quaternions stand.
+
+    Returns:
+      A transformation of optax's kind.
+
+    Raises:
+      ValueError: in `update`, without the parameters.
+    """
 
     def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
         if params is None:
@@ -144,6 +178,9 @@ def masked(optimizers: Mapping[Paths, Any]) -> Transformation:
     Args:
       optimizers: by the path of a leaf, "body_mass" or "opt.timestep". The optimizer of a tuple of paths gets a
         dictionary of these leaves.
+
+    Returns:
+      An optimizer of the record, of optax's kind.
 
     Raises:
       ValueError: in `init`, a path that does not exist, is given twice, or that the model's program has no code for

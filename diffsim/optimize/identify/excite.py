@@ -94,6 +94,9 @@ def excite(
       iterations: of the search (L-BFGS), at most.
       seed: of the controls that it begins from.
 
+    Returns:
+      `Excitation`: the controls, and how well each unknown can be known from them.
+
     Raises:
       ValueError: no unknowns of the model, or no actuators.
     """

@@ -64,6 +64,9 @@ def make_recording(
       act: (T, na) about the activations; None for zero.
       offset: (T,) s by which readings are later than controls, less than a timestep; None for none.
 
+    Returns:
+      The recording.
+
     Raises:
       ValueError: a wrong shape.
     """
@@ -105,6 +108,9 @@ def read_csv(
       columns: names in the file to names in the model, for those that differ; "" for a column to leave out.
       interpolate: commands change evenly from row to row, instead of being held.
       longest_gap: s between rows over which commands may be held.
+
+    Returns:
+      The recording, one row a timestep of the model.
 
     Raises:
       ValueError: a column that is neither, a cell that is no number, times that do not increase, a gap; with the row.
@@ -161,6 +167,9 @@ def resample(
       ctrl: (rows, nu); the last one holds until the next, NaN too.
       sensordata: (rows, nsensordata), NaN where not measured.
       interpolate: commands change evenly from row to row, instead of being held.
+
+    Returns:
+      The recording.
 
     Raises:
       ValueError: a wrong shape, or times that do not increase.

@@ -56,12 +56,16 @@ def make_task(
     """A task. Make it once: the functions are part of the program, and others compile anew.
 
     Args:
+      model: what moves.
       running: (state, data, ctrl) -> residuals (k,) of each step, at the state before it.
       final: (state, data) -> residuals (m,) of the last state; None for no such cost. Data is computed with ctrl = 0.
       inputs: everything else that the user sets, constant; None for `make_inputs(model)`.
       bounds: lower and upper controls, (nu,) or numbers; None for actuator_ctrlrange, where it is limited.
       contacts: False plans as if nothing could touch anything, for motions through free space: the program compiles in
         a part of the time. Nothing then says whether the plan runs into something; look at it with contacts.
+
+    Returns:
+      The task.
     """
     if not contacts:
         model = model.replace(opt=model.opt.replace(disableflags=model.opt.disableflags | DisableBit.CONTACT))
@@ -133,7 +137,19 @@ def follow(task: Task, state: State, law: ControlLaw, rows: Any, length: int) ->
 
 @checked
 def evaluate(task: Task, state: State, ctrl: Array) -> Trajectory:
-    """The motion from a state under controls (T, nu), clipped to the bounds, and its cost; differentiable."""
+    """The motion from a state under controls, clipped to the bounds, and its cost; differentiable.
+
+    Args:
+      task: what the motion costs.
+      state: where it begins.
+      ctrl: (T, nu) controls.
+
+    Returns:
+      States, controls, cost and status.
+
+    Raises:
+      ValueError: controls of another shape.
+    """
     ctrl = controls_of(task, ctrl)
     return follow(task, state, lambda now, row: row, ctrl, ctrl.shape[0])
 
