@@ -8,6 +8,7 @@ import pathlib
 from typing import Any
 
 import jax
+import numpy as np
 
 from diffsim.base.checked import checked
 from diffsim.types import Model, State
@@ -67,6 +68,8 @@ def page(
       ValueError: states without a time axis.
     """
     poses = poses_of(model, at_frames(states, fps)) if isinstance(states, State) else states
+    # numpy from here on: JAX would compile a program for each slice of each shape
+    poses = jax.tree.map(np.asarray, poses)
     if poses.xpos.ndim == 3:
         poses = jax.tree.map(lambda leaf: leaf[:, None], poses)
     if poses.xpos.ndim != 4:

@@ -103,6 +103,7 @@ def scene(
 
 def moving(model: Model, poses: Kinematics, pieces: Pieces, numbers: Numbers) -> dict[str, Any]:
     """The part of the header whose numbers change from frame to frame."""
+    fovy = np.asarray(model.cam_fovy, float)
     return {
         "positions": numbers.put(np.asarray(poses.xpos, np.float32)),
         "quaternions": numbers.put_quaternions(np.asarray(poses.xquat)),
@@ -110,9 +111,9 @@ def moving(model: Model, poses: Kinematics, pieces: Pieces, numbers: Numbers) ->
         "cameras": [
             {
                 "name": model.name("camera", index) or f"camera {index}",
-                "fovy": float(model.cam_fovy[index]),
+                "fovy": float(fovy[index]),
                 "pos": numbers.put(np.asarray(poses.cam_xpos[:, 0, index], np.float32)),
-                "quat": numbers.put_quaternions(np.asarray(mat_to_quat(poses.cam_xmat[:, 0, index]))),
+                "quat": numbers.put_quaternions(np.asarray(jax.jit(mat_to_quat)(poses.cam_xmat[:, 0, index]))),
             }
             for index in range(model.ncam)
         ],
@@ -176,11 +177,12 @@ def shapes(model: Model, numbers: Numbers) -> dict[str, list[dict[str, Any]]]:
 def _geoms(model: Model) -> Iterator[dict[str, Any]]:
     """One shape for each geom that can be drawn."""
     topology, rgba = model.topology, np.asarray(colours(model), float)
-    visible = visible_geoms(model)
+    visible, sizes = visible_geoms(model), np.asarray(model.geom_size, float)
+    pos, quat = np.asarray(model.geom_pos), np.asarray(model.geom_quat)
     for geom in range(model.ngeom):
         kind = drawn_type(model, geom)
         if kind in KINDS and rgba[geom, 3] > 0:
-            size = np.asarray(model.geom_size[geom], float)
+            size = sizes[geom]
             if kind == GeomType.PLANE:
                 size = np.where(size > 0, size, ENDLESS * float(model.stat.extent))
             shape = {
@@ -194,27 +196,25 @@ def _geoms(model: Model) -> Iterator[dict[str, Any]]:
             }
             asset = {GeomType.MESH: "mesh", GeomType.SDF: "mesh", GeomType.HFIELD: "hfield"}.get(kind)
             shape |= {"mesh": (asset, int(topology.geom_dataid[geom]))} if asset else {}
-            yield shape | _pose(model.geom_pos[geom], model.geom_quat[geom])
+            yield shape | {"pos": _rounded(pos[geom]), "quat": _rounded(quat[geom])}
 
 
 def _sites(model: Model) -> Iterator[dict[str, Any]]:
     """One shape for each site."""
-    topology, rgba = model.topology, colours(model, "site")
+    topology, rgba = model.topology, np.asarray(colours(model, "site"))
+    size, pos, quat = (np.asarray(getattr(model, f"site_{name}")) for name in ("size", "pos", "quat"))
     for site, kind in enumerate(map(GeomType, topology.site_type.tolist())):
         yield {
             "kind": KINDS[kind],
             "body": int(topology.site_bodyid[site]),
-            "size": _rounded(model.site_size[site]),
+            "size": _rounded(size[site]),
             "rgba": _rounded(rgba[site]),
             "hidden": int(topology.site_group[site]) in HIDDEN_GROUPS,
             "tinted": False,
             "site": True,
-            **_pose(model.site_pos[site], model.site_quat[site]),
+            "pos": _rounded(pos[site]),
+            "quat": _rounded(quat[site]),
         }
-
-
-def _pose(pos: Any, quat: Any) -> dict[str, list[float]]:
-    return {"pos": _rounded(pos), "quat": _rounded(quat)}
 
 
 def _rounded(values: Any) -> list[float]:

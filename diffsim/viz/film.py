@@ -106,7 +106,8 @@ def at_frames(states: State, fps: float) -> State:
     count = max(1, math.floor((time[-1] - time[0]) * fps + 1e-3) + 1)
     wanted = time[0] + np.arange(count) / fps
     nearest = np.abs(time[None] - wanted[:, None]).argmin(axis=1)
-    return jax.tree.map(lambda leaf: leaf[nearest], states)
+    # in numpy: JAX would compile a program for each leaf
+    return jax.tree.map(lambda leaf: np.asarray(leaf)[nearest], states)
 
 
 def cameras(model: Model, poses: Kinematics, camera: Camera, fps: float) -> list[Camera]:
