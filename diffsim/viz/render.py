@@ -88,6 +88,7 @@ def render(
     if poses.xpos.ndim == 2:
         views = pose(model, poses, camera)
     else:
+        poses = jax.tree.map(np.asarray, poses)
         moments = (jax.tree.map(lambda leaf, k=k: leaf[k], poses) for k in range(len(poses.xpos)))
         views = Pose(*map(np.stack, zip(*(pose(model, moment, camera) for moment in moments), strict=True)))
     return picture(scene_of(model, plan, poses), plan, views, Frame(*size, samples))

@@ -113,9 +113,12 @@ def plan_of(model: Model, hidden_groups: Sequence[int] = HIDDEN_GROUPS) -> Plan:
 
 def scene_of(model: Model, plan: Plan, poses: Kinematics) -> Scene:
     """What is to be seen of a model in some poses, or in several, (T, ...), in float32."""
-    model, poses = jax.tree.map(
-        lambda x: x.astype(np.float32) if jnp.issubdtype(x.dtype, jnp.floating) else x, (model, poses)
-    )
+
+    def single(x: Array | np.ndarray) -> Array | np.ndarray:
+        # in numpy: JAX would compile a program for each shape
+        return np.asarray(x, np.float32) if x.dtype == np.float64 else x
+
+    model, poses = jax.tree.map(single, (model, poses))
     return exact_scene_of(model, plan, poses)
 
 

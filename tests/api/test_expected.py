@@ -30,4 +30,5 @@ def test_what_was_given_and_what_is_expected_is_said(message: str) -> None:
 
 
 def test_what_is_expected_passes() -> None:
-    optimize.masked({"body_mass": optimize.in_logs(optax.sgd(1e-2))}).init(MODEL)
+    optimizer = optimize.masked({"body_mass": optimize.in_logs(optax.sgd(1e-2))})
+    assert len(optimizer.init(MODEL)) == 1
