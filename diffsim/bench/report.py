@@ -104,7 +104,7 @@ KEYS = (
 
 @dataclasses.dataclass(frozen=True)
 class Schedule:
-    """What is timed: batch sizes, timed steps, steps before the clock, length of the differentiated rollout.
+    """The measurements of a report: batch sizes, steps that are timed and before these, steps of the gradient.
 
     `whole` and `stages` say whether rollouts are timed, and whether the table of stages is.
     """

@@ -22,7 +22,7 @@ from diffsim.viz.view import poses_of
 
 
 class Command(NamedTuple):
-    """What a command is for, in a line; how it declares its arguments; what it does with them."""
+    """A command: its purpose in a line; how it declares its arguments; what it does with them."""
 
     about: str
     declare: Callable[[argparse.ArgumentParser], None]

@@ -223,7 +223,7 @@ INSTEAD = {(GeomType.BOX, GeomType.MESH): (GeomType.MESH, GeomType.MESH)}
 
 
 class Kind(NamedTuple):
-    """What the pairs of a group have in common: geom types and padded sizes of their data."""
+    """The kind of the pairs of a group: geom types and padded sizes of their data."""
 
     types: Types
     sizes: tuple[Sizes, Sizes]
@@ -283,7 +283,7 @@ class PairParameters(NamedTuple):
 
 
 class Side(NamedTuple):
-    """What geoms or flexes (n,) bring to contacts; priorities are static."""
+    """The parameters that geoms or flexes (n,) bring to contacts; priorities are static."""
 
     gap: Array
     margin: Array

@@ -43,7 +43,7 @@ def compute_bias(
 
 
 class BodyMotion(NamedTuple):
-    """What the recursion reads, with mjData's names; `world_acceleration` (6,) is cacc of body 0, minus gravity."""
+    """The inputs of the recursion, with mjData's names; `world_acceleration` (6,) is cacc of body 0, minus gravity."""
 
     qvel: Array
     cinert: Array

@@ -64,7 +64,7 @@ def around_keyframe(keyframe: str, scale: float) -> Callable[[Model, Array], Arr
 
 
 class Moment(NamedTuple):
-    """What a task sees of a world after a step.
+    """A world after a step, as a task sees it.
 
     Attributes:
       model: with the numbers of this world.
@@ -120,7 +120,7 @@ class Task(NamedTuple):
 )
 @dataclasses.dataclass(frozen=True)
 class EnvState:
-    """What an environment carries from step to step.
+    """The state of an environment, carried from step to step.
 
     Attributes:
       physics: the State of the simulation.

@@ -74,7 +74,7 @@ class Shac(Record):
 
 @record
 class Policy(Saved, Record):
-    """What was learned: a function of an observation, or of a batch of them; `save(path)` and `Policy.load(path)`.
+    """A policy that was learned, a function of an observation or of a batch; `save(path)` and `Policy.load(path)`.
 
     `log_deviation` is of the noise with which it was learned; `mean` and `scale` are of the observations seen.
     """
@@ -102,8 +102,8 @@ class Learned(NamedTuple):
 
 
 class Learner(NamedTuple):
-    """What changes: policy, critic, the critic that lags, memories of both optimizers; of observations so far their
-    number, and the sum of squares of what is off their mean."""
+    """The state of learning: policy, critic, the critic that lags, memories of both optimizers; the number of
+    observations so far, and the sum of squares of what is off their mean."""
 
     policy: Policy
     critic: Layers

@@ -18,7 +18,7 @@ from diffsim.xla.select import where_tree
 
 
 class Environment(Protocol):
-    """What an `Env` and all wrappers offer."""
+    """The methods and attributes that an `Env` and all wrappers have."""
 
     @property
     def model(self) -> Model: ...

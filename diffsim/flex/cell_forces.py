@@ -206,9 +206,9 @@ def node_dofs(topology: Topology) -> np.ndarray:
     moved = np.zeros(topology.nv, bool)
     for cells in cells_of(topology):
         for body in topology.flex_nodebodyid[rows_of(topology, "flex_node", cells.flex)]:
-            own = rows_of(topology, "body_dof", body)
-            if own.start < own.stop:
-                moved[own] = True
+            dofs = rows_of(topology, "body_dof", body)
+            if dofs.start < dofs.stop:
+                moved[dofs] = True
             else:
                 moved |= body_dof_mask(topology)[body]
     return moved

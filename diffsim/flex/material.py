@@ -43,7 +43,7 @@ def material_fields(model: Model, rest: RestShape, node0: Array) -> Fields:
     topology = model.topology
     stiffness, bending = list[Array](), list[Array]()
     for flex in range(topology.nflex):
-        entries = _own(model, flex)
+        entries = _of_flex(model, flex)
         if entries["stiffness"].size:
             stiffness.append(_stiffness(model, flex, rest, node0, entries["stiffness"]))
         if entries["bending"].size:
@@ -54,7 +54,7 @@ def material_fields(model: Model, rest: RestShape, node0: Array) -> Fields:
     }
 
 
-def _own(model: Model, flex: int) -> dict[str, Array]:
+def _of_flex(model: Model, flex: int) -> dict[str, Array]:
     """The parts of flex_stiffness and flex_bending that belong to a flex."""
     topology = model.topology
     parts = {}

@@ -83,7 +83,7 @@ def _in_joint_frame(quat: Array, axis: Array, in_parent: bool) -> Array:
 
 
 class Pivot:
-    """What hinges and balls share: the frame turns about the anchor, which stays at jnt_pos in it."""
+    """The motion that hinges and balls share: the frame turns about the anchor, which stays at jnt_pos in it."""
 
     @staticmethod
     def shift(qpos: Array, qpos0: Array, pos: Array, axis: Array) -> Array:
@@ -91,7 +91,7 @@ class Pivot:
 
 
 class Scalar:
-    """What hinges and slides share: one number."""
+    """The part that hinges and slides share: one number is the position."""
 
     @staticmethod
     def difference(qpos: Array, reference: Array) -> Array:

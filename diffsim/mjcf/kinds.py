@@ -46,7 +46,7 @@ class BadValue(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """What every attribute declares.
+    """The kind of an attribute: how it is declared, read and written.
 
     default: the value when neither the file nor a default class says anything.
     required: the file must give it.

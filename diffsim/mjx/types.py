@@ -212,7 +212,7 @@ class Impl(Enum):
 
 
 class _Answers:
-    """What Model and Data say of their implementation: there is none beside them."""
+    """The answers of Model and Data to questions about their implementation: there is none beside them."""
 
     @property
     def impl(self) -> Impl:

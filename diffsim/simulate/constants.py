@@ -219,7 +219,7 @@ def constants(model: Model, meshes: bool = True) -> dict[str, Any]:
 
 
 class Position(NamedTuple):
-    """What the stages of positions return."""
+    """The records of the stages of positions."""
 
     kinematics: Kinematics
     com: ComFrame

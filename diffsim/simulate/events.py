@@ -152,7 +152,7 @@ class Part(NamedTuple):
 
 
 def seen_in(model: Model, data: Data, active_set: ActiveSet | None = None) -> Seen:
-    """What a piece needs of Data; where the active set does not bind, the state decides."""
+    """The fields of Data that a piece needs; where the active set does not bind, the state decides."""
     x = residuals_at(data.efc, data.qacc)
     current = active_set_of(data.efc, x)
     now = current if active_set is None else where_tree(active_set.binds, active_set, current)

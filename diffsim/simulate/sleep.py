@@ -63,7 +63,7 @@ class Rest(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What belongs to which trees.
+    """Which trees each coordinate, tendon, actuator and reading belongs to.
 
     Attributes:
       qpos: (nq,) the tree of each coordinate.

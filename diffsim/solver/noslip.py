@@ -59,7 +59,7 @@ Array = jax.Array
 
 
 class Zones(NamedTuple):
-    """What is constant near a solution: which rows slip, which have no force, unit forces, multipliers, and diag(A)."""
+    """Constants near a solution: which rows slip, which have no force, unit forces, multipliers, and diag(A)."""
 
     slips: Array
     empty: Array

@@ -24,7 +24,7 @@ Array = jax.Array
 
 
 class Objective(NamedTuple):
-    """What is minimized: inertia matrix M by blocks, all forces but those of the constraints (nv,), and the rows."""
+    """The function that is minimized: M by blocks, all forces but those of the constraints (nv,), and the rows."""
 
     qM: BlockDiagonal
     qfrc_smooth: Array

@@ -43,7 +43,7 @@ class Minimizer(Protocol):
 
 
 class Aids(NamedTuple):
-    """What the solver can be given beside the rows; all of it may be None.
+    """Inputs of the solver beside M, forces and rows; each may be None.
 
     Attributes:
       contact_order: (ncon,) in which order noslip sweeps over the contacts; None for that of the slots.

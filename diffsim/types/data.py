@@ -259,7 +259,7 @@ class ForwardInverse(Record):
 
 @record
 class Inverse(Record):
-    """What inverse dynamics computes: applied and constraint forces, and the acceleration that they were taken at.
+    """The results of inverse dynamics: applied and constraint forces, and the acceleration that they were taken at.
 
     `qacc` is the continuous-time acceleration, which differs from the given one under the `invdiscrete` flag.
     """

@@ -41,7 +41,7 @@ class Group(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What shapes the program: groups of objects, the geoms, pieces of tendons and flexes that they are, and the sky.
+    """The static part of a scene: groups of objects, the geoms, pieces of tendons and flexes that they are, the sky.
 
     `order`: places of the objects among these geoms and, behind them, pieces, and fragments of the flexes.
     """

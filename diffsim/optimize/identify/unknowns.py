@@ -139,7 +139,7 @@ class UnknownPayload(NamedTuple):
 
 
 class Block(NamedTuple):
-    """What an unknown is in theta: start, bounds and labels of its numbers, and where in model or sensors they go."""
+    """One unknown in theta: start, bounds and labels of its numbers, and where in model or sensors they go."""
 
     start: np.ndarray
     lower: np.ndarray
