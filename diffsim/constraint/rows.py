@@ -62,7 +62,7 @@ def reference(solref: Array, solimp: Array, violation: Array, timestep: Array, r
 
 
 def usable_solref(solref: Array, default: tuple[float, float], timestep: Array, refsafe: bool) -> Array:
-    """solref with mixed formats replaced by `default`, and with a safe time constant."""
+    """solref (n, 2) with mixed formats replaced by `default`, and with a safe time constant."""
     first, second = solref[..., 0], solref[..., 1]
     mixed = (first > 0) != (second > 0)
     first, second = where(mixed, default[0], first), where(mixed, default[1], second)
@@ -86,7 +86,7 @@ def damping(solref: Array, dmax: Array) -> Array:
 
 
 def impedance(solimp: Array, violation: Array) -> Array:
-    """d: from d0 at zero violation to dmax at `width`, along two power curves that meet at `midpoint`.
+    """d (n,): from d0 at zero violation to dmax at `width`, along two power curves that meet at `midpoint`.
 
     With x = |violation| / width and m = midpoint: y = m (x/m)^p below m, and y = 1 - (1-m) ((1-x)/(1-m))^p above.
     """
@@ -114,7 +114,7 @@ def kinks(solimp: Array) -> Array:
 
 
 def regularization(impedance: Array, diagonal: Array) -> Array:
-    """R = (1 - d) / d * diagonal, at least 1e-15."""
+    """R = (1 - d) / d * diagonal (n,), at least 1e-15."""
     return at_least((1 - impedance) * diagonal / impedance, MINVAL)
 
 

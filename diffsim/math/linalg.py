@@ -27,7 +27,7 @@ PRODUCTS = 8
 
 
 def cholesky(matrix: Array) -> Array:
-    """Lower factor L of a symmetric positive definite matrix, matrix = L L^T; nan where it is not one."""
+    """(..., n, n) lower factor L of a symmetric positive definite matrix, matrix = L L^T; nan where it is not one."""
     return factor(matrix)
 
 
@@ -37,7 +37,7 @@ def cho_solve(lower: Array, b: Array) -> Array:
 
 
 def solve_spd(matrix: Array, b: Array) -> Array:
-    """x with matrix x = b, for a symmetric positive definite matrix."""
+    """x (n,) or (n, k) with matrix x = b, for a symmetric positive definite matrix (n, n)."""
     return cho_solve(cholesky(matrix), b)
 
 

@@ -30,12 +30,12 @@ from diffsim.xla.select import where
 
 
 def quat_mul(p: Array, q: Array) -> Array:
-    """Hamilton product p q: first q, then p."""
+    """(..., 4) Hamilton product p q: first q, then p."""
     return _product(p, q)
 
 
 def quat_conj(q: Array) -> Array:
-    """Inverse of a unit quaternion."""
+    """(..., 4) inverse of a unit quaternion."""
     return q * jnp.asarray([1, -1, -1, -1], q.dtype).reshape((1,) * (q.ndim - 1) + (4,))
 
 
@@ -47,12 +47,12 @@ def rotate(q: Array, v: Array) -> Array:
 
 
 def rotate_inv(q: Array, v: Array) -> Array:
-    """v rotated by the inverse of the unit quaternion q."""
+    """v (..., 3) rotated by the inverse of the unit quaternion q (..., 4)."""
     return rotate(quat_conj(q), v)
 
 
 def quat_normalize(q: Array) -> Array:
-    """Unit quaternion along q; the identity where q is zero. Derivatives are projected to the tangent space."""
+    """(..., 4) unit quaternion along q; the identity where q is zero. Derivatives are projected to the tangent space."""
     return safe.normalize(q, (1.0, 0.0, 0.0, 0.0))
 
 
@@ -75,7 +75,7 @@ def axis_angle_to_quat(axis: Array, angle: Array) -> Array:
 
 
 def quat_exp(rotvec: Array) -> Array:
-    """Unit quaternion of a rotation vector: (cos(t/2), sin(t/2) rotvec / t), t = |rotvec|."""
+    """(..., 4) unit quaternion of a rotation vector (..., 3): (cos(t/2), sin(t/2) rotvec / t), t = |rotvec|."""
     squared = dot(rotvec, rotvec)
     # below the threshold the series is exact to rounding, and smooth in the square
     large = squared > 1e-3
@@ -106,7 +106,7 @@ def quat_log(q: Array) -> Array:
 
 
 def quat_sub(a: Array, b: Array) -> Array:
-    """Rotation vector, in the frame of b, that takes b to a: log(b^-1 a)."""
+    """(..., 3) rotation vector, in the frame of b, that takes b to a: log(b^-1 a)."""
     return quat_log(quat_mul(quat_conj(b), a))
 
 
@@ -131,7 +131,7 @@ def frame_from_z(z: Array) -> Array:
 
 
 def axis_far_from(z: Array) -> Array:
-    """The y axis, or the z axis where |z_y| >= 0.5: a discrete choice, which is not differentiated."""
+    """(..., 3) the y axis, or the z axis where |z_y| >= 0.5: a discrete choice, which is not differentiated."""
     steep = jnp.abs(jax.lax.stop_gradient(z[..., 1])) >= 0.5
     zero, one = jnp.zeros_like(z[..., 0]), jnp.ones_like(z[..., 0])
     return pack([zero, where(steep, zero, one), where(steep, one, zero)])

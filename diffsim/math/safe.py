@@ -17,7 +17,7 @@ BAD = 1e10
 
 
 def is_bad(values: Array) -> Array:
-    """Whether any element is NaN, infinite or beyond `BAD`; a scalar bool."""
+    """() whether any element is NaN, infinite or beyond `BAD`."""
     return ~jnp.all(jnp.abs(values) <= jnp.asarray(BAD, values.dtype))
 
 

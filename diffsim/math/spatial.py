@@ -29,12 +29,12 @@ def _sum(a: Components, b: Components) -> list[Array]:
 
 
 def cross_motion(v: Array, m: Array) -> Array:
-    """v x m: rate of change of a motion vector m that moves with velocity v."""
+    """(..., 6) v x m: rate of change of a motion vector m that moves with velocity v."""
     return _cross_motion(v, m)
 
 
 def cross_force(v: Array, f: Array) -> Array:
-    """v x* f: rate of change of a force vector f that moves with velocity v."""
+    """(..., 6) v x* f: rate of change of a force vector f that moves with velocity v."""
     return _cross_force(v, f)
 
 

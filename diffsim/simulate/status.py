@@ -123,7 +123,7 @@ BAD = functools.reduce(operator.or_, (bit for bit, row in ROWS.items() if row.ba
 
 
 def status(model: Model, state: State, inputs: Inputs, data: Data) -> Array:
-    """The bits that are set, an int32 scalar."""
+    """() int32, the bits that are set."""
     bits = jnp.zeros((), jnp.int32)
     for bit, row in ROWS.items():
         bits = bits | where(row.test(model, state, inputs, data), jnp.int32(bit), jnp.int32(0))

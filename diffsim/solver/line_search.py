@@ -66,7 +66,7 @@ class _Bracket(NamedTuple):
 def line_search(
     derivatives: Derivatives, first: Array, slope: Array, tolerance: Array, limit: int, idle: Array
 ) -> Array:
-    """The step alpha >= 0 at which the derivative vanishes, within `tolerance` or after `limit` evaluations.
+    """() the step alpha >= 0 at which the derivative vanishes, within `tolerance` or after `limit` evaluations.
 
     After too few evaluations it is the next trial, or the lower bound where there is no upper one.
 

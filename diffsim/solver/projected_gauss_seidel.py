@@ -148,12 +148,12 @@ def to_axes(vector: Array, y: Array) -> Array:
 
 
 def from_axes(vector: Array, y: Array) -> Array:
-    """vector y: the inverse of `to_axes`."""
+    """vector y (k,): the inverse of `to_axes`."""
     return to_axes(vector.T, y)
 
 
 def best_in_interval(old: Array, slope: Array, value: Array, lower: Array, upper: Array) -> Array:
-    """The best y in [lower, upper]."""
+    """() the best y in [lower, upper]."""
     return jnp.clip(old - slope / value, lower, upper)
 
 
