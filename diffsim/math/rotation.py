@@ -52,7 +52,7 @@ def rotate_inv(q: Array, v: Array) -> Array:
 
 
 def quat_normalize(q: Array) -> Array:
-    """(..., 4) unit quaternion along q; the identity where q is zero. Derivatives are projected to the tangent space."""
+    """(..., 4) unit quaternion along q; the identity where q is zero. Derivatives are those in the tangent space."""
     return safe.normalize(q, (1.0, 0.0, 0.0, 0.0))
 
 
