@@ -176,7 +176,7 @@ def edge_rows(model: Model, kinematics: Kinematics, com: ComFrame) -> EdgeRows |
 
 
 def edge_weights(model: Model, general: EdgeRows | None, weights: Array | None) -> Array:
-    """(nflexedge,) flexedge_invweight0: half of 1/m + 1/m between bodies that only slide, else J M^-1 J^T; 0 where rigid."""
+    """flexedge_invweight0 (nflexedge,): half of 1/m + 1/m between bodies that slide, else J M^-1 J^T; 0 where rigid."""
     topology = model.topology
     simple = _edges(topology)[0]
     result = jnp.zeros_like(model.flexedge_invweight0)
