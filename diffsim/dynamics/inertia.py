@@ -58,8 +58,8 @@ def joint_space_inertia(model: Model, momentum: Array, cdof: Array, tendons: Ten
         return inertia
     weighted = scale(tendons.ten_J, reflected(model, "tendon_armature"))
     products = gram(columns_of(blocks, tendons.ten_J), columns_of(blocks, weighted)).parts
-    triples = zip(inertia.parts, products, masks, strict=True)
-    return BlockDiagonal(blocks, tuple(m + jnp.where(np.logical_or(*mask), jaj, 0) for m, jaj, mask in triples))
+    added = (jnp.where(np.logical_or(*mask), product, 0) for mask, product in zip(masks, products, strict=True))
+    return BlockDiagonal(blocks, tuple(part + more for part, more in zip(inertia.parts, added, strict=True)))
 
 
 def coupled(topology: Topology, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

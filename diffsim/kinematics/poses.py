@@ -140,7 +140,7 @@ def compose_poses(model: Model, qpos: Array, mocap_pos: Array, mocap_quat: Array
     before = pick(mat, links.parent)
     shift = mul_vec(mat, _at_nodes(links, joint_shifts(model, qpos), [0, 0, 0]))
     # offset 0, of the world, is zero
-    pos = links.trees.above(stage(lambda turn, x, shift: mul_vec(turn, x) + shift)(before, anchor, shift))
+    pos = links.trees.above(stage(lambda: mul_vec(before, anchor) + shift)())
 
     xpos, xmat = pick(pos, links.last), pick(mat, links.last)
     # frames that are fixed to bodies: inertial frames, geoms, sites
