@@ -158,14 +158,22 @@ def contact_layout(
     dim = np.concatenate([np.full(b.kept, row_dim[b.start]) for b in blocks] or [np.zeros(0, int)]).astype(np.int32)
     # for every examined pair whether its identity depends on the state
     culled = np.concatenate([np.full(s.kept, s.kept < s.stop - s.start) for s in sections] or [np.zeros(0, bool)])
-    geom = [_slot_geoms(pairs, examined, culled, row_pair, block) for block in blocks]
-    slots = np.concatenate(geom or [np.zeros((0, 2), int)]).astype(np.int32)
-    body = np.where(slots < 0, -1, topology.geom_bodyid[np.maximum(slots, 0)]) if topology.ngeom else slots
-    grids = tuple(_grid(pairs, section) for section in sections)
-    order_of_pairs = _mujoco_order(topology, pairs, disableflags)
-    sort_key = order_of_pairs * (1 + np.max(row_part, initial=0))
-    order = row_pair, row_order, sort_key, row_part
-    return ContactLayout(dim, slots, body, pairs, sections, grids, groups, blocks, *order)
+    geoms = [_slot_geoms(pairs, examined, culled, row_pair, block) for block in blocks]
+    geom = np.concatenate(geoms or [np.zeros((0, 2), int)]).astype(np.int32)
+    return ContactLayout(
+        dim=dim,
+        geom=geom,
+        body=np.where(geom < 0, -1, topology.geom_bodyid[np.maximum(geom, 0)]) if topology.ngeom else geom,
+        pairs=pairs,
+        sections=sections,
+        grids=tuple(_grid(pairs, section) for section in sections),
+        groups=groups,
+        blocks=blocks,
+        row_pair=row_pair,
+        row_order=row_order,
+        pair_sort_key=_mujoco_order(topology, pairs, disableflags) * (1 + np.max(row_part, initial=0)),
+        row_part=row_part,
+    )
 
 
 def layout_of(model: Model) -> ContactLayout:

@@ -187,8 +187,7 @@ def _descend(model: Model, objective: Objective, method: Method, start: Start, u
 
 
 def better_start(model: Model, objective: Objective, warm: Array, factor: PerSize | None) -> tuple[Objective, Start]:
-    """The acceleration without constraints, or that of the warm start (nv,) if its cost is lower; and the objective,
-    with J times it.
+    """The objective, knowing J times its start, and the start: M^-1 qfrc_smooth, or `warm` (nv,) if its cost is lower.
 
     A factor of M is read where there is one. Without constraints M a is qfrc_smooth. What reverse mode needs of the
     comparison is stored.
