@@ -51,7 +51,7 @@ class SlotBodies(NamedTuple):
 
 
 def slot_bodies(model: Model, contacts: Contacts, slots: ContactSlots) -> SlotBodies:
-    """What the rows need of the two bodies of every slot; a slot without geoms has an empty mask."""
+    """The dofs that move the bodies of every slot, and their weights; a slot without geoms has an empty mask."""
     topology, weight = model.topology, model.body_invweight0[:, 0]
     blocks = articulated_blocks(topology)
     if slots.body is not None:

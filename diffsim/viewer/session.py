@@ -130,7 +130,7 @@ class Seen(NamedTuple):
 
 @jax.jit
 def _look(model: Model, states: State, inputs: Inputs, grip: Grip, shown: Shown) -> Seen:
-    """What is drawn of all worlds in their present states."""
+    """Poses and lines of all worlds in their present states."""
 
     def one(state: State, inputs: Inputs, grip: Grip) -> Seen:
         data = forward(model, state, inputs)

@@ -35,7 +35,7 @@ class FieldUse(NamedTuple):
 
     @property
     def function(self) -> FieldFunction:
-        """What is computed.
+        """The field that the plugin computes.
 
         Raises:
           AssetError: it is the user's.

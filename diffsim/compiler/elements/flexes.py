@@ -48,7 +48,7 @@ COUNTED = ("node", "vert", "edge", "elem", "evpair")
 
 
 class FlexError(ValueError):
-    """What is wrong with a flex."""
+    """A flex that cannot be compiled; the message says what is wrong."""
 
 
 def flex_rows(draft: Draft) -> None:

@@ -240,7 +240,7 @@ class HullPair(NamedTuple):
 
 
 class Feature(NamedTuple):
-    """What is closest to the origin on the surface of M.
+    """The feature of the surface of M that is closest to the origin: a vertex, an edge or a face.
 
     Corners `first` (3,), `second` (3,) of which `corners` () span it; `normal` (3,): unit, from the first body to the
     second, in the frame of the first.

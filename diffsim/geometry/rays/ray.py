@@ -153,7 +153,7 @@ class Bundles(NamedTuple):
 
 
 def bundles_of(rays: BundledRays) -> Bundles:
-    """What encloses the rays that are wanted."""
+    """A ball around the origins and a cone around the directions of the rays that are wanted, of each bundle."""
     wanted = rays.wanted[..., None]
     count = jnp.maximum(jnp.sum(wanted, axis=1), 1)
     middle = jnp.sum(jnp.where(wanted, rays.origin, 0), axis=1) / count

@@ -210,7 +210,7 @@ def _flat(point: Array) -> Array:
 
 @dataclass(frozen=True)
 class Surface:
-    """What a ray needs to know of a geom type."""
+    """The functions of a geom type; what they take is said at the top. Sizes, points, rays (..., 3)."""
 
     distance: Callable[[Array, Array, Array], Array]
     surface: Callable[[Array, Array], Array]

@@ -189,7 +189,7 @@ class Residuals:
         return total
 
     def outside(self, column: np.ndarray) -> np.ndarray:
-        """What the fit cannot adjust of a signal (windows, T, ny)."""
+        """The part of a signal (windows, T, ny) that the fit cannot adjust."""
         windows, blocks = len(column), self.sample.blocks
         flat = self.basis.reshape(windows, -1, self.basis.shape[-1])
         inside = flat.transpose(0, 2, 1) @ column.reshape(windows, -1, 1)

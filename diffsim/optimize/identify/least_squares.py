@@ -284,7 +284,7 @@ def projected(blocks: Blocks) -> np.ndarray:
 def _eliminated(
     triangles: np.ndarray, n: int, damping: np.ndarray
 ) -> tuple[np.ndarray, Callable[[np.ndarray], np.ndarray]]:
-    """What is left of a linear problem once x is eliminated.
+    """The linear problem that is left once x is eliminated.
 
     Args:
       triangles: (windows, rows, columns) of x, of chained windows the next x, theta and the residuals.

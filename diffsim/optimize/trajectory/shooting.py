@@ -20,7 +20,7 @@ from diffsim.types.record import Record, child, leaf, record
 
 
 class Optimizer(Protocol):
-    """What optax's optimizers are."""
+    """The two functions of an optimizer of optax."""
 
     @property
     def init(self) -> Any:

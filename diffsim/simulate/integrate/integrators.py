@@ -33,7 +33,7 @@ from diffsim.xla.gather import pick
 
 
 class Motion(NamedTuple):
-    """What takes a state to the next one.
+    """How a state changes over one timestep.
 
     Attributes:
       qvel: (nv,) the next velocity.
@@ -67,7 +67,7 @@ class Method(NamedTuple):
 
 
 def discrete_inertia(model: Model, state: State, inputs: Inputs, data: Data) -> BlockDiagonal:
-    """What takes the acceleration over one timestep to the force (nv x nv): M, plus what is implicit in velocity.
+    """(nv x nv) M plus the terms implicit in velocity: times the acceleration over one timestep it is the force.
 
     Raises:
       UnsupportedError: the integrator has no such matrix.
