@@ -85,7 +85,12 @@ def pack(
     static = [f.name for f in dataclasses.fields(Option) if f.metadata.get("static")]
     choices: dict[str, Any] = {name: int(opt[name]) for name in static if name in opt}
     choices.update({name: kind(choices[name]) for name, kind in CHOICES.items()})
-    leaves: dict[str, Any] = {f.name: _floats(f, fields[f.name], topology) for f in _leaves(Model)}
+    leaves: dict[str, Any] = {}
+    for field in _leaves(Model):
+        array = np.asarray(fields[field.name], dtype=np.float64)
+        sizes = [getattr(topology, s, -1) if isinstance(s, str) else s for s in field.metadata["shape"]]
+        # what the topology does not count comes from the value
+        leaves[field.name] = _on_device(array.reshape([len(array) if size < 0 else size for size in sizes]))
     return Model(
         topology=topology,
         opt=Option(**{f.name: _on_device(opt[f.name]) for f in _leaves(Option)}, **choices),
@@ -106,14 +111,6 @@ def present(fields: Fields, keep: Collection[str]) -> dict[str, np.ndarray]:
 
 def _leaves(cls: type) -> list[dataclasses.Field]:
     return [f for f in dataclasses.fields(cls) if "shape" in f.metadata]
-
-
-def _floats(field: dataclasses.Field, value: Any, topology: Topology) -> jax.Array:
-    """A float leaf in the declared shape; sizes that the topology does not count come from the value."""
-    array = np.asarray(value, dtype=np.float64)
-    sizes = [getattr(topology, s, -1) if isinstance(s, str) else s for s in field.metadata["shape"]]
-    shape = [len(array) if size < 0 else size for size in sizes]
-    return _on_device(array.reshape(shape))
 
 
 def _on_device(array: Any) -> jax.Array:

@@ -79,7 +79,11 @@ def shape_fields(model: Model, rest: RestShape) -> Fields:
             nodes.append(node)
             place = _turned(place, turn)
         else:
-            corners = rest.vertex[_boxed(topology, flex)]
+            # around the layers of a solid that collide
+            elements = flex_elements(topology, flex)
+            layer = topology.flex_elemlayer[rows_of(topology, "flex_elem", flex)]
+            active = (layer < topology.flex_activelayers[flex]) | (topology.flex_dim[flex] < 3)
+            corners = rest.vertex[np.unique(elements[active] if active.any() else elements)]
             lower, upper = jnp.min(corners, axis=0), jnp.max(corners, axis=0)
         extent = upper - lower
         flat = (extent <= 2 * MINVAL)[None]
@@ -95,14 +99,6 @@ def shape_fields(model: Model, rest: RestShape) -> Fields:
         "flex_vertmetric": _metrics(model, rest),
         "flexedge_length0": jnp.where(carried, 0.0, norm(rest.vertex[ends[:, 1]] - rest.vertex[ends[:, 0]])),
     }
-
-
-def _boxed(topology: Topology, flex: int) -> np.ndarray:
-    """Vertices around which the box of a flex is: those of the layers of a solid that collide."""
-    elements = flex_elements(topology, flex)
-    layer = topology.flex_elemlayer[rows_of(topology, "flex_elem", flex)]
-    active = (layer < topology.flex_activelayers[flex]) | (topology.flex_dim[flex] < 3)
-    return np.unique(elements[active] if active.any() else elements)
 
 
 def grid_axes(topology: Topology, flex: int, node: Array) -> Array:

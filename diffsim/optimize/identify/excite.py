@@ -113,8 +113,8 @@ def excite(
     begin = make_state(model) if state is None else state
     design = _Design(model, begin, theta, jnp.asarray(sizes, theta.dtype), weight)
     # controls are linear between knots: hat functions (rows, knots)
-    place = np.linspace(0, knots - 1, rows)[:, None]
-    hats = jnp.asarray(np.maximum(1 - np.abs(place - np.arange(knots)), 0), theta.dtype)
+    apart = np.abs(np.linspace(0, knots - 1, rows)[:, None] - np.arange(knots))
+    hats = jnp.asarray(np.maximum(1 - apart, 0), theta.dtype)
     cost = functools.partial(_cost, unknown.places, criterion, design, hats)
     first = np.random.default_rng(seed).uniform(0.3 * lower, 0.3 * upper, (knots, model.nu))
 
@@ -122,22 +122,20 @@ def excite(
         (value, _), slope = cost(jnp.asarray(knot.reshape(knots, -1), theta.dtype))
         return float(value), np.asarray(slope, float).reshape(-1)
 
-    bounds = list(zip(np.tile(lower, knots), np.tile(upper, knots), strict=True))
-    options = {"maxiter": iterations}
+    bounds, options = list(zip(np.tile(lower, knots), np.tile(upper, knots), strict=True)), {"maxiter": iterations}
     best = scipy.optimize.minimize(flat, first.reshape(-1), jac=True, method="L-BFGS-B", bounds=bounds, options=options)
     both = [jnp.asarray(knot.reshape(knots, -1), theta.dtype) for knot in (first, best.x)]
     slopes = [np.asarray(cost(knot)[0][1], float) for knot in both]
     old, new = (np.einsum("tyi,tyj->ij", part, part) for part in slopes)
     values, vectors = np.linalg.eigh(new)
-    worst = float(np.max(_deviations(new)))
-    without = [float(np.max(_deviations(new - part.T @ part))) / worst for part in np.moveaxis(slopes[1], 1, 0)]
+    without = [np.max(_deviations(new - part.T @ part)) for part in np.moveaxis(slopes[1], 1, 0)]
     return Excitation(
         ctrl=np.asarray(matmul(hats, both[1]), float),
         std=_deviations(new) * sizes,
         before=_deviations(old) * sizes,
         labels=labels,
         hidden=[directions_in_words(labels, vector * sizes) for vector in vectors.T[values < HIDDEN**-2]],
-        by_sensor=np.asarray(without),
+        by_sensor=np.asarray(without) / np.max(_deviations(new)),
         readings=reading_names(model),
     )
 
