@@ -105,7 +105,7 @@ def bars(name: str, found: dict[str, float]) -> list[str]:
         return f"{name:>12} {what:<44} {value:6.2f} ({'at least' if at_least else 'at most'} {bar:.2f}: {kept})"
 
     if name == "arm":
-        return [line("iLQR compiled and run once, s", found["s"], ARM, False)]
+        return [line(f"iLQR, first call, s ({found['s of all cores']:.0f} s of all cores)", found["s"], ARM, False)]
     row, lines = ROWS[name], []
     ours = f"diffsim {row.batch} "
     threads = max((int(key.split()[1]) for key in found if key.startswith("c ")), default=0)
