@@ -128,9 +128,9 @@ def test_what_no_derivative_reaches_is_not_converged() -> None:
 
 
 def test_a_motion_at_the_edge_of_a_leap_is_not_converged() -> None:
-    """The best motion ends a tenth of a millimetre beyond a step of the cost, which no derivative tells."""
+    """The best motion ends a micrometre beyond a step of the cost, which no derivative tells."""
     u, h = exact(np.inf), 0.1
-    edge = h * h * np.arange(HORIZON, 0, -1) @ u - 1e-4
+    edge = h * h * np.arange(HORIZON, 0, -1) @ u - 1e-6
 
     def final(state: diffsim.State, data: diffsim.Data) -> jax.Array:
         return jnp.concatenate([10 * (state.qpos - 1), 10 * state.qvel, jnp.where(state.qpos > edge, 0.0, 0.3)])

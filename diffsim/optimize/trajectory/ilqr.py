@@ -46,7 +46,7 @@ TOGETHER = 2
 # no minimum: shares of the cost that are promised but not gained, that no derivative reaches, that noise changes
 PROMISED, UNREACHED, LEAPS = 1e-2, 1e-2, 3e-3
 # how often noise is tried, to both sides, and its deviation in half ranges of the controls
-PROBES, PROBED = 2, 1e-2
+PROBES, PROBED = 2, 3e-3
 # of box_qp: parts of a Newton step; what is left of one is rounding below this many machine epsilons
 LENGTHS, ROUNDING = (1.0, 0.5, 0.1), 16.0
 
