@@ -22,7 +22,8 @@ from there; all fields are compared then, too, and the state is `near`: each pai
 their depths are the same to 1e-8 m (a search ends near the place, two normals are equally good); it has `other points`:
 the deepest of each pair are the same to 1e-8 m, but one has more of them; or `other contacts`: other depths (README,
 "Limits", and tests/corpus_ledger.py). Where the oracle's forces do not give its acceleration, to 1e-6 of the forces,
-acceleration and sensors alone are compared. The last are those that the oracle itself cannot continue.
+acceleration and sensors alone are compared, and nothing if the acceleration differs: `forces cancel`. The last are
+those that the oracle itself cannot continue.
 """
 
 import argparse
@@ -150,6 +151,11 @@ def errors(source: str, options: argparse.Namespace, **capacity: int) -> Found:
         again = theirs is not data and mjmodel.opt.integrator == oracle.mujoco.mjtIntegrator.mjINT_RK4
         if again or not balanced(mjmodel, theirs):
             fate, fields = f"{fate}, acceleration alone", fields[:2]
+        if not balanced(mjmodel, theirs) and not np.allclose(
+            now.qacc, theirs.qacc, rtol=0, atol=bound(theirs.qacc, "qacc")
+        ):
+            fates["forces cancel"] += 1
+            continue
         expected = {name: np.array(getattr(theirs, name)) for name in fields[:2]}
         if not can_go_on(mjmodel, theirs, again=theirs is data):
             fates["the oracle fails"] += 1
@@ -157,11 +163,15 @@ def errors(source: str, options: argparse.Namespace, **capacity: int) -> Found:
         fates[fate] += 1
         expected |= {name: np.array(getattr(theirs, name)) for name in fields[2:]}
         for name, value in expected.items() if theirs is not data or not fate.startswith("other") else ():
-            scale = max(1.0, float(np.max(np.abs(value), initial=0)))
             ours = np.asarray(getattr(now if name in fields[:2] else after, name))
-            error = float(np.max(np.abs(ours - value), initial=0)) / scale / BAR[name]
+            error = float(np.max(np.abs(ours - value), initial=0)) / bound(value, name)
             worst[name] = max(worst.get(name, 0.0), error if error == error else np.inf)
     return Found(worst, fates, furthest)
+
+
+def bound(value: Any, name: str) -> float:
+    """The largest difference from the oracle's values of a field that is no fault."""
+    return BAR[name] * max(1.0, float(np.max(np.abs(value), initial=0)))
 
 
 def same_contacts(contacts: Any, data: Any) -> bool:
