@@ -180,10 +180,10 @@ def line_rows(constraints: Constraints, x: PerGroup, v: PerGroup) -> LineRows:
         if rows.law not in SPRINGS:
             groups.append(_Cones(rows, x_of_rows, v_of_rows))
             continue
-        springs = (jnp.concatenate(laws.on_springs(rows, values)) for values in (x_of_rows, v_of_rows))
+        y, change = (jnp.concatenate(laws.on_springs(rows, values)) for values in (x_of_rows, v_of_rows))
         thresholds = laws.thresholds(rows)
         threshold = jnp.concatenate(thresholds) if rows.threshold.size else thresholds[0]
-        groups.append(_Springs(rows, *springs, threshold))
+        groups.append(_Springs(rows, y, change, threshold))
 
     def pushes(rows: RowGroup) -> bool:
         """Whether springs act below zero only: of limits and contacts without an active set."""

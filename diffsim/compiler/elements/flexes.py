@@ -61,7 +61,8 @@ def flex_rows(draft: Draft) -> None:
     poses = [(np.zeros(3), np.array([1.0, 0, 0, 0]))]
     columns_of_poses = (fields[f"body_{name}"][1:] for name in ("parentid", "pos", "quat"))
     for parent, pos, quat in zip(*columns_of_poses, strict=True):
-        poses.append(compose(*poses[parent], pos, quat))
+        of_parent, turn_of_parent = poses[parent]
+        poses.append(compose(of_parent, turn_of_parent, pos, quat))
     places = np.array([pos for pos, _ in poses]), np.array([matrix(quat) for _, quat in poses])
     # how the first equality constraint of each flex holds its edges, by name
     edgeequality = dict[str, int]()
