@@ -183,9 +183,12 @@ def write_named(model: Any, kind: str, record: R, field: str, values: Mapping[An
         rows = np.atleast_1d(np.arange(array.shape[axis])[view.rows(field)])
         shape = view.read(record, field).shape
         try:
-            part = jnp.broadcast_to(jnp.asarray(value, array.dtype), shape)
+            # one number for a whole pose would be a quaternion of equal parts
+            number = name == "qpos" and len(rows) > 1 and not np.ndim(value)
+            part = jnp.broadcast_to(jnp.zeros(2) if number else jnp.asarray(value, array.dtype), shape)
         except ValueError:
-            raise ValueError(f"{name} of {kind} {which!r} has shape {shape}, got {tuple(np.shape(value))}") from None
+            message = f"{name} of {kind} {which!r}: expected shape {shape}, got {tuple(np.shape(value))}"
+            raise ValueError(message) from None
         indices.append(rows)
         parts.append(part.reshape(*array.shape[:axis], len(rows), *array.shape[axis + 1 :]))
     place = (..., np.concatenate(indices), *[slice(None)] * (rank - 1))

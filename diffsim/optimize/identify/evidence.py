@@ -230,12 +230,14 @@ class Residuals:
         sample, likeness, best = self.sample, [], 1.0
         for i in np.flatnonzero(self.seen.any(axis=(0, 1)) & ~exact).tolist():
             squares, signals = float(np.sum(self.errors[..., i] ** 2)), self.signals(i)
+            if not squares:
+                continue
             for words, signal in signals.items():
                 column = np.zeros(self.errors.shape)
                 column[..., i] = np.where(self.seen[..., i], signal / sample.noise[i], 0)
                 outside = self.outside(column)
                 length = float(np.sum(outside**2))
-                if length < 1e-6 * np.sum(column**2):
+                if length <= 1e-6 * np.sum(column**2):
                     continue
                 along = float(np.sum(outside * self.errors))
                 chance = 2 * float(scipy.stats.norm.sf(abs(along) / (self.size[i] * np.sqrt(length))))

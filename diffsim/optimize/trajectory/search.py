@@ -42,6 +42,8 @@ soon = functools.partial(jit, quick=True)
 KEEN, SHRINK = 0.7, 0.5
 # how many times as much the cost may be under noise before a motion is called fragile
 FRAGILE = 1.25
+# the share of the cost that noise of a ten-thousandth may change before a plan's advice speaks of it
+LEAPING = 0.25
 # Newton steps: regularizations that are tried side by side, the factor between them, and the shortest length
 WAYS, FACTOR, SHORTEST = 8, 10.0, 1e-3
 
@@ -119,6 +121,9 @@ class Solution(Plan):
         begin, end = (float(value) for value in self.goal)
         far = f", the goal's part falls from {begin:.3g} to {end:.3g}" if begin > 0 else ""
         first = f"It costs {cost:.3g} where rest costs {float(self.idle):.3g}{far}."
+        if float(self.leaps) > LEAPING:
+            near = f"noise of a ten-thousandth on its controls changes that by {float(self.leaps) * cost:.2g}"
+            first = f"{first} A contact is just met or just missed: {near}, and rounding may, too (optimize.evaluate)."
         worst = f"{float(noisy.max()):.3g} at worst"
         under = f"{mean:.3g} +- {spread:.2g} in {noisy.size} worlds of noise, {worst}"
         if begin > 0 and end > 0.1 * begin:
@@ -129,6 +134,9 @@ class Solution(Plan):
         if not mean <= enough:
             under = f"{under}; with its feedback (gains) {held:.3g}"
             return f"{first} Fragile: {under}; plan with robust='mean', or replan as it goes (optimize.mpc)."
+        if not mean <= FRAGILE * cost:
+            # rest costs so much that this counts as nothing
+            return f"{first} Under noise it costs more, {under}, which is little beside rest."
         return f"{first} It holds: {under}."
 
 
