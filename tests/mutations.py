@@ -36,7 +36,8 @@ class Mutation(NamedTuple):
 
 
 def held(text: str) -> str:
-    return f"jax.lax.stop_gradient({text})"
+    """The expression without derivatives, also in files that do not import jax."""
+    return f"__import__('jax').lax.stop_gradient({text})"
 
 
 MUTATIONS = {
