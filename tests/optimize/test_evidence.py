@@ -61,6 +61,12 @@ def test_noise_explains_itself() -> None:
     assert verdicts[0].freedom == pytest.approx(2 * WINDOWS * ROWS - 4 * WINDOWS - 1)
 
 
+def test_a_reading_that_is_always_as_the_model_says_is_no_evidence() -> None:
+    errors = noise()
+    errors[..., 1] = 0
+    assert judged(errors).explained
+
+
 def test_larger_noise_is_said_and_widens() -> None:
     verdict = judged(1.8 * noise())
     assert verdict.explained and verdict.widened == pytest.approx(1.8, rel=0.1) and "1.8 times" in verdict.sentence

@@ -51,6 +51,8 @@ def test_a_plan_finds_the_best_controls_and_tells_the_truth() -> None:
     # 1/2 (10 (0 - 1))^2 at rest, and at the start
     assert float(found.idle) == pytest.approx(50) and float(found.goal[0]) == pytest.approx(50)
     assert found.noisy.shape == (64,) and 0 < float(jnp.std(found.noisy)) < 1e-3 * float(found.idle)
+    assert "rounding" not in found.advice and "rounding" in found.replace(leaps=jnp.asarray(1.0)).advice
+    assert "little beside rest" in found.replace(noisy=found.noisy + found.cost).advice
     assert "It holds" in found.advice and any("whole horizon, 8 pieces" in line for line in lines)
     # equal keys, equal plans; a motion that was found costs as much as is said
     same = optimize.plan(task, state, HORIZON, settings=FEW)

@@ -132,6 +132,8 @@ def test_changed_copies(model: diffsim.Model) -> None:
     heavier = model.body("arm").replace(mass=3.0, inertia=[1, 2, 3])
     assert float(heavier.body_mass[2]) == 3 and float(heavier.body_mass[1]) == float(model.body_mass[1])
     np.testing.assert_array_equal(model.set_qpos(state, {}).qpos, state.qpos)
+    with pytest.raises(ValueError, match=r"qpos of joint 'twist': expected shape \(4,\), got \(\)"):
+        model.set_qpos(state, {"twist": 1.0})
     # of a batch, and by the derivative
     states = jax.vmap(lambda angle: model.set_qpos(state, {"shoulder": angle}))(jnp.arange(3.0))
     np.testing.assert_array_equal(model.joint("shoulder").qpos(states), [[0], [1], [2]])

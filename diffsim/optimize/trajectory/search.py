@@ -134,7 +134,7 @@ class Solution(Plan):
         if not mean <= enough:
             under = f"{under}; with its feedback (gains) {held:.3g}"
             return f"{first} Fragile: {under}; plan with robust='mean', or replan as it goes (optimize.mpc)."
-        if not mean <= FRAGILE * cost:
+        if not mean <= 2 * cost:
             # rest costs so much that this counts as nothing
             return f"{first} Under noise it costs more, {under}, which is little beside rest."
         return f"{first} It holds: {under}."
