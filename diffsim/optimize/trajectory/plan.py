@@ -77,9 +77,8 @@ AT, NEAR, PRESSED, NEARER, MORE = 3e-3, 0.2, 9.0, 0.8, 4
 SET, STEADIED = 8, ((8, 10, 0.3), (16, 10, 0.2), (32, 10, 0.1))
 STEADIER = ((16, 8, 0.2), (32, 8, 0.1))
 # polish: iterations at most, and in the midst of a search; the first regularization, the share of the cost below which
-# a step gains nothing, and by which the cost under noise may rise above the least so far; the part of the noise on
-# controls under which the cost may not leap
-POLISHED, BRIEF, REGULARIZED, SETTLED, SLACK, PART = 20, 6, 1e-2, 1e-5, 0.01, 0.03
+# a step gains nothing, and by which the cost under noise may rise above the least so far
+POLISHED, BRIEF, REGULARIZED, SETTLED, SLACK = 20, 6, 1e-2, 1e-5, 0.01
 
 
 @checked
@@ -432,7 +431,7 @@ class _Hunt:
         way = int(np.argmin(self.over_worlds(costs[:, 1:])))
         feedback = aims.feedback._replace(way=jnp.asarray(np.full(samples, way, np.int32)))
         ((_, costs),) = self.in_doubt(self.state, ctrl, self.steps, samples, feedback)
-        near = np.asarray(self.tried(self.state, ctrl + PART * np.asarray(self.doubts.push), self.steps, feedback).cost)
+        near = np.asarray(self.tried(self.state, ctrl + np.asarray(self.doubts.nearby), self.steps, feedback).cost)
         leaps = np.max(np.abs(near - near[0])) / cost
         return Solution(
             **{name: getattr(motion, name) for name in ("states", "ctrl", "cost", "status")},

@@ -44,6 +44,8 @@ KEEN, SHRINK = 0.7, 0.5
 FRAGILE = 1.25
 # the share of the cost that noise of a ten-thousandth may change before a plan's advice speaks of it
 LEAPING = 0.25
+# that noise, in half ranges of the controls
+NEARBY = 1e-4
 # Newton steps: regularizations that are tried side by side, the factor between them, and the shortest length
 WAYS, FACTOR, SHORTEST = 8, 10.0, 1e-3
 
@@ -143,12 +145,14 @@ class Solution(Plan):
 class Doubts(NamedTuple):
     """As many worlds as samples, the same for every motion that is compared; the first is the model itself.
 
-    Leaves of the model, alike in all and varied; noise on controls (N, T, nu); changes of the first state (N, nx).
+    Leaves of the model, alike in all and varied; noise on controls (N, T, nu), and such that only a leap shows it;
+    changes of the first state (N, nx).
     """
 
     even: dict[str, Array]
     varied: dict[str, Array]
     push: Array
+    nearby: Array
     change: Array
 
 
@@ -392,6 +396,7 @@ def doubtful(task: Task, key: Array, controls: float, begin: float, fields: tupl
         even=even,
         varied={name: x.at[0].set(even[name][0]) for name, x in varied.items()},
         push=(controls * half_ranges(task, noise.shape) * noise).at[0].set(0),
+        nearby=(NEARBY * half_ranges(task, noise.shape) * noise).at[0].set(0),
         change=(begin * change).at[0].set(0),
     )
 

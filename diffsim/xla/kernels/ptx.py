@@ -26,6 +26,13 @@ INTEGERS = {"add": "add", "sub": "sub", "mul": "mul.lo", "neg": "neg"}
 TRUTHS = ("and", "or", "not")
 # comparisons, which are false of nan but for `ne`
 ORDERS = {"lt": "lt", "le": "le", "gt": "gt", "ge": "ge", "eq": "eq", "ne": "neu"}
+# what `elementwise` knows of floats, integers and truths, by the letters of numpy's kinds
+ANY = ("select_n", "convert_element_type")
+KNOWN = {
+    "f": {*FLOATS, *ORDERS, "sign", "max", "min", *ANY},
+    "i": {*INTEGERS, *ORDERS, "max", "min", *ANY},
+    "b": {*TRUTHS, "eq", "ne", *ANY},
+}
 # types of registers: their letter, and what a move calls them
 TYPES = {"f": "f32", "r": "u32", "p": "pred"}
 

@@ -26,7 +26,7 @@ from jax.interpreters import batching, mlir
 
 from diffsim.xla.compiled import run_alone
 from diffsim.xla.kernels.probe import cuda_loops
-from diffsim.xla.kernels.ptx import call
+from diffsim.xla.kernels.ptx import KNOWN, call
 from diffsim.xla.kernels.warp import LANES, NUMPY, Machine, interpret
 from diffsim.xla.kernels.warp_kernels import groups_of, read_gram, solve_assembled
 
@@ -271,8 +271,14 @@ def operation(w: Machine, equation: Any, inputs: Sequence[Numbers]) -> list[Numb
         starts = np.cumsum([0, *(x.size for x in inputs)])
         places = [start + np.arange(x.size).reshape(x.shape) for start, x in zip(starts, inputs, strict=False)]
         return [moved(w, inputs, index) for index in MOVES[name](params, shape, *places)]
-    if name in NUMPY and (name != "convert_element_type" or params["new_dtype"] == np.float32):
+    # numpy would take bits of integers for truths, and sums of integers are floats to a warp
+    first, *_, last = 2 * [np.dtype(variable.aval.dtype).kind for variable in equation.invars]
+    if name == "select_n" and first != "b":
+        raise UntranslatedError("a choice by an integer")
+    if name in KNOWN[last] and (name != "convert_element_type" or params["new_dtype"] == np.float32):
         return [elementwise(w, name, inputs, shape)]
+    if last != ("b" if name == "reduce_and" else "f"):
+        raise UntranslatedError(f"{name} of integers or truths")
     if name == "square":
         return [elementwise(w, "mul", (*inputs, *inputs), shape)]
     if name in REDUCTIONS:
