@@ -42,13 +42,13 @@ def held(text: str) -> str:
 
 MUTATIONS = {
     "M^-1 counted twice in the adjoint": Mutation(
-        "solver/adjoint.py",
+        "solver/solve.py",
         "-solve_hessian_linear(objective, x, change)",
         "-solve_hessian_linear(objective, x, solve_hessian_linear(objective, x, change))",
         f"{SOLVER}::test_against_differences",
     ),
     "constraints missing in the Hessian of the adjoint": Mutation(
-        "solver/adjoint.py",
+        "solver/solve.py",
         "-solve_hessian_linear(objective, x, change)",
         "-jax.numpy.linalg.solve(objective.qM.dense, change)",
         f"{SOLVER}::test_against_differences",

@@ -203,10 +203,10 @@ DOORS = {
     "actuator.actuation": 32,
     "collision.narrowphase": 52,
     "constraint.families": 47,
-    "solver.solve": 44,
+    "solver.solve": 43,
     "sensor.table": 81,
-    "simulate.forward": 127,
-    "optimize.identify.fit": 148,
+    "simulate.forward": 126,
+    "optimize.identify.fit": 147,
 }
 
 

@@ -11,7 +11,7 @@ over RISE reaches. At r = reach - dist that is d = 2 dmax (r / (RISE reach))^2, 
 damping B stay those of the contact, so that bodies of mass m push each other by about m d (K d r - B v): weak beside
 the forces that the motion has, as it must be, since the motion knows nothing of it. (With a dmax of 1%, K and B would
 be 10^4 and 10^2 times as large, and edges of pyramids are stiffer by 1 / mu^2: derivatives then grow exponentially.)
-The forward pass never sees these rows (solver/adjoint.py). Source: Paulus et al. 2025, "Hard contacts with soft
+The forward pass never sees these rows (solver/solve.py). Source: Paulus et al. 2025, "Hard contacts with soft
 gradients" (contacts from distance).
 """
 

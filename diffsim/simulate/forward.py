@@ -32,8 +32,8 @@ from diffsim.simulate.arguments import check_arguments
 from diffsim.simulate.sleep import resting_actuators, resting_readings, still, wake_and_collide
 from diffsim.simulate.status import status
 from diffsim.solver import Aids, smooth_acceleration, solve
-from diffsim.solver.adjoint import derivatives_within_reach
 from diffsim.solver.objective import Objective, constraint_force
+from diffsim.solver.solve import derivatives_within_reach
 from diffsim.types import Data, Inputs, Model, State
 from diffsim.types.constraints import ActiveSet
 from diffsim.types.data import ForwardInverse, Inertia, Inverse, Sleep, Transmission

@@ -10,7 +10,7 @@ An elliptic contact, in coordinates y = force / friction where its cone is circu
 along the ray through the origin, which scales normal and friction forces; then, at that normal force, within the disc
 of friction forces, where R is the same in all directions of y.
 
-Sweeps converge linearly, to the optimum of the primal solvers; the derivative is theirs (adjoint.py).
+Sweeps converge linearly, to the optimum of the primal solvers; the derivative is theirs (solve.py).
 Source: MuJoCo documentation, "Computation", PGS solver; its random order of the constraints is replaced by a fixed one.
 """
 

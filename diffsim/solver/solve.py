@@ -1,25 +1,35 @@
-"""solve: the constrained acceleration and the constraint force, by the solver that the model names.
+"""solve: the constrained acceleration and the constraint force, by the solver that the model names; its derivative.
 
 (M, qfrc_smooth, rows) -> qacc. Newton and CG minimize over accelerations (primal.py), PGS over constraint forces
-(projected_gauss_seidel.py); all have one optimum. The derivative is that of the optimum (adjoint.py), or where the
-iterations are few, and may end before it, that of the iterations.
+(projected_gauss_seidel.py); all have one optimum.
+
+The derivative is that of the optimum, by the implicit function theorem. There gradient(a; M, qfrc_smooth, rows) = 0, so
+da = -H^-1 d gradient at fixed a, with H the Hessian: one product with the tangents and one solve, whatever the number
+of iterations; line search, stopping and warm start are never differentiated. The tangent is linear, so reverse mode is
+its transpose and memory does not grow with iterations. Where iterations are few, and may end before the optimum, the
+derivative is that of the iterations.
+
+With opt.contact_reach, contacts that are still apart act weakly on derivatives (constraint/contact.py). Values are
+those without these further rows, to the bit. Derivatives are those of the optimum with them, taken at the acceleration
+without them: the further rows are weak, so that the two optima are close.
 """
 
-from typing import NamedTuple, Protocol
+import dataclasses
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
-from diffsim.base import errors
 from diffsim.base.enums import DisableBit, Solver
+from diffsim.base.errors import UnsupportedError
 from diffsim.dynamics.bias import MotionForces
 from diffsim.kinematics.tree import dof_limbs
 from diffsim.math.linalg import BlockDiagonal, solve_blocks
 from diffsim.math.stencil_rows import SparseRows
-from diffsim.solver.adjoint import at_optimum
+from diffsim.solver.hessian import solve_hessian_linear
 from diffsim.solver.noslip import without_slip
-from diffsim.solver.objective import Objective, gradient, row_forces, row_forces_on_dofs
+from diffsim.solver.objective import Objective, constraint_force, gradient, residuals_at, row_forces, row_forces_on_dofs
 from diffsim.solver.primal import Minimum, conjugate_gradients, cost_scale, newton, unconstrained
 from diffsim.solver.projected_gauss_seidel import solve_dual
 from diffsim.types import Model
@@ -87,14 +97,14 @@ def solve(
     if isinstance(constraints.jacobian, SparseRows) and (opt.solver == Solver.PGS or opt.noslip_iterations):
         which = "solver" if opt.solver == Solver.PGS else "noslip_iterations"
         reason = "a model with many vertices of flexes needs the solver Newton or CG, and no noslip iterations"
-        raise errors.UnsupportedError.of(f"<option {which}>", reason)
+        raise UnsupportedError.of(f"<option {which}>", reason)
     objective = Objective(qM, qfrc_smooth, constraints)
     minimize = SOLVERS[model.opt.solver] if constraints.groups else unconstrained
     # a search of more than one iteration is a while loop, which has no reverse mode: its derivative comes after it
     unrolled = opt.unrolled and bool(constraints.groups)
     if unrolled and opt.solver == Solver.PGS:
         reason = "solver_gradient 'unroll' needs the solver Newton or CG; with PGS use 'implicit'"
-        raise errors.UnsupportedError.of("<option solver>", reason)
+        raise UnsupportedError.of("<option solver>", reason)
     if unrolled and opt.iterations == 1:
         minimum = minimize(model, objective, qacc_warmstart, unroll=True)
         qacc, dual_forces = minimum.qacc, None
@@ -124,6 +134,64 @@ def solve(
         solver_improvement=improvement * scale,
         solver_gradient_norm=gradient_norm * scale,
     )
+
+
+@jax.custom_jvp
+def at_optimum(qacc: Array, objective: Objective, motion: MotionForces | None = None) -> Array:
+    """qacc (nv,), as a differentiable function of the objective that it minimizes; its own tangent is ignored.
+
+    With `motion`, the derivative of M qacc - qfrc_smooth is taken of `motion.unbalanced`, which is the same force and
+    costs less to differentiate.
+    """
+    return qacc
+
+
+@at_optimum.defjvp
+def _at_optimum_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
+    _, objective, motion = primals
+    qacc = at_optimum(*primals)
+
+    # d gradient at fixed qacc
+    def unbalanced(objective: Objective, motion: MotionForces | None) -> Array:
+        """M qacc - qfrc_smooth - J^T f (nv,), zero at the optimum."""
+        if motion is None:
+            return gradient(objective, qacc)
+        return motion.unbalanced(qacc) - constraint_force(objective.constraints, qacc)
+
+    _, change = jax.jvp(unbalanced, (objective, motion), tangents[1:])
+    x = residuals_at(objective.constraints, qacc)
+    return qacc, -solve_hessian_linear(objective, x, change)
+
+
+def derivatives_within_reach(model: Model, solution: Solution, objective: Objective) -> Solution:
+    """The same solution, with the derivatives of acceleration and constraint force that another objective has.
+
+    Args:
+      model: the model.
+      solution: without the further rows.
+      objective: with the further rows.
+
+    Raises:
+      UnsupportedError: derivatives are not those of an optimum (noslip, solver_gradient "unroll").
+    """
+    if model.opt.noslip_iterations or model.opt.solver_gradient == "unroll":
+        reason = "contact_reach needs solver_gradient 'implicit' and no noslip iterations"
+        raise UnsupportedError.of("<option contact_reach>", reason)
+    qacc = at_optimum(jax.lax.stop_gradient(solution.qacc), objective)
+    force = constraint_force(objective.constraints, qacc)
+    force = _with_derivative(solution.qfrc_constraint, force)
+    return dataclasses.replace(solution, qacc=qacc, qfrc_constraint=force)
+
+
+@jax.custom_jvp
+def _with_derivative(value: Array, other: Array) -> Array:
+    """`value`, with the derivative of `other`."""
+    return value
+
+
+@_with_derivative.defjvp
+def _with_derivative_jvp(primals: tuple[Array, Array], tangents: tuple[Any, Any]) -> tuple[Array, Array]:
+    return _with_derivative(*primals), tangents[1]
 
 
 @jax.custom_jvp

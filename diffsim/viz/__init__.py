@@ -8,8 +8,8 @@ from diffsim.viz.film import frames as frames
 from diffsim.viz.film import save as save
 from diffsim.viz.film import video as video
 from diffsim.viz.material import HIDDEN_GROUPS as HIDDEN_GROUPS
-from diffsim.viz.pixels import Pixels as Pixels
-from diffsim.viz.pixels import pixels as pixels
+from diffsim.viz.render import Pixels as Pixels
+from diffsim.viz.render import pixels as pixels
 from diffsim.viz.render import render as render
 from diffsim.viz.view import Pose as Pose
 from diffsim.viz.view import View as View

@@ -27,8 +27,18 @@ from diffsim.math.vector import cross, dot, pack, scale
 from diffsim.types import Model
 from diffsim.types.data import Kinematics
 from diffsim.types.topology import Topology, per_topology
-from diffsim.viz.material import HIDDEN_GROUPS, Looks, colours, drawn_type, looks, opaque, visible_geoms
-from diffsim.viz.texture import Atlas, atlas_of, factors
+from diffsim.viz.material import (
+    HIDDEN_GROUPS,
+    Atlas,
+    Looks,
+    atlas_of,
+    colours,
+    drawn_type,
+    factors,
+    looks,
+    opaque,
+    visible_geoms,
+)
 from diffsim.xla.gather import pick
 
 

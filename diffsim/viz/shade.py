@@ -15,9 +15,9 @@ from diffsim.base.enums import GeomType
 from diffsim.geometry.rays.ray import BundledHits, BundledRays
 from diffsim.math import safe
 from diffsim.math.vector import dot, pack, unpack
+from diffsim.viz.material import Atlas, Spot, on_cube, sample
 from diffsim.viz.scene import Plan, Scene
 from diffsim.viz.surface import Met, Surface, ends, surface_of, trace
-from diffsim.viz.texture import Atlas, Spot, on_cube, sample
 
 # linear colours of the light of the sun, and of what comes from above and from below
 SUNLIGHT = np.array([1.0, 0.96, 0.88]) * 1.9

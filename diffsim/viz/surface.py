@@ -22,8 +22,8 @@ from diffsim.geometry.rays.triangle_surfaces import FACETED, Lines, height_over,
 from diffsim.math import safe
 from diffsim.math.vector import cross, dot, mul_vec, mul_vec_t, scale, unpack
 from diffsim.types.topology import Topology, per_topology
+from diffsim.viz.material import Spot, on_cube, on_image, sample
 from diffsim.viz.scene import Group, Scene
-from diffsim.viz.texture import Spot, on_cube, on_image, sample
 from diffsim.xla.barriers import computed_once
 from diffsim.xla.batched_loops import fold_wanted
 
