@@ -5,7 +5,7 @@ import os
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from diffsim.base.errors import ArgumentError
+from diffsim.base.errors import ArgumentError, MissingFileError, Problem
 from diffsim.compiler.budget import check_capacities
 from diffsim.compiler.passes import compile_all
 from diffsim.mjcf import read
@@ -44,7 +44,8 @@ def load(
     Raises:
       MjcfError: the model is wrong; the message lists every problem with file, line and element.
       UnsupportedError: the model uses a feature that diffsim lacks.
-      ArgumentError: an argument is of the wrong kind. FileNotFoundError: no file and no model has this name.
+      MissingFileError: no file and no model has this name; it is a FileNotFoundError too.
+      ArgumentError: an argument is of the wrong kind.
     """
     source = _source(path_or_text)
     if assets is not None and not isinstance(assets, Mapping):
@@ -68,7 +69,8 @@ def _source(source: object) -> str | bytes | Path:
         bundled = sorted(path.stem for path in MODELS.glob("*.xml"))
         if source not in bundled:
             known = near(source, bundled, listed=len(bundled))
-            raise FileNotFoundError(f"there is no file {source!r}, and no model of this name comes with diffsim{known}")
+            message = f"there is no such file, and no model of this name comes with diffsim{known}"
+            raise MissingFileError([Problem(source, 0, "", message)])
         return MODELS / f"{source}.xml"
     if isinstance(source, str | bytes):
         return source

@@ -66,6 +66,10 @@ class MjcfError(DiffsimError, ValueError):
         return type(self), (self.problems,)
 
 
+class MissingFileError(MjcfError, FileNotFoundError):
+    """There is no file, and no model that comes with diffsim, of the name that is to be loaded."""
+
+
 class UnsupportedError(MjcfError, NotImplementedError):
     """A legal model that uses a feature which diffsim does not have."""
 

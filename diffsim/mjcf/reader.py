@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from diffsim.base.errors import MjcfError, Problem, Problems, near_match
+from diffsim.base.errors import MissingFileError, MjcfError, Problem, Problems, near_match
 from diffsim.mjcf import versions
 from diffsim.mjcf.elements.asset import FileAsset, ModelAsset
 from diffsim.mjcf.elements.body import Body
@@ -22,7 +22,7 @@ from diffsim.mjcf.elements.settings import Compiler, Option, Size, Statistic
 from diffsim.mjcf.elements.visual import Visual
 from diffsim.mjcf.kinds import BadValue, NameKind
 from diffsim.mjcf.macros.expand import expand
-from diffsim.mjcf.resources import ResourceError, Resources
+from diffsim.mjcf.resources import MissingResource, ResourceError, Resources
 from diffsim.mjcf.schema import AnyElement, Element, children_of, xml_name, xml_names
 from diffsim.mjcf.schema import references as references
 from diffsim.mjcf.source import Node, expand_includes, parse
@@ -51,7 +51,8 @@ def read(
       The Spec, checked.
 
     Raises:
-      MjcfError: the model is wrong; the message has everything that is.
+      MjcfError: the model is wrong; the message has everything that is. MissingFileError, which is a FileNotFoundError
+        too: there is no such file.
       UnsupportedError: the model is right but needs what diffsim lacks.
     """
     root, resources = _open(source, assets, allow_outside)
@@ -142,7 +143,8 @@ def _open(
         name, data = resources.xml(path.name)
     except (ResourceError, ValueError, OSError) as problem:
         hint = "XML text begins with '<'" if "<" in str(source) else getattr(problem, "hint", "")
-        raise MjcfError([Problem(str(source)[:200], 0, "", str(problem), hint)]) from None
+        kind = MissingFileError if isinstance(problem, MissingResource) else MjcfError
+        raise kind([Problem(str(source)[:200], 0, "", str(problem), hint)]) from None
     return parse(data, name), resources
 
 

@@ -31,6 +31,10 @@ class ResourceError(Refusal):
     """A file that cannot be had."""
 
 
+class MissingResource(ResourceError):
+    """There is no file of this name at any place where it may be."""
+
+
 class OutsideError(ResourceError):
     """A file that lies outside of the model's folder; it was not looked at."""
 
@@ -82,7 +86,7 @@ class Resources:
             hint = "give it in assets={name: bytes}, or load the model by its path"
         else:
             hint = f"looked in {self.folder}"
-        raise ResourceError(f"file '{places[0]}' is not there", hint)
+        raise MissingResource(f"file '{places[0]}' is not there", hint)
 
     def _path(self, place: str) -> Path | None:
         """Where on the disk a name points to; None if there is no disk to look at."""

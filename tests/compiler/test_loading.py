@@ -4,6 +4,7 @@ import io
 import json
 import os
 import pathlib
+import pickle
 import struct
 import zipfile
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from diffsim.base.errors import ArgumentError, CapacityWarning, MjcfError
+from diffsim.base.errors import ArgumentError, CapacityWarning, MissingFileError, MjcfError
 from diffsim.load import load
 
 BALL = (
@@ -45,6 +46,17 @@ def test_only_files_are_opened(tmp_path: pathlib.Path) -> None:
     for name in ("pipe", "folder.npz", ".", "n" * 256, "n" * 5000, "a\0b"):
         with pytest.raises(MjcfError):
             load(tmp_path / name)
+
+
+@pytest.mark.parametrize("name", ["nope", "nope.xml", "no/such.urdf", "nope.npz"])
+def test_a_missing_file_is_one_kind_of_error(
+    name: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(FileNotFoundError, match="there") as caught:
+        load(name)
+    assert isinstance(caught.value, MissingFileError)
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
 
 
 @pytest.mark.parametrize("element", ["<include file='{}'/>", "<asset><mesh name='m' file='{}'/></asset>"])
