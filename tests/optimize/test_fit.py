@@ -241,3 +241,24 @@ def test_wrong_questions_are_refused() -> None:
         optimize.fit(model, recording, UNKNOWNS, settings=optimize.Fit(window=500))
     with pytest.raises(ValueError, match="none is left"):
         optimize.fit(model, recording, UNKNOWNS, settings=optimize.Fit(window=60, held_out=2))
+
+
+def test_a_search_ends_when_it_is_told_to() -> None:
+    model, recording = recorded()
+    lines: list[str] = []
+    settings = optimize.Fit(window=60, held_out=1)
+    # no time: derivatives at the first guess, and no more
+    short = optimize.fit(model, recording, UNKNOWNS, NOISE, settings, seconds=0, show=lines.append)
+    assert not short.converged and not short.explained and "stopped before its end" in short.message
+    assert short.iterations <= 2 and "fit: residuals are" in lines[0] and "stopped" in lines[-1]
+    np.testing.assert_allclose(short.theta, short.problem.unknowns.start)
+
+    def interrupt(line: str) -> None:
+        lines.append(line)
+        if "from another start" in line:
+            raise KeyboardInterrupt
+
+    # what one search found, of a model that lacks the mass: nothing explains the data, so that others would follow
+    lacking = optimize.fit(model, recording, UNKNOWNS[:1], NOISE, settings, show=interrupt)
+    assert "another start" in lines[-2] and not lacking.converged and lacking.evidence.sentence
+    assert np.all(lacking.rms < lacking.start_rms)

@@ -9,7 +9,7 @@ same shapes share their compiled programs. Steps are those of Levenberg and Marq
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -191,8 +191,12 @@ def fit(
     noise: Any = None,
     settings: Fit | None = None,
     start_noise: Any = None,
+    *,
+    seconds: float | None = None,
+    show: Callable[[str], Any] | None = None,
 ) -> FitResult:
-    """Identifies numbers of a model. Runs on the host; simulations are jitted and batched over windows.
+    """Identifies numbers of a model. Runs on the host; simulations are jitted and batched over windows. Interrupted
+    (Ctrl-C), it gives the best so far.
 
     Args:
       model: the first guess.
@@ -203,6 +207,8 @@ def fit(
       settings: None for `Fit()`.
       start_noise: standard deviation of initial states about the recordings' guesses, a number or (2 nv + na,) of
         positions, velocities and activations; None for next to no knowledge.
+      seconds: budget of time for the search, compilation included; None for as long as it takes.
+      show: called with a line of progress now and then; None writes to stderr where that is a terminal.
 
     Returns:
       A `FitResult`; `print` shows it. Its first sentence says whether to trust the rest.
@@ -214,13 +220,15 @@ def fit(
     listed = [recordings] if isinstance(recordings, Recording) else list(recordings)
     unknown = Unknowns(model, unknowns)
     search = Search(unknown, noise, start_noise, chosen)
-    best, spread, problem = search.run(listed)
+    best, spread, problem = search.run(listed, seconds, show)
+    jacobians = search.jacobians
     point, train = best.outcome.point, best.problem
     test = problem.part(slice(train.count, None))
     test.noise = train.noise
     tested = test.solve(test.point(point.theta), chosen.iterations, "states") if test.count else None
     sample = train.sample(point, best.outcome.blocks, noise is not None)
-    widened = best.good and not best.outcome.minimum
+    done = "; stopped before its end" if search.stopped else ""
+    widened = best.good and not best.outcome.minimum and not done
     begun = [train.states(point.x), *([] if tested is None else [test.states(tested.point.x)])]
     return FitResult(
         model=unknown.model_of(jnp.asarray(point.theta, model.qpos0.dtype)),
@@ -232,9 +240,9 @@ def fit(
         held_out_rms=test.rms(test.point(point.theta) if tested is None else tested.point),
         start_rms=train.rms(train.point(unknown.start)),
         noise=train.noise,
-        iterations=search.jacobians,
-        converged=best.outcome.minimum or best.good,
-        message=best.outcome.message + ("; the step that is left widens intervals" if widened else ""),
+        iterations=jacobians,
+        converged=(best.outcome.minimum or best.good) and not search.stopped,
+        message=best.outcome.message + ("; the step that is left widens intervals" if widened else done),
         minima=search.minima,
         held_out=None if tested is None else test.sample(tested.point, tested.blocks, noise is not None),
         problem=train,

@@ -8,7 +8,7 @@ ones are one motion, whose states in between are unknowns that the last line tie
 the whole once that is tight, and not lost in chaos before. Source: Bock 1983, multiple shooting.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -74,6 +74,7 @@ class Problem:
       follows: (windows,) bool, whether a window goes on where the one before ended.
       tightness: standard deviation by which chained windows may fail to meet, (nx,); None for windows that stand alone.
       rest: (windows, nx, nx) what is left of a change of a first state where bodies rest on others; None if none does.
+      watch: told of this problem before each simulation, and of a point as well where derivatives are taken there.
     """
 
     def __init__(
@@ -98,6 +99,7 @@ class Problem:
         self.follows = np.zeros(count, bool) if follows is None else follows
         self.tightness: np.ndarray | None = None
         self.rest: np.ndarray | None = None
+        self.watch: Callable[[Problem, Point | None], None] = lambda *_: None
         self.timestep = float(model.opt.timestep)
         cheapest = mode_of(model, unknowns.places, self.width, windows.ctrl.shape[1])
         self.mode = cheapest if mode == "auto" else mode
@@ -219,6 +221,7 @@ class Problem:
 
     def residuals(self, point: Point) -> np.ndarray:
         """(windows, k): of readings, first states, defects, and in the first window of what was known of theta."""
+        self.watch(self, None)
         moved = self.motions(point)
         parts = [np.nan_to_num(self.errors(point, moved)).reshape(self.count, -1), point.x / self.start_noise]
         if self.tightness is not None:
@@ -232,6 +235,7 @@ class Problem:
 
     def blocks(self, point: Point) -> Blocks:
         """Derivatives of the residuals by theta, by each window's first state, and by that of the next one."""
+        self.watch(self, point)
         unknowns, n, count, width = self.unknowns, point.theta.size, self.count, self.width
         moved = self.motions(point)
         where = unknowns.places, self.mode, unknowns.model, self.inside, self._guess(point), moved.states

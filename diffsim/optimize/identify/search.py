@@ -8,6 +8,9 @@ starts.
 """
 
 import itertools
+import sys
+import time
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,6 +37,8 @@ NEAR, SHAKEN, ROUNDS, NEARBY, CLOSE = 10.0, 3, 12, 40, 1.5
 # where squared residuals are this many times their noise's and nothing touches, so many rows are fitted first, then
 # three times as many
 BEGIN, FAR = 40, 1e4
+# seconds between lines of progress
+EVERY = 1.0
 # standard deviation of a first state (m, rad, and a second of it) beyond which it is not searched
 VAGUE = 0.3
 # how far points are drawn about a solution, in standard deviations, and by which part they must lower the cost to go on
@@ -98,6 +103,10 @@ class Ended(NamedTuple):
         return 0.5 * float(np.sum(self.outcome.residuals**2))
 
 
+class _TimeIsUp(Exception):
+    """The budget is used up."""
+
+
 class Search:
     """Searches from several starts, over whole recordings and then, where that does not explain them, parts of them.
 
@@ -109,13 +118,17 @@ class Search:
       jacobians: how many were taken so far.
       again: whether two starts led to the same minimum.
       minima: of each search that came to its end the cost and the values, the best first.
+      stopped: whether time ran out, or a user did not want to wait.
     """
 
     def __init__(self, unknowns: Unknowns, noise: Any, start_noise: Any, settings: Fit) -> None:
         self.unknowns, self.start_noise, self.settings = unknowns, start_noise, settings
-        self.jacobians, self.again, self.minima = 0, False, list[tuple[float, np.ndarray]]()
+        self.jacobians, self.again, self.stopped, self.said = 0, False, False, 0.0
+        # the last point that derivatives were taken at; of searches that ended, their ends, and all windows
+        self.latest: tuple[Problem, Point] | None = None
+        self.ended: list[tuple[Ended, Problem]] = []
+        self.minima, self.apparent_noise = list[tuple[float, np.ndarray]](), np.zeros(0)
         self.noise: np.ndarray | None = None
-        self.apparent_noise = np.zeros(0)
         if noise is not None:
             count, scale = unknowns.model.nsensordata, np.asarray(noise, float)
             if scale.shape not in ((), (1,), (count,)):
@@ -124,8 +137,47 @@ class Search:
                 raise ValueError(f"noise is {noise}: standard deviations are positive")
             self.noise = np.broadcast_to(scale, (count,)).copy()
 
-    def run(self, recordings: list[Recording]) -> tuple[Ended, np.ndarray | None, Problem]:
+    def say(self, text: str) -> None:
+        """A line of progress."""
+        self.said = time.monotonic()
+        line = f"fit: {text}, {self.jacobians} Jacobians, {self.said - self.began:.1f} s"
+        if self.show is not None:
+            self.show(line)
+        elif sys.stderr.isatty():
+            print(line, file=sys.stderr, flush=True)
+
+    def watch(self, problem: Problem, point: Point | None) -> None:
+        """Notes a point that derivatives are taken at; ends the search when time is up."""
+        if point is not None:
+            self.latest, self.jacobians = (problem, point), self.jacobians + 1
+            if time.monotonic() - self.said > EVERY:
+                errors = problem.errors(point, problem.motions(point))
+                self.say(f"residuals are {np.sqrt(np.nanmean(errors**2)):.4g} times the noise")
+        if not self.stopped and self.latest is not None and time.monotonic() - self.began > self.seconds:
+            raise _TimeIsUp
+
+    def run(
+        self, recordings: list[Recording], seconds: float | None, show: Callable[[str], Any] | None
+    ) -> tuple[Ended, np.ndarray | None, Problem]:
         """The best end, what jumps leave open there (n, n), and the problem of all windows, those held out included."""
+        self.began, self.seconds, self.show = time.monotonic(), np.inf if seconds is None else seconds, show
+        try:
+            return self.to_the_end(recordings)
+        except (KeyboardInterrupt, _TimeIsUp):
+            if self.latest is None:
+                raise
+            self.stopped = True
+            self.say("stopped: the best so far")
+        problem, point = self.latest
+        # all rows, and bounds, of a search that may have seen a part of them
+        problem = problem.part(slice(None))
+        problem.unknowns = self.unknowns
+        self.ended.append((self._ended(problem, problem.solve(point, 0)), self.all_windows))
+        best, problem = min(self.ended, key=lambda pair: (not pair[0].good, self.size(pair[0])))
+        return best, None, problem
+
+    def to_the_end(self, recordings: list[Recording]) -> tuple[Ended, np.ndarray | None, Problem]:
+        """What `run` gives, with all the time that it takes."""
         settings = self.settings
         shortest = min(len(part.ctrl) for part in recordings)
         lengths = [settings.window]
@@ -167,15 +219,17 @@ class Search:
         self.apparent_noise = _apparent_noise(self.unknowns.model, np.asarray(windows.sensordata, float))
         noise = self.apparent_noise if self.noise is None else self.noise
         known_start, mode = self.settings.known_start, self.settings.mode
-        return Problem(self.unknowns, windows, noise, self.start_noise, known_start, mode, follows)
+        problem = Problem(self.unknowns, windows, noise, self.start_noise, known_start, mode, follows)
+        problem.watch, self.all_windows = self.watch, problem
+        return problem
+
+    def size(self, end: Ended) -> float:
+        """Mean square of the residuals, by one measure for all: the noise that the first search began with."""
+        noise = self.apparent_noise if self.noise is None else self.noise
+        return float(np.nanmean((end.problem.rms(end.outcome.point) / noise) ** 2))
 
     def from_starts(self, problem: Problem, theta: np.ndarray) -> Ended:
         """The best of the ends from a start, and where that is not good, from others."""
-
-        def size(end: Ended) -> float:
-            """Mean square of the residuals, by one measure for all: the noise that the first search began with."""
-            return float(np.nanmean((end.problem.rms(end.outcome.point) / problem.noise) ** 2))
-
         start = problem.point(theta)
         counts = problem.motions(start).contacts
         chosen = self.settings.window > 0
@@ -185,13 +239,14 @@ class Search:
         far = search == self.grown or ends[0].noises > NEAR
         if far and not chosen and not ends[0].good and theta.size and not rests:
             ends.append(self.grown(problem, start))
-        sizes = [size(end) for end in ends]
+        sizes = [self.size(end) for end in ends]
         # beside a jump there are many ends; where one is as good as this, others are not far from it
         elsewhere = search == self.weighed or min(end.noises for end in ends) > CLOSE
         if self.settings.starts > 1 and not ends[-1].good and theta.size and elsewhere:
             for other in self.candidates(problem)[: self.settings.starts - 1]:
+                self.say(f"from another start, the {len(ends) + 1}th")
                 ends.append(search(problem, problem.point(other)))
-                sizes.append(size(ends[-1]))
+                sizes.append(self.size(ends[-1]))
                 # a minimum that is found again is the one: more starts, or shorter windows, would find nothing new
                 best = int(np.argmin(sizes[:-1]))
                 both = ends[best].outcome.minimum and ends[-1].outcome.minimum
@@ -248,7 +303,6 @@ class Search:
                 ends += [part.solve(nearby(part, center), BETWEEN) for center in centers]
             earlier = min(ends, key=_squares)
             point, before, count = earlier.point, _squares(earlier), now
-            self.jacobians += sum(one.jacobians for one in ends)
         return self.weighed(problem, point)
 
     def weighed(self, problem: Problem, start: Point) -> Ended:
@@ -279,7 +333,7 @@ class Search:
         if touching and problem.width and start.theta.size and not start.x.any():
             # beside contacts first states are near jumps: numbers come first
             first = problem.solve(start, self.settings.iterations, "theta")
-            self.jacobians, start = self.jacobians + first.jacobians, first.point
+            start = first.point
         end = rows if touching or self.settings.window or not start.theta.size else BEGIN
         while end < rows and np.mean(problem.residuals(start) ** 2) > FAR:
             # far from the solution motions part in time: their begin leads there straight, and costs least; what it
@@ -288,7 +342,7 @@ class Search:
             part.unknowns = problem.unknowns.held(start.theta)
             part.measured[:, end:] = np.nan
             first = part.solve(start, BETWEEN)
-            self.jacobians, start, end = self.jacobians + first.jacobians, first.point, 3 * end
+            start, end = first.point, 3 * end
         outcome = problem.solve(start, self.settings.iterations)
         for _ in range(0 if self.noise is not None else REWEIGHED):
             rms = _by_sensor(problem.unknowns.model, problem.rms(outcome.point))
@@ -298,9 +352,11 @@ class Search:
                 break
             problem = problem.part(slice(None))
             problem.noise = noise
-            self.jacobians += outcome.jacobians
             outcome = problem.solve(outcome.point, self.settings.iterations)
-        self.jacobians += outcome.jacobians
+        self.ended.append((self._ended(problem, outcome), self.all_windows))
+        return self.ended[-1][0]
+
+    def _ended(self, problem: Problem, outcome: Outcome) -> Ended:
         sample = problem.sample(outcome.point, outcome.blocks, self.noise is not None)
         return Ended(problem, outcome, examine(sample, self.apparent_noise))
 
