@@ -70,7 +70,7 @@ docs: $(VENV)/.installed  ## the documentation, as a site in out/site; any warni
 
 examples: $(VENV)/.installed  ## all examples and notebooks at full size, with the examples' pictures in out/
 	for name in demo many_worlds throw_to_target identify_arm swing_up balance learn_to_reach learn_by_gradient look \
-	  portrait landscapes billiard push_box turn_knob lift_ball peg_in_hole hop_gap step_up juggle turn_in_hand \
+	  portrait landscapes billiard push_box slide_box turn_knob lift_ball peg_in_hole hop_gap step_up juggle turn_in_hand \
 	  soft_cube soft_gripper towel; do \
 	  echo "== $$name"; $(BIN)/python examples/$$name.py --out out || exit 1; done
 	$(BIN)/jupyter-execute notebooks/*.ipynb

@@ -41,12 +41,12 @@ from diffsim.optimize.tangent import integrate as integrate
 from diffsim.optimize.tangent import tangent_gradient as tangent_gradient
 from diffsim.optimize.trajectory.constrained import Constrained as Constrained
 from diffsim.optimize.trajectory.constrained import constrained as constrained
+from diffsim.optimize.trajectory.doubt import Doubt as Doubt
 from diffsim.optimize.trajectory.ilqr import Ilqr as Ilqr
 from diffsim.optimize.trajectory.ilqr import Plan as Plan
 from diffsim.optimize.trajectory.ilqr import ilqr as ilqr
 from diffsim.optimize.trajectory.mpc import mpc as mpc
 from diffsim.optimize.trajectory.plan import plan as plan
-from diffsim.optimize.trajectory.search import Doubt as Doubt
 from diffsim.optimize.trajectory.search import Sampling as Sampling
 from diffsim.optimize.trajectory.search import Solution as Solution
 from diffsim.optimize.trajectory.shooting import Shots as Shots

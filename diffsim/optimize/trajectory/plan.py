@@ -17,7 +17,7 @@ import functools
 import sys
 import time
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -27,6 +27,7 @@ from diffsim.base.checked import checked
 from diffsim.base.errors import ArgumentError
 from diffsim.optimize.linearize import refuse_delays
 from diffsim.optimize.tangent import tangent_size
+from diffsim.optimize.trajectory.doubt import Doubt, Find, doubtful, finds, kinds, row_of, shaken
 from diffsim.optimize.trajectory.ilqr import LEAPS, PROMISED, UNREACHED
 from diffsim.optimize.trajectory.search import (
     FRAGILE,
@@ -34,21 +35,18 @@ from diffsim.optimize.trajectory.search import (
     Aims,
     Attempt,
     Derivatives,
-    Doubt,
     Feedback,
     Proposal,
     Sampling,
     Solution,
     Worlds,
     attempts,
-    doubtful,
     draw,
     learn,
     middles,
     need_bounds,
     propose,
     repeated,
-    shaken,
     soon,
     spread,
 )
@@ -142,24 +140,6 @@ class _TimeIsUp(Exception):
     """The budget is used up."""
 
 
-class _Find(NamedTuple):
-    """A motion: what it did in the model, and under noise its costs and the goal's part of them, (worlds,)."""
-
-    motion: Attempt
-    noisy: np.ndarray
-    ends: np.ndarray
-
-    @property
-    def cost(self) -> float:
-        """In the model."""
-        return float(self.motion.cost)
-
-    @property
-    def final(self) -> float:
-        """The goal's part of it."""
-        return float(self.motion.final)
-
-
 @functools.partial(soon, static_argnames="room")
 def _opening(task: Task, ctrl: Array, pieces: int, deviation: float, room: int) -> tuple[Proposal, Array]:
     """The first proposal about controls (T, nu), and what pieces cannot say of them."""
@@ -168,7 +148,6 @@ def _opening(task: Task, ctrl: Array, pieces: int, deviation: float, room: int) 
 
 
 _copies = soon(lambda tree, count: jax.tree.map(lambda x: repeated(x, count), tree), static_argnums=1)
-_row = soon(lambda tree, *index: jax.tree.map(lambda x: x[index], tree))
 _learn = soon(
     lambda task, old, knots, costs, how: learn(task, old, jnp.concatenate(knots), jnp.concatenate(costs), how)
 )
@@ -199,10 +178,11 @@ class _Hunt:
         # first, since it compiles longest
         self.aims, fields = Derivatives(task, state, self.rest, size), tuple(doubt.scatter().items())
         self.doubts = doubtful(task, key, doubt.controls, doubt.start, fields=fields, size=size, steps=steps)
+        self.nearby, self.differs = np.asarray(self.doubts.nearby), kinds(size)[0]
         gains = np.zeros((WAYS, *shape, tangent_size(task.model)), dtype)
         self.open = Feedback(jnp.asarray(gains), _copies(state, steps + 1), jnp.asarray(np.zeros(size, np.int32)))
-        self.goal = self.value(self.rest, 0).final
-        self.idle = self.value(self.rest, steps)
+        (start,), (self.idle,) = (self.values(self.rest[None], length) for length in (0, steps))
+        self.goal = start.final
 
     def say(self, text: str) -> None:
         """A line of progress."""
@@ -219,19 +199,23 @@ class _Hunt:
         return bool(self.finds) and self.seconds is not None and time.monotonic() - self.began > self.seconds
 
     @property
-    def best(self) -> _Find:
+    def best(self) -> Find:
         """The motion of least cost in the model, as the search counts it, of this try."""
-        return min(self.finds[self.since :], key=lambda find: find.cost + self.pressing * find.final)
+        return min(self.finds[self.since :], key=self.merit)
 
-    def reached(self, find: _Find) -> bool:
+    def merit(self, find: Find) -> float:
+        """What the search lowers: the cost, of which the goal's part may count more."""
+        return find.cost + self.pressing * find.final
+
+    def reached(self, find: Find) -> bool:
         """Whether a motion reaches the goal in the model, if the task has one."""
         return self.goal > 0 and find.final < REACHED * self.goal
 
-    def kept(self, find: _Find) -> bool:
+    def kept(self, find: Find) -> bool:
         """Whether it is reached under noise too."""
         return float(np.median(find.ends)) < KEPT * self.goal
 
-    def demerit(self, find: _Find) -> tuple[int, float]:
+    def demerit(self, find: Find) -> tuple[int, float]:
         """What the better motion has less of: how the goal is missed, if not robust; and the cost under noise."""
         far = sum(not find.final < share * self.goal for share in (REACHED, CLOSE))
         missed = 0 if self.robust else far + (not self.kept(find))
@@ -260,16 +244,14 @@ class _Hunt:
             parts.append((tried, np.asarray(tried.cost).reshape(repeats, count)))
         return parts
 
-    def value(self, ctrl: Rows, length: int) -> _Find:
-        """Of one motion."""
-        size = self.settings.samples
-        ((tried, costs),) = self.in_doubt(self.state, np.asarray(ctrl)[None], length, size)
-        kept = slice(1, 1 + min(self.doubt.worlds, size - 1))
-        return _Find(_row(tried, 0), costs[0, kept], np.asarray(tried.final)[kept])
+    def values(self, ctrl: Rows, length: int) -> list[Find]:
+        """Of a few motions (n, T, nu), or of one in as many worlds as there are."""
+        ((tried, costs),) = self.in_doubt(self.state, np.asarray(ctrl), length, self.settings.samples // len(ctrl))
+        return finds(tried, costs, self.doubt.worlds)
 
-    def offer(self, found: Rows | _Find, source: str) -> None:
+    def offer(self, found: Rows | Find, source: str) -> None:
         """One more motion to choose from, or its controls."""
-        self.finds.append(found if isinstance(found, _Find) else self.value(found, self.steps))
+        self.finds.append(found if isinstance(found, Find) else self.values(np.asarray(found)[None], self.steps)[0])
         self.say(source)
 
     def round(
@@ -285,7 +267,9 @@ class _Hunt:
         for _ in range(batches):
             self.turn += 1
             key = jax.random.fold_in(self.key, self.turn)
-            drawn = draw(self.task, proposal, key, (pieces, length), detail, samples=size)
+            # each a little off, and in each round otherwise: what rounding decides seldom costs little twice
+            nearby = np.asarray(detail)[None] + np.roll(self.nearby, self.turn, axis=0)[:size]
+            drawn = draw(self.task, proposal, key, (pieces, length), nearby, samples=size)
             knots.append(drawn[0])
             if self.steadying:
                 parts = self.in_doubt(state, np.asarray(drawn[1]), length, SET)
@@ -296,18 +280,22 @@ class _Hunt:
                 costs.append(np.asarray(tried.cost) + np.asarray(self.pressing * np.asarray(tried.final)))
         return _learn(self.task, proposal, knots, costs, self.settings)
 
-    def stage(self, ctrl: Rows, pieces: int, rounds: int, deviation: float, batches: int = 1) -> np.ndarray:
-        """Controls (T, nu) near others that differ from them by so many pieces."""
+    def stage(self, ctrl: Rows, pieces: int, rounds: int, deviation: float, batches: int = 1) -> Find:
+        """A motion near controls (T, nu) that differs from them by so many pieces."""
         proposal, detail = _opening(self.task, jnp.asarray(ctrl), pieces, deviation, room=self.room)
-        scale, history = 0.5 * np.subtract(self.task.upper, self.task.lower), []
+        scale, history, best = 0.5 * np.subtract(self.task.upper, self.task.lower), [], []
         for turn in range(rounds):
             proposal = self.round(self.state, proposal, pieces, self.steps, detail, batches=batches if turn == 0 else 1)
             history.append(float(proposal.cost))
+            best.append(proposal.best)
             narrow = np.mean((np.asarray(proposal.deviation) / scale)[:pieces]) < NARROW
             if narrow and turn >= PATIENCE and history[-1 - PATIENCE] - history[-1] < GAIN * history[-1]:
                 break
-        found = np.asarray(spread(proposal.best, pieces, self.steps, self.steps)) + np.asarray(detail)
-        return np.clip(found, self.task.lower, self.task.upper)
+        # of the best of the last rounds, and their mean
+        knots = jnp.asarray(np.resize([proposal.mean, *best[::-1]], (SET, *proposal.mean.shape)))
+        found = np.asarray(spread(knots, pieces, self.steps, self.steps)) + np.asarray(detail)
+        finds = self.values(np.clip(found, self.task.lower, self.task.upper), self.steps)
+        return min(finds, key=self.demerit if self.steadying else self.merit)
 
     def explore(self) -> None:
         """Tries of all kinds, some twice, until the goal is reached; without a goal, of both that follow costs."""
@@ -318,9 +306,9 @@ class _Hunt:
             last, self.since = np.inf, len(self.finds) if self.turn else 0
             search()
             self.refine(REFINED, "refined", PRESSED * any(map(self.reached, self.finds[self.since :])))
-            if self.near(self.best):
+            if self.close(self.best):
                 self.offer(self.descend(self.best, BRIEF)[0], "polished")
-            while self.near(self.best) and (left := min(f.final for f in self.finds[self.since :])) < NEARER * last:
+            while self.close(self.best) and (left := min(f.final for f in self.finds[self.since :])) < NEARER * last:
                 last = left
                 self.refine(REFINED, "pressed", PRESSED)
             if any(map(self.reached, self.finds)):
@@ -332,18 +320,21 @@ class _Hunt:
             self.steadying = True
             self.refine(STEADIED if self.robust else STEADIER, "steadied", PRESSED * lost, find)
 
-    def near(self, find: _Find) -> bool:
+    def close(self, find: Find) -> bool:
         """Whether it ends near the goal, but not at it."""
         return AT * self.goal <= find.final < NEAR * self.goal
 
-    def refine(self, stages: tuple, source: str, pressing: float, find: _Find | None = None) -> None:
+    def refine(self, stages: tuple, source: str, pressing: float, find: Find | None = None) -> None:
         """Searches about a motion, None for the best, by ever more pieces that scatter less."""
         self.pressing = pressing
         ctrl = (find := find or self.best).motion.ctrl
         for pieces, rounds, deviation in stages:
-            ctrl = self.stage(ctrl, min(self.room, pieces), rounds, deviation)
-            self.offer(ctrl, f"{source}, {min(self.room, pieces)} pieces")
+            pieces, before = min(self.room, pieces), self.merit(self.best)
+            self.offer(self.stage(ctrl, pieces, rounds, deviation), f"{source}, {pieces} pieces")
             if self.steadying and not self.robust and self.demerit(self.finds[-1]) >= self.demerit(find):
+                break
+            # what is left is for the polish
+            if not self.steadying and self.reached(self.best) and before - self.merit(self.best) < GAIN * before:
                 break
             ctrl = (self.finds[-1] if self.steadying else self.best).motion.ctrl
         self.pressing = 0.0
@@ -353,8 +344,9 @@ class _Hunt:
         ctrl = self.rest
         for i, (pieces, rounds, deviation) in enumerate(STAGES):
             if pieces <= self.room:
-                ctrl = self.stage(ctrl, pieces, rounds, deviation, 1 if i else 4)
-                self.offer(ctrl, f"whole horizon, {pieces} pieces")
+                found = self.stage(ctrl, pieces, rounds, deviation, 1 if i else 4)
+                self.offer(found, f"whole horizon, {pieces} pieces")
+                ctrl = found.motion.ctrl
 
     def receding(self) -> None:
         """Plans over a part of the horizon, each of which drives a few pieces."""
@@ -368,7 +360,7 @@ class _Hunt:
             for _ in range(self.settings.rounds * (1 if done else 3)):
                 proposal = self.round(state, proposal, pieces, horizon, nothing)
             ctrl, count = np.asarray(spread(proposal.best, pieces, horizon, self.steps)), min(act, self.steps - done)
-            state = _row(self.tried(state, np.repeat(ctrl[None], self.settings.samples, 0), count).states, 0, count)
+            state = row_of(self.tried(state, np.repeat(ctrl[None], self.settings.samples, 0), count).states, 0, count)
             taken.append(ctrl[:count])
             # the next plan begins from this one, a few pieces on
             mean = np.asarray(proposal.best)[np.minimum(np.arange(self.room) + shift, pieces - 1)]
@@ -388,7 +380,7 @@ class _Hunt:
         goal = (self.goal, REACHED * self.goal, np.asarray(aims.depends))
         self.offer(grow(self.task, self.state, self.steps, samples, seed, goal, tried, more), "a tree of motions")
 
-    def descend(self, find: _Find, most: int) -> tuple[_Find, Aims, int, bool]:
+    def descend(self, find: Find, most: int) -> tuple[Find, Aims, int, bool]:
         """Newton steps from a motion that lower its cost, keep its goal, and cost no more under noise: the last motion,
         the steps tried from there, the number of iterations, whether nothing was left to gain."""
         mu, turn, least, share = REGULARIZED, 0, np.inf, self.settings.samples // WAYS
@@ -405,9 +397,7 @@ class _Hunt:
             ways = np.argsort(np.min(costs, axis=1))[: SET - 1]
             rows = share * ways + np.argmin(costs[ways], axis=1)
             rivals = np.concatenate([np.asarray(motion.ctrl)[None], np.asarray(tried.ctrl)[rows]])
-            ((did, costs),) = self.in_doubt(self.state, rivals, self.steps, share)
-            ends = np.asarray(did.final).reshape(SET, share)
-            finds = [_Find(_row(did, i * share), costs[i, 1:], ends[i, 1:]) for i in range(SET)]
+            finds = self.values(rivals, self.steps)
             least = min(least, self.demerit(finds[0])[1])
             limit = (self.demerit(find)[0], least + SLACK * max(least, 0.1 * self.idle.cost))
             better = [i for i in range(1, SET) if finds[i].cost < find.cost and self.demerit(finds[i]) <= limit]
@@ -420,7 +410,11 @@ class _Hunt:
         """Polishes what costs least under noise among what reaches the goal, and says how it fares."""
         searched = min(self.finds, key=self.demerit, default=self.idle)
         last, aims, iterations, settled = self.descend(searched, POLISHED)
-        find = self.value(last.motion.ctrl, self.steps)
+        # both in all worlds, of which polish saw a few
+        both = [self.values(np.asarray(find.motion.ctrl)[None], self.steps)[0] for find in (last, searched)]
+        find = min(both, key=lambda find: (self.demerit(find)[0], find.cost))
+        if find is both[1]:
+            aims, iterations, settled = self.aims(find.motion, REGULARIZED), 0, False
         self.say(f"polished from {searched.cost:.4g} to {find.cost:.4g}")
         motion, cost = find.motion, max(find.cost, np.finfo(np.float32).tiny)
         promised, unreached = np.max(np.nan_to_num(aims.promised)) / cost, np.asarray(aims.unreached) / cost
@@ -428,10 +422,10 @@ class _Hunt:
         samples, ctrl = self.settings.samples, np.asarray(motion.ctrl)[None]
         rivals, share = np.repeat(ctrl, WAYS, axis=0), samples // WAYS
         ((_, costs),) = self.in_doubt(self.state, rivals, self.steps, share, aims.feedback)
-        way = int(np.argmin(self.over_worlds(costs[:, 1:])))
+        way = int(np.argmin(self.over_worlds(costs[:, self.differs[:share]])))
         feedback = aims.feedback._replace(way=jnp.asarray(np.full(samples, way, np.int32)))
         ((_, costs),) = self.in_doubt(self.state, ctrl, self.steps, samples, feedback)
-        near = np.asarray(self.tried(self.state, ctrl + np.asarray(self.doubts.nearby), self.steps, feedback).cost)
+        near = np.asarray(self.tried(self.state, ctrl + self.nearby, self.steps, feedback).cost)
         leaps = np.max(np.abs(near - near[0])) / cost
         return Solution(
             **{name: getattr(motion, name) for name in ("states", "ctrl", "cost", "status")},
@@ -442,7 +436,7 @@ class _Hunt:
             unreached=jnp.asarray(unreached),
             leaps=jnp.asarray(leaps),
             noisy=jnp.asarray(find.noisy),
-            held=jnp.asarray(costs[0, -self.doubt.worlds :]),
+            held=jnp.asarray(costs[0, self.differs][-self.doubt.worlds :]),
             idle=self.idle.motion.cost,
             goal=jnp.asarray([self.goal, find.final]),
             steps=jnp.asarray(self.simulated),

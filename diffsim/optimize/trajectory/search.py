@@ -13,11 +13,10 @@ how far to look. Sources: Rubinstein and Kroese 2004; Pinneri et al. 2020 (elite
 """
 
 import contextlib
-import dataclasses
 import functools
 import threading
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.core
@@ -26,11 +25,10 @@ import numpy as np
 from jax import Array
 
 from diffsim.base.errors import ArgumentError
-from diffsim.optimize.tangent import difference, integrate, tangent_size
+from diffsim.optimize.tangent import difference
 from diffsim.optimize.trajectory.ilqr import Plan, backward, expand
 from diffsim.optimize.trajectory.task import Task, half_square, residuals
-from diffsim.simulate.randomize import Scale, varied_leaves, with_leaves
-from diffsim.simulate.randomize import leaf as leaf_of
+from diffsim.simulate.randomize import with_leaves
 from diffsim.types import State
 from diffsim.types.record import Record, leaf, record, static, whole_number
 from diffsim.xla.compiled import jit
@@ -44,8 +42,6 @@ KEEN, SHRINK = 0.7, 0.5
 FRAGILE = 1.25
 # the share of the cost that noise of a ten-thousandth may change before a plan's advice speaks of it
 LEAPING = 0.25
-# that noise, in half ranges of the controls
-NEARBY = 1e-4
 # Newton steps: regularizations that are tried side by side, the factor between them, and the shortest length
 WAYS, FACTOR, SHORTEST = 8, 10.0, 1e-3
 
@@ -77,28 +73,6 @@ class Worlds(NamedTuple):
 
     leaves: dict[str, Array]
     state: State
-
-
-@dataclasses.dataclass(frozen=True)
-class Doubt:
-    """How the world may differ from the model.
-
-    Attributes:
-      controls: deviation of noise on each control at each step, in half ranges.
-      fields: how leaves of the model scatter, as in `diffsim.randomize`; None for friction and masses by 5%.
-      start: deviation of the first state in tangent coordinates, m, rad and their rates.
-      worlds: how many worlds a motion is tried in.
-    """
-
-    controls: float = 0.003
-    fields: Mapping[str, Any] | None = None
-    start: float = 1e-3
-    worlds: int = 64
-
-    def scatter(self) -> dict[str, Any]:
-        """How leaves scatter."""
-        usual = {"geom_friction": Scale(0.95, 1.05), "body_mass": Scale(0.95, 1.05)}
-        return usual if self.fields is None else dict(self.fields)
 
 
 @record
@@ -140,20 +114,6 @@ class Solution(Plan):
             # rest costs so much that this counts as nothing
             return f"{first} Under noise it costs more, {under}, which is little beside rest."
         return f"{first} It holds: {under}."
-
-
-class Doubts(NamedTuple):
-    """As many worlds as samples, the same for every motion that is compared; the first is the model itself.
-
-    Leaves of the model, alike in all and varied; noise on controls (N, T, nu), and such that only a leap shows it;
-    changes of the first state (N, nx).
-    """
-
-    even: dict[str, Array]
-    varied: dict[str, Array]
-    push: Array
-    nearby: Array
-    change: Array
 
 
 class Proposal(NamedTuple):
@@ -207,7 +167,7 @@ def draw(
 
     Args:
       shape: number of pieces and length of the horizon.
-      detail: (T, nu) is added to constant pieces.
+      detail: (T, nu), or (samples, T, nu) of each its own, is added to constant pieces.
 
     Returns:
       Knots (samples, room, nu) and controls (samples, T, nu).
@@ -215,7 +175,8 @@ def draw(
     noise = jax.random.normal(key, (samples, *proposal.mean.shape), proposal.mean.dtype)
     drawn = inside(task, proposal.mean[None] + proposal.deviation[None] * noise)
     knots = drawn.at[0].set(proposal.best).at[1].set(proposal.mean)
-    return knots, inside(task, spread(knots, *shape, len(detail)) + detail[None])
+    detail = jnp.reshape(detail, (-1, *detail.shape[-2:]))
+    return knots, inside(task, spread(knots, *shape, detail.shape[1]) + detail)
 
 
 def learn(task: Task, proposal: Proposal, knots: Array, costs: Array, settings: Sampling) -> Proposal:
@@ -224,13 +185,9 @@ def learn(task: Task, proposal: Proposal, knots: Array, costs: Array, settings: 
     elites = knots[order]
     mean = (1 - KEEN) * proposal.mean + KEEN * jnp.mean(elites, axis=0)
     deviation = (1 - SHRINK) * proposal.deviation + SHRINK * jnp.std(elites, axis=0)
-    better = costs[order[0]] < proposal.cost
-    return Proposal(
-        mean=mean,
-        deviation=jnp.maximum(deviation, settings.floor * half_ranges(task, deviation.shape)),
-        best=jnp.where(better, elites[0], proposal.best),
-        cost=jnp.where(better, costs[order[0]], proposal.cost),
-    )
+    # the best so far is tried again in each round
+    deviation = jnp.maximum(deviation, settings.floor * half_ranges(task, deviation.shape))
+    return Proposal(mean, deviation, elites[0], costs[order[0]])
 
 
 class Feedback(NamedTuple):
@@ -382,35 +339,6 @@ def same_worlds(state: State, samples: int) -> Worlds:
 def repeated(x: Array, count: int) -> Array:
     """(count, ...) copies."""
     return jnp.broadcast_to(x, (count, *jnp.shape(x)))
-
-
-@functools.partial(soon, static_argnames=("fields", "size", "steps"))
-def doubtful(task: Task, key: Array, controls: float, begin: float, fields: tuple, size: int, steps: int) -> Doubts:
-    """Worlds that differ as `Doubt` says."""
-    dtype, keys = task.lower.dtype, jax.random.split(key, 3)
-    varied = varied_leaves(task.model, keys[0], dict(fields), size)
-    even = {name: repeated(leaf_of(task.model, name), size) for name in varied}
-    noise = jax.random.normal(keys[1], (size, steps, task.model.nu), dtype)
-    change = jax.random.normal(keys[2], (size, tangent_size(task.model)), dtype)
-    return Doubts(
-        even=even,
-        varied={name: x.at[0].set(even[name][0]) for name, x in varied.items()},
-        push=(controls * half_ranges(task, noise.shape) * noise).at[0].set(0),
-        nearby=(NEARBY * half_ranges(task, noise.shape) * noise).at[0].set(0),
-        change=(begin * change).at[0].set(0),
-    )
-
-
-@functools.partial(soon, static_argnames="count")
-def shaken(task: Task, state: State, doubts: Doubts, ctrl: Array | np.ndarray, count: int) -> tuple[Worlds, Array]:
-    """Controls (n, T, nu), each in the first `count` worlds; n times that is all samples."""
-
-    def tiled(x: Array) -> Array:
-        return jnp.tile(x[:count], (len(ctrl), *[1] * (x.ndim - 1)))
-
-    states = jax.vmap(integrate, in_axes=(None, None, 0))(task.model, state, tiled(doubts.change))
-    worlds = Worlds(jax.tree.map(tiled, doubts.varied), states)
-    return worlds, inside(task, jnp.repeat(ctrl, count, axis=0) + tiled(doubts.push))
 
 
 def need_bounds(task: Task) -> None:
