@@ -22,7 +22,7 @@ from jax.core import ShapedArray
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
-from diffsim.xla.barriers import for_cpu, stored
+from diffsim.xla.barriers import entwined, for_cpu, stored
 from diffsim.xla.compiled import run_alone
 
 # numbers that a CPU raises to a power at once
@@ -50,11 +50,16 @@ def _derivative(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, A
 
 
 def powers(base: Array, exponent: Array) -> Array:
-    """base^exponent (n,) of bases above zero; on a CPU of whole vectors, for what is left of one takes as long."""
+    """base^exponent (n,) of bases above zero; on a CPU of whole vectors, for what is left of one takes as long.
+
+    An exponent that all worlds of a batch share is copied for each: between tables of one shape there is one long loop,
+    where otherwise LLVM would write out that of a row, exp and log with it, and take seven times as long.
+    """
     n = base.shape[-1]
     rest = -n % VECTOR if for_cpu() and n > VECTOR // 2 else 0
     if not rest:
         return jnp.exp(exponent * jnp.log(base))
+    exponent = entwined(exponent, base)
     base, exponent = (stored(jnp.pad(x, (0, rest), constant_values=1)) for x in (base, exponent))
     return stored(jnp.exp(exponent * jnp.log(base)))[:n]
 
