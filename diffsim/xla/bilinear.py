@@ -25,8 +25,8 @@ from jax.interpreters import ad, batching, mlir
 from diffsim.xla.barriers import entwined, for_cpu, stored
 from diffsim.xla.compiled import run_alone
 
-# numbers that a CPU raises to a power at once
-VECTOR = 8
+# numbers that a CPU raises to a power at once, and those of a row that LLVM does not write out
+VECTOR, LONG = 8, 48
 
 
 def unpack(v: Array, axis: int = -1) -> list[Array]:
@@ -53,14 +53,13 @@ def powers(base: Array, exponent: Array) -> Array:
     """base^exponent (n,) of bases above zero; on a CPU of whole vectors, for what is left of one takes as long.
 
     An exponent that all worlds of a batch share is copied for each: between tables of one shape there is one long loop,
-    where otherwise LLVM would write out that of a row, exp and log with it, and take seven times as long.
+    where otherwise LLVM would write out that of a row, exp and log with it, and take four times as long.
     """
     n = base.shape[-1]
-    rest = -n % VECTOR if for_cpu() and n > VECTOR // 2 else 0
-    if not rest:
+    if not for_cpu() or not VECTOR < n < LONG:
         return jnp.exp(exponent * jnp.log(base))
     exponent = entwined(exponent, base)
-    base, exponent = (stored(jnp.pad(x, (0, rest), constant_values=1)) for x in (base, exponent))
+    base, exponent = (stored(jnp.pad(x, (0, -n % VECTOR), constant_values=1)) for x in (base, exponent))
     return stored(jnp.exp(exponent * jnp.log(base)))[:n]
 
 

@@ -30,7 +30,7 @@ def test_solref_formats(given, refsafe, expected):
     np.testing.assert_array_equal(usable_solref(jnp.asarray(given), (0.02, 1.0), STEP, refsafe), expected)
 
 
-@pytest.mark.parametrize("count", [1, 5, 8, 13])
+@pytest.mark.parametrize("count", [1, 8, 13, 16, 50])
 def test_of_many_rows_as_of_each(count: int) -> None:
     """Some are computed in whole vectors, with rows that do not exist."""
     rng = np.random.default_rng(count)
