@@ -11,7 +11,7 @@
 - `largest` finds the `count` largest of n values, by one of four ways:
   - GPU: `top_k` within pieces of 1024, each sorted in one kernel, then `top_k` of what is left of all pieces; a sort
     of all values would take ten kernels, each through all of the memory;
-  - CPU, few values (`extracted`): `count` times the maximum of the values below the last one;
+  - CPU, few values (`extracted`): `count` times the maximum of the values below the last one, worlds in vector lanes;
   - CPU, many values in many worlds (`taken_out`): the same with the maximum of each piece stored, so that only the
     piece that had the last one is searched again;
   - else `jax.lax.top_k`, which on a CPU goes through one world after another on one thread.
@@ -247,29 +247,38 @@ def largest(values: Array, count: int) -> tuple[Array, Array]:
 
 
 def extracted(values: Array, count: int) -> Array:
-    """Indices (count,) of the largest of values (n,), by keys: values whose last bits are replaced by their indices."""
+    """Indices (count,) of the largest of values (n,), by keys: values whose last bits are replaced by their indices.
+
+    In a batch `count` times the greatest key below the last one, of all worlds side by side.
+    """
     n, kind = values.shape[0], INTEGERS[values.dtype]
     last = 2 ** (n - 1).bit_length() - 1
     number = jnp.arange(n, dtype=kind)
-    values = stored(jax.lax.stop_gradient(values))
+    values = jax.lax.stop_gradient(values)
     values = jnp.where(jnp.isnan(values), FAR, jnp.clip(values, -FAR, FAR))
     values = jnp.where(jnp.abs(values) < NEAR, -NEAR, values)
     # a negative float falls as its bits grow; either way the first of equal values has the largest key
     place_bits = jnp.where(values < 0, number, last - number)
     keys = jax.lax.bitcast_convert_type(jax.lax.bitcast_convert_type(values, kind) & ~last | place_bits, values.dtype)
-    # a length that XLA for CPU reduces fast: whole vectors, or twice the window, for which it calls a library
-    room = 2 * WINDOW if WINDOW < n < 2 * WINDOW else -(-n // VECTOR) * VECTOR
-    keys = jnp.pad(keys, (0, room - n), constant_values=-jnp.inf)
 
-    def next_largest(before: Array, _: None) -> tuple[Array, Array]:
-        best = jnp.max(jnp.where(keys < before, keys, -jnp.inf))
-        return best, best
+    @jax.custom_batching.custom_vmap
+    def search(keys: Array) -> Array:
+        return jax.lax.top_k(keys, count)[0]
 
-    largest_keys = jax.lax.scan(next_largest, jnp.full_like(values[0], jnp.inf), length=count)[1]
+    @search.def_vmap
+    def _of_a_batch(size: int, batched: list[bool], keys: Array) -> tuple[Array, bool]:
+        # (n, worlds): a maximum over the first axis is one of vectors
+        keys = stored(keys.T)
+
+        def next_largest(before: Array, _: None) -> tuple[Array, Array]:
+            best = jnp.max(jnp.where(keys < before[None], keys, -jnp.inf), axis=0)
+            return best, best
+
+        return jax.lax.scan(next_largest, jnp.full((size,), jnp.inf, keys.dtype), length=count)[1].T, True
+
+    largest_keys = search(keys)
     bits = jax.lax.bitcast_convert_type(largest_keys, kind) & last
-    index = jnp.where(largest_keys < 0, bits, last - bits)
-    # the padding's indices are beyond the last value
-    return stored(jnp.minimum(index, n - 1).astype(jnp.int32))
+    return stored(jnp.where(largest_keys < 0, bits, last - bits).astype(jnp.int32))
 
 
 def _searched(values: Array, count: int) -> Array:
