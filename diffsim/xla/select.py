@@ -214,7 +214,7 @@ def _bits(count: int) -> int:
 # values of a piece that a GPU sorts in one kernel
 PIECE = 1024
 # `extracted` on a CPU: at most this many of at most so many values
-FEW, SOME = 16, 256
+FEW, SOME = 40, 512
 # values that a CPU compares at once
 VECTOR = 16
 # `taken_out` on a CPU: of more values than the first number and at most the second, for at least so many worlds
