@@ -79,8 +79,9 @@ class Worlds(NamedTuple):
 class Solution(Plan):
     """What `plan` found: a motion with feedback, as of `ilqr`, and how it fares.
 
-    `noisy` are costs in worlds that differ from the model as `Doubt` says, and `held` with feedback in other such
-    worlds; `idle` is the cost of controls at rest; `goal` the final part of the cost, at the start and at the end.
+    `noisy` are costs in worlds that differ from the model as `Doubt` says, and `held` with feedback in such worlds,
+    others where samples are 256 or more; `idle` is the cost of controls at rest; `goal` the final part of the cost, at
+    the start and at the end.
     """
 
     noisy: Array = leaf("worlds")
