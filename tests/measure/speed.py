@@ -1,10 +1,12 @@
 """The promises of speed on a CPU, beside MJX and C MuJoCo: a line for each, with the bar that it is held to.
 
-python -m tests.measure.speed [humanoid tolerance ...] [--without mjx]
+python -m tests.measure.speed [humanoid tolerance ...] [--without mjx] [--cores 2]
 
-Random controls, contacts on, float32, one program on all cores. Each row is a process of its own, so that none finds
-the caches of another, and its lines are the report of `diffsim bench`. Without names all rows are run, 10 minutes on
-two quiet cores; ratios of compile times count the seconds of all cores, as other processes take some of them away.
+Random controls, contacts on, float32, one program on all cores, or with `--cores` each core a device
+(`parallel.use_cores`), for MJX too; gradients and compile times are those of one device. Each row is a process of its
+own, so that none finds the caches of another, and its lines are the report of `diffsim bench`. Without names all rows
+are run, 10 minutes on two quiet cores; ratios of compile times count the seconds of all cores, as other processes take
+some of them away.
 """
 
 import argparse
@@ -83,10 +85,14 @@ def plan_of_the_arm() -> dict[str, float]:
     return {"s": time.perf_counter() - start, "s of all cores": time.process_time() - cpu}
 
 
-def figures(name: str, against: list[str]) -> dict[str, float]:
+def figures(name: str, against: list[str], cores: int | None) -> dict[str, float]:
     """What a row of the table measures."""
     if name == "arm":
         return plan_of_the_arm()
+    if cores is not None:
+        from diffsim import parallel
+
+        parallel.use_cores(cores)
     from diffsim.bench.engines import Workload
     from diffsim.bench.report import Schedule, report
     from diffsim.cli.models import find_model
@@ -130,14 +136,16 @@ def main() -> None:
     parser.add_argument("rows", nargs="*", choices=[*ROWS, "arm", []], default=[])
     parser.add_argument("--without", nargs="*", choices=["mjx", "c"], default=[])
     parser.add_argument("--one", choices=[*ROWS, "arm"], help=argparse.SUPPRESS)
+    parser.add_argument("--cores", type=int, help="each of so many cores a device (default: one device)")
     options = parser.parse_args()
     against = [name for name in ("mjx", "c") if name not in options.without]
     if options.one:
-        print(json.dumps(figures(options.one, against)))
+        print(json.dumps(figures(options.one, against, options.cores)))
         return
     lines = []
     for name in options.rows or [*ROWS, "arm"]:
         command = [sys.executable, "-m", "tests.measure.speed", "--without", *options.without, "--one", name]
+        command += [] if options.cores is None else ["--cores", str(options.cores)]
         run: Any = subprocess.run(command, stdout=subprocess.PIPE, text=True)
         found = json.loads(run.stdout.splitlines()[-1]) if run.returncode == 0 else None
         lines += bars(name, found) if found else [f"{name:>12} FAILED"]
