@@ -72,7 +72,7 @@ def _spread(value: Array | float, shape: tuple[int, ...], dtype: jnp.dtype) -> A
     return jnp.broadcast_to(jnp.asarray(value, dtype), shape)
 
 
-# above this many values XLA for CPU is slow at reducing integers and at finding the largest
+# above this many values XLA for CPU is slow at reducing integers
 WINDOW = 32
 # integers up to this are exact in float32
 EXACT = 1 << 24
