@@ -3,10 +3,9 @@
 python -m tests.measure.speed [humanoid tolerance ...] [--without mjx] [--cores 2]
 
 Random controls, contacts on, float32, one program on all cores, or with `--cores` each core a device
-(`parallel.use_cores`), for MJX too; gradients and compile times are those of one device. Each row is a process of its
-own, so that none finds the caches of another, and its lines are the report of `diffsim bench`. Without names all rows
-are run, 10 minutes on two quiet cores; ratios of compile times count the seconds of all cores, as other processes take
-some of them away.
+(`parallel.use_cores`), for MJX too. Each row is a process of its own, so that none finds the caches of another, and
+its lines are the report of `diffsim bench`. Without names all rows are run, 10 minutes on two quiet cores; ratios of
+compile times count the seconds of all cores, as other processes take some of them away.
 """
 
 import argparse

@@ -243,7 +243,7 @@ def test_wrong_questions_are_refused() -> None:
         optimize.fit(model, recording, UNKNOWNS, settings=optimize.Fit(window=60, held_out=2))
 
 
-def test_a_search_ends_when_it_is_told_to() -> None:
+def test_a_search_ends_when_it_is_told_to(monkeypatch: pytest.MonkeyPatch) -> None:
     model, recording = recorded()
     lines: list[str] = []
     settings = optimize.Fit(window=60, held_out=1)
@@ -252,6 +252,12 @@ def test_a_search_ends_when_it_is_told_to() -> None:
     assert not short.converged and not short.explained and "stopped before its end" in short.message
     assert short.iterations <= 2 and "fit: residuals are" in lines[0] and "stopped" in lines[-1]
     np.testing.assert_allclose(short.theta, short.problem.unknowns.start)
+    # a budget is the search's: what is asked of its result later has all the time
+    whole, said = optimize.fit(model, recording, UNKNOWNS, NOISE, settings, seconds=1e5, show=lines.append), len(lines)
+    monkeypatch.setattr("time.monotonic", lambda: 1e12)
+    assert whole.converged and np.isfinite(whole.problem.blocks(whole.problem.point(whole.theta)).by_theta).all()
+    assert len(lines) == said
+    monkeypatch.undo()
 
     def interrupt(line: str) -> None:
         lines.append(line)

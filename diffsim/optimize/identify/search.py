@@ -103,10 +103,6 @@ class Ended(NamedTuple):
         return 0.5 * float(np.sum(self.outcome.residuals**2))
 
 
-class _TimeIsUp(Exception):
-    """The budget is used up."""
-
-
 class Search:
     """Searches from several starts, over whole recordings and then, where that does not explain them, parts of them.
 
@@ -153,8 +149,8 @@ class Search:
             if time.monotonic() - self.said > EVERY:
                 errors = problem.errors(point, problem.motions(point))
                 self.say(f"residuals are {np.sqrt(np.nanmean(errors**2)):.4g} times the noise")
-        if not self.stopped and self.latest is not None and time.monotonic() - self.began > self.seconds:
-            raise _TimeIsUp
+        if self.latest is not None and time.monotonic() - self.began > self.seconds:
+            raise TimeoutError
 
     def run(
         self, recordings: list[Recording], seconds: float | None, show: Callable[[str], Any] | None
@@ -163,11 +159,14 @@ class Search:
         self.began, self.seconds, self.show = time.monotonic(), np.inf if seconds is None else seconds, show
         try:
             return self.to_the_end(recordings)
-        except (KeyboardInterrupt, _TimeIsUp):
+        except (KeyboardInterrupt, TimeoutError):
             if self.latest is None:
                 raise
             self.stopped = True
             self.say("stopped: the best so far")
+        finally:
+            # what is asked of its problems from now on has all the time
+            self.seconds = self.said = np.inf
         problem, point = self.latest
         # all rows, and bounds, of a search that may have seen a part of them
         problem = problem.part(slice(None))
