@@ -60,6 +60,17 @@ def stored(values: T) -> T:
     return barrier(values) if for_cpu() else values
 
 
+@jax.custom_jvp
+def stored_for_derivatives(values: jax.Array) -> jax.Array:
+    """The same array, `stored` where it is differentiated, because derivatives read it many times."""
+    return values
+
+
+@stored_for_derivatives.defjvp
+def _stored_jvp(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> tuple[jax.Array, jax.Array]:
+    return stored(*primals), tangents[0]
+
+
 def short_scan(step: Callable[..., Any], start: Any, parts: Any) -> tuple[Any, Any]:
     """`jax.lax.scan` over a few parts, written out on a GPU."""
     return jax.lax.scan(step, start, parts, unroll=for_gpu())

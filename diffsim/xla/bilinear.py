@@ -39,14 +39,15 @@ def unpack(v: Array, axis: int = -1) -> list[Array]:
 def by_components(vectors: Array) -> Array:
     """The same vectors (n, k), on a CPU with each component of all of them in one piece of memory.
 
-    They are stored in their order first, for kernels write them that way, and copied.
+    They are stored in their order first, for kernels write them that way, and copied. In reverse mode the sum of their
+    cotangents is stored, which several kernels would otherwise add up again.
     """
     return jnp.swapaxes(stored(jnp.swapaxes(stored(vectors), 0, 1)), 0, 1) if for_cpu() else vectors
 
 
 @by_components.defjvp
 def _derivative(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
-    return by_components(*primals), tangents[0]
+    return by_components(*primals), stored(tangents[0])
 
 
 def powers(base: Array, exponent: Array) -> Array:
@@ -146,6 +147,9 @@ def bilinear(name: str, rule: Rule) -> Product:
 
 
 def _summed(values: Array, shape: tuple[int, ...]) -> Array:
-    """Summed over the axes along which an array of this shape was repeated."""
+    """Summed over the axes along which an array of this shape was repeated.
+
+    Stored: within a larger kernel of a CPU, elements of the sum would not be computed in vector lanes.
+    """
     repeated = tuple(i for i, (now, then) in enumerate(zip(values.shape, shape, strict=True)) if now != then)
-    return jnp.sum(values, axis=repeated, keepdims=True) if repeated else values
+    return stored(jnp.sum(values, axis=repeated, keepdims=True)) if repeated else values

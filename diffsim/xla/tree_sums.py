@@ -21,8 +21,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
 
-from diffsim.xla.barriers import computed_once, for_cpu, for_gpu, launched_once
+from diffsim.xla.barriers import computed_once, for_cpu, for_gpu, launched_once, stored
+from diffsim.xla.compiled import run_alone
 from diffsim.xla.gather import pick, pick_some
 
 # vectors (n, k), such as motion axes, and factors (n,), such as their rates
@@ -164,24 +167,45 @@ def _total(terms: Sequence[Scaled]) -> Array:
     return functools.reduce(jnp.add, [vectors * factor[:, None] for vectors, factor in terms])
 
 
-@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _product(mask: np.ndarray, values: Array) -> Array:
-    """(m, k): a mask (m, n), the same for all worlds, times values (n, k).
+    """(m, k): a mask (m, n), the same for all worlds, times values (n, k); a primitive, whose transpose is one too."""
+    return mask_product_p.bind(values, mask=tuple(row.tobytes() for row in mask))
+
+
+def _table(mask: tuple[bytes, ...]) -> np.ndarray:
+    """(m, n) bool."""
+    return np.array([np.frombuffer(row, dtype=bool) for row in mask])
+
+
+def _plain(values: Array, *, mask: tuple[bytes, ...]) -> Array:
+    """The product of batches (..., n, k).
 
     Computed as (values^T mask^T)^T, so that the axis of worlds stays the first one. A CPU takes up to twice as long
     where columns do not fill its vectors, so that columns of zeros are added.
     """
     count = len(mask)
     padding = -count % COLUMNS if for_cpu() and count > NARROW else 0
-    weights = np.pad(mask.T, ((0, 0), (0, padding)))
-    return jnp.matmul(values.T, jnp.asarray(weights, values.dtype), precision=HIGHEST)[:, :count].T
+    weights = jnp.asarray(np.pad(_table(mask).T, ((0, 0), (0, padding))), values.dtype)
+    return jnp.swapaxes(jnp.matmul(jnp.swapaxes(values, -1, -2), weights, precision=HIGHEST)[..., :count], -1, -2)
 
 
-@_product.defjvp
-def _product_jvp(mask: np.ndarray, primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
-    """Without padding: reverse mode would pad cotangents, one by one, and multiply the zeros."""
-    weights = jnp.asarray(mask.T, tangents[0].dtype)
-    return _product(mask, *primals), jnp.matmul(tangents[0].T, weights, precision=HIGHEST).T
+def numpy_mask_product(values: np.ndarray, *, mask: tuple[bytes, ...]) -> np.ndarray:
+    """The product in numpy."""
+    return _table(mask).astype(values.dtype) @ values
+
+
+mask_product_p = Primitive("mask_product")
+run_alone(mask_product_p, _plain, ("mask",))
+mask_product_p.def_abstract_eval(
+    lambda values, *, mask: values.update(shape=(*values.shape[:-2], len(mask), values.shape[-1]))
+)
+# a kernel that reads cotangents by columns would compute what they come from again for each, one by one
+ad.deflinear2(mask_product_p, lambda cotangent, _, *, mask: [_product(_table(mask).T, stored(cotangent))])
+batching.primitive_batchers[mask_product_p] = lambda values, dims, *, mask: (
+    mask_product_p.bind(jnp.moveaxis(values[0], dims[0], 0), mask=mask),
+    0,
+)
+mlir.register_lowering(mask_product_p, mlir.lower_fun(_plain, multiple_results=False))
 
 
 @launched_once

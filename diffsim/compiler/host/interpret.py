@@ -22,6 +22,7 @@ from scipy.linalg import solve_triangular
 
 from diffsim.xla.bilinear import FORMULAS
 from diffsim.xla.gather import numpy_gather_rows
+from diffsim.xla.tree_sums import numpy_mask_product
 
 Array = np.ndarray
 Values = Sequence[Any]
@@ -410,6 +411,7 @@ NUMPY: dict[str, Rule] = {
     "gather_rows": numpy_gather_rows,
     "integer_pow": lambda x, *, y, **params: x**y,
     "iota": lambda *, dtype, shape, dimension, **_: np.broadcast_to(_along(shape, dimension).astype(dtype), shape),
+    "mask_product": numpy_mask_product,
     "name": lambda x, *, name: x,
     "optimization_barrier": lambda *inputs, **params: inputs,
     "pad": _pad,
