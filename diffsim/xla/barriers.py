@@ -2,12 +2,14 @@
 
 import functools
 from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import jax
+import jax.core
 import jax.numpy as jnp
 import numpy as np
 from jax.experimental.xla_metadata import set_xla_metadata
+from jax.extend.core import Literal
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -97,6 +99,62 @@ def recomputed(function: Callable[P, T]) -> Callable[P, T]:
     policy = jax.checkpoint_policies.save_only_these_names(SEARCH_RESULT)
     # what `prevent_cse` guards against cannot happen in a scan, where it would only keep constants in the loop
     return jax.checkpoint(function, policy=policy, prevent_cse=False)
+
+
+class Recorded(NamedTuple):
+    """A function in two parts: what it computes, and its derivatives later, for which nothing is searched again.
+
+    Attributes:
+      call: (moving, *others) -> (results, other results), and what `again` needs of them, a pytree of arrays.
+      again: (needed, inputs of that call, moving) -> those results, with derivatives by `moving`, which is what it was.
+    """
+
+    call: Callable[..., tuple[tuple[Any, Any], Any]]
+    again: Callable[[Any, tuple, Any], Any]
+
+
+def recorded(function: Callable[..., tuple[Any, Any]], *inputs: Any) -> Recorded:
+    """The parts of `function(moving, *others) -> (results, other results)`, traced once for inputs like these.
+
+    `moving` and the results are pytrees of floating arrays. Kept are results of searches and what is returned.
+    """
+    policy = jax.checkpoint_policies.save_only_these_names(SEARCH_RESULT)
+
+    def linearized(moving: Any, *others: Any) -> tuple[Any, Any]:
+        alone = jax.checkpoint(lambda moving: function(moving, *others), policy=policy, prevent_cse=False)
+        results, change, rest = jax.linearize(alone, moving, has_aux=True)
+        return (results, rest), change
+
+    closed, shape = jax.make_jaxpr(linearized, return_shape=True)(*inputs)
+    returned, change = (jax.tree.structure(part) for part in shape)
+    # what derivatives read: inputs, constants, and what was found
+    count, given = returned.num_leaves, [*closed.jaxpr.constvars, *closed.jaxpr.invars]
+    read = closed.jaxpr.outvars[count:]
+    found = [place for place, var in enumerate(read) if not isinstance(var, Literal) and var not in given]
+
+    @functools.partial(jax.jit, inline=True)
+    def call(*inputs: Any) -> tuple[Any, Any]:
+        values = jax.core.eval_jaxpr(closed.jaxpr, closed.consts, *jax.tree.leaves(inputs))
+        results = jax.tree.unflatten(returned, values[:count])
+        return results, (results[0], [values[count + place] for place in found])
+
+    def again(needed: Any, inputs: tuple, moving: Any) -> Any:
+        values = [*closed.consts, *jax.tree.leaves(inputs), *needed[1]]
+        known = dict(zip([*given, *(read[place] for place in found)], values, strict=True))
+        leaves = [var.val if isinstance(var, Literal) else known[var] for var in read]
+        moved = jax.tree.map(lambda now: now - jax.lax.stop_gradient(now), moving)
+        return jax.tree.map(_with_slope, needed[0], jax.tree.unflatten(change, leaves)(moved))
+
+    return Recorded(call, again)
+
+
+@jax.custom_jvp
+def _with_slope(value: jax.Array, change: jax.Array) -> jax.Array:
+    """The value, with the derivatives of the change."""
+    return value
+
+
+_with_slope.defjvp(lambda primals, tangents: (primals[0], tangents[1]))
 
 
 def entwined(start: Any, causes: Any) -> Any:

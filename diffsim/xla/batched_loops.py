@@ -2,7 +2,7 @@
 
 `jax.vmap` of a while loop goes on with all members until the last is done: of 512 humanoids the solver takes 8
 iterations, where the mean world needs 3. The functions here are those of one member; under `vmap` they share out the
-work of all, and each member goes through the trips that it would go through by itself:
+work of all, and each member goes through the trips that it would go through by itself. None is differentiated:
 
 - `where_needed`: those that need a search come first, a group after the other; the others cost nothing.
 - `in_parts`: a wide computation of a large batch goes in parts that caches hold.
@@ -11,8 +11,6 @@ work of all, and each member goes through the trips that it would go through by 
 - `run_short`: a loop whose trips are too short to pay for copies: all go on until an eighth of them is left.
 - `run_in_slots`: a few slots side by side; what has ended leaves, and the next takes its place.
 - `in_turn`: no loop; a few members are computed side by side, one group after another, those that need it.
-
-None of the loops is differentiated.
 """
 
 import importlib
@@ -24,9 +22,10 @@ import jax
 import jax.core
 import jax.numpy as jnp
 from jax import Array
+from jax.ad_checkpoint import checkpoint_name
 from jax.interpreters.partial_eval import dce_jaxpr
 
-from diffsim.xla.barriers import for_cpu
+from diffsim.xla.barriers import SEARCH_RESULT, for_cpu
 from diffsim.xla.gather import Packed, packed
 from diffsim.xla.select import where_tree
 
@@ -82,8 +81,8 @@ def fold_wanted(wanted: Array, group: int, work: Callable[[Array, Tree], Tree], 
 def where_needed(search: Callable[[Array, Any], Tree], needed: Array | bool, arguments: Any) -> Tree:
     """The results of `search(needed, arguments)` where it is `needed` (); elsewhere anything finite. No derivatives."""
     if isinstance(needed, bool):
-        return search(jnp.asarray(needed), arguments)
-    return _shared_out(search, needed, arguments, partial(min, GROUP))
+        return checkpoint_name(search(jnp.asarray(needed), arguments), SEARCH_RESULT)
+    return checkpoint_name(_shared_out(search, needed, arguments, partial(min, GROUP)), SEARCH_RESULT)
 
 
 def in_parts(compute: Callable[[Any], Tree], size: int, arguments: Any) -> Tree:

@@ -1,14 +1,17 @@
 """What is stored is computed once, whatever the program is compiled with."""
 
+import functools
 import re
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.ad_checkpoint import checkpoint_name
 
-from diffsim.xla.barriers import decided, stored
+from diffsim.xla.barriers import SEARCH_RESULT, decided, recorded, stored
 
 Array = jax.Array
 
@@ -62,3 +65,34 @@ def test_trees_and_truths_pass_through() -> None:
     tree = {"a": jnp.arange(3), "b": (truths, [])}
     assert jax.tree.all(jax.tree.map(lambda a, b: bool(jnp.all(a == b)), stored(tree), tree))
     assert jax.jit(decided)(truths).tolist() == [True, False]
+
+
+def _root(x: Array) -> Array:
+    """The root of each number, by a search, then by a step of Newton's method, which has derivatives."""
+    found = jax.lax.while_loop(lambda y: jnp.any(jnp.abs(y * y - x) > 1e-12), lambda y: 0.5 * (y + x / y), x)
+    found = checkpoint_name(jax.lax.stop_gradient(found), SEARCH_RESULT)
+    return 0.5 * (found + x / found)
+
+
+def _halves(moving: tuple[Array, Array], factor: Array) -> tuple[dict[str, Array], Array]:
+    x, y = moving
+    root = jax.lax.cond(factor > 0, _root, lambda x: x, x * x + y)
+    return {"root": factor * root, "sine": jnp.sin(x)}, root > 2
+
+
+def test_derivatives_of_what_was_recorded_search_no_more() -> None:
+    x, y, factor = jnp.asarray([1.0, 2.0]), jnp.asarray([0.5, 3.0]), jnp.asarray(1.5)
+    step = recorded(_halves, (x, y), factor)
+    (results, rest), needed = jax.jit(step.call)((x, y), factor)
+    plain, truths = _halves((x, y), factor)
+    jax.tree.map(np.testing.assert_array_equal, (results, rest), (plain, truths))
+
+    def again(x: Array, y: Array, needed: Any) -> dict[str, Array]:
+        return step.again(needed, ((jax.lax.stop_gradient(x), y), factor), (x, y))
+
+    jax.tree.map(np.testing.assert_array_equal, again(x, y, needed), plain)
+    slopes = jax.jacfwd(again, (0, 1))
+    expected = jax.jacfwd(lambda x, y: _halves((x, y), factor)[0], (0, 1))(x, y)
+    jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-14), slopes(x, y, needed), expected)
+    assert "while" in str(jax.make_jaxpr(step.call)((x, y), factor))
+    assert "while" not in str(jax.make_jaxpr(slopes)(x, y, needed))

@@ -14,7 +14,7 @@ Sources: Li, Todorov 2004; Tassa, Erez, Todorov 2012; Tassa, Mansard, Todorov 20
 """
 
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -26,13 +26,23 @@ from diffsim.math import safe
 from diffsim.math.linalg import cho_solve, cholesky
 from diffsim.math.vector import inner, matmul
 from diffsim.optimize.linearize import refuse_delays
-from diffsim.optimize.tangent import columns, difference, displaced, no_change, tangent_size
-from diffsim.optimize.trajectory.task import Task, Trajectory, controls_of, follow, residuals
+from diffsim.optimize.tangent import difference, tangent_size
+from diffsim.optimize.trajectory.task import (
+    LinearQuadratic,
+    Task,
+    Trajectory,
+    controls_of,
+    expand,
+    follow,
+    record_of,
+    simulated,
+)
 from diffsim.types import State
 from diffsim.types.record import Record, leaf, record, static, whole_number
-from diffsim.xla.barriers import for_cpu
+from diffsim.xla.barriers import Recorded, for_cpu
 from diffsim.xla.batched_loops import Loop, in_turn, run_in_slots
 from diffsim.xla.compiled import by_hand, jit
+from diffsim.xla.select import where_tree
 
 # bounds and factor of the regularization mu
 SMALLEST, LARGEST, FACTOR = 1e-8, 1e8, 4.0
@@ -108,51 +118,14 @@ class Plan(Trajectory):
 
 # step (nu,), gains (nu, nx), and the cost that the step would save to first order
 Stage = tuple[Array, Array, Array]
-# a motion that was tried, its step size, and the most that one tried beside it costs
-Trial = tuple[Trajectory, Array, Array]
-
-
-class LinearQuadratic(NamedTuple):
-    """The linear-quadratic model about a motion, T + 1 rows: dynamics A, B; residuals r and their derivatives."""
-
-    A: Array
-    B: Array
-    r: Array
-    r_x: Array
-    r_u: Array
-
-    def unreached(self) -> Array:
-        """The cost of residuals that depend on the state, but on no part of it that controls move at any time.
-
-        What bodies that do not touch make of each other is exactly zero.
-        """
-        A, B, r, r_x, r_u = self
-        moves = (jnp.any(A != 0, axis=0) | jnp.eye(A.shape[1], dtype=bool)).astype(A.dtype)
-        # squares of the links between coordinates are links by way of others
-        for _ in range(A.shape[1].bit_length()):
-            moves = (matmul(moves, moves) > 0).astype(A.dtype)
-        reached = matmul(moves, jnp.any(B != 0, axis=(0, 2)).astype(A.dtype)) > 0
-        depends = r_x != 0
-        seen = jnp.any(depends & reached[None, None], axis=2) | jnp.any(r_u != 0, axis=2)
-        return jnp.sum(jnp.where(jnp.any(depends, axis=2) & ~seen, 0.5 * r * r, 0))
-
-    def change(self, step: Array, gains: Array) -> Array:
-        """How much steps (T, nu) with feedback change the cost, slope and curvature each counted as a loss."""
-
-        def advance(dx: Array, row: tuple[LinearQuadratic, Array, Array]) -> tuple[Array, tuple[Array, Array]]:
-            (A, B, r, r_x, r_u), step, gain = row
-            du = step + matmul(gain, dx)
-            dr = matmul(r_x, dx) + matmul(r_u, du)
-            return matmul(A, dx) + matmul(B, du), (inner(r, dr), 0.5 * inner(dr, dr))
-
-        rows = jax.tree.map(lambda leaf: jnp.concatenate([leaf, jnp.zeros_like(leaf[:1])]), (step, gains))
-        slope, curvature = jax.lax.scan(advance, jnp.zeros_like(self.A[0, 0]), (self, *rows))[1]
-        return jnp.abs(jnp.sum(slope)) + jnp.sum(curvature)
+# a motion that was tried, what its derivatives need, its step size, and the most that one tried beside it costs
+Trial = tuple[Trajectory, Any, Array, Array]
 
 
 class _Progress(NamedTuple):
     """The best motion so far, the next step (T, nu) and gains to try from it, mu, and how it goes.
 
+    `needed` is what derivatives along the path need of its steps (`recorded`).
     Before the first motion, `iterations` is -1 and the step is nothing, from one that costs more than any: all motions
     are simulated by the same part of the program.
     `expected` is what the step would gain if the model were exact to first order, `promised` the most of it since the
@@ -162,6 +135,7 @@ class _Progress(NamedTuple):
     """
 
     path: Trajectory
+    needed: Any
     step: Array
     gains: Array
     expected: Array
@@ -210,13 +184,14 @@ def _solve(task: Task, state: State, ctrl: Array, settings: Ilqr) -> Plan:
     """The plan."""
     ctrl = controls_of(task, ctrl)
     refuse_delays(task.model)
+    record = record_of(task, state, ctrl[0])
 
     def advance(progress: _Progress, task: Task, *_: object) -> _Progress:
-        ready = _prepare(task, progress, bool(settings.quick_compile))
-        return _accept(ready, *_search(task, ready, settings.step_sizes), settings)
+        ready = _prepare(task, progress, record, bool(settings.quick_compile))
+        return _accept(ready, *_search(task, ready, record, settings.step_sizes), settings)
 
     loop = Loop(
-        start=lambda task, state, ctrl: _start(task, state, ctrl, settings),
+        start=lambda task, state, ctrl: _start(task, state, ctrl, record, settings),
         advance=advance,
         ended=lambda progress: progress.done | ((progress.iterations >= settings.iterations) & (progress.probes == 0)),
     )
@@ -239,18 +214,20 @@ def _solve(task: Task, state: State, ctrl: Array, settings: Ilqr) -> Plan:
 _descend, _descend_soon = jit(_solve), jit(_solve, quick=True)
 
 
-def _search(task: Task, progress: _Progress, count: int) -> Trial:
+def _search(task: Task, progress: _Progress, record: Recorded, count: int) -> Trial:
     """The motion of least cost among the first few step sizes of which one lowers it; any where none of all does."""
     exponents = np.minimum(np.arange(-(-count // TOGETHER) * TOGETHER), count - 1).reshape(-1, TOGETHER)
     sizes = jnp.asarray(0.5**exponents, progress.path.ctrl.dtype)
 
     def start(task: Task, progress: _Progress) -> _Search:
         once, cost = (progress.iterations < 0) | (progress.probes > 0), progress.path.cost
-        return _Search(jnp.asarray(0), jnp.where(once, 1, len(sizes)), (progress.path, sizes[0, 0], cost), cost)
+        return _Search(
+            jnp.asarray(0), jnp.where(once, 1, len(sizes)), (progress.path, progress.needed, sizes[0, 0], cost), cost
+        )
 
     def further(search: _Search, task: Task, progress: _Progress) -> _Search:
         lengths = jnp.where(progress.probes > 0, sizes[0, 0] * (-1) ** np.arange(TOGETHER), sizes[search.turn])
-        return search._replace(turn=search.turn + 1, trial=_try(task, progress, lengths))
+        return search._replace(turn=search.turn + 1, trial=_try(task, progress, record, lengths))
 
     def ended(search: _Search) -> Array:
         return (search.turn >= search.most) | (search.trial[0].cost < search.cost)
@@ -258,36 +235,40 @@ def _search(task: Task, progress: _Progress, count: int) -> Trial:
     return run_in_slots(Loop(start, further, ended), (task, progress), SEARCHES if for_cpu() else 0).trial
 
 
-def _start(task: Task, state: State, ctrl: Array, settings: Ilqr) -> _Progress:
+def _start(task: Task, state: State, ctrl: Array, record: Recorded, settings: Ilqr) -> _Progress:
     """The guess, not yet simulated, with no step and no feedback."""
     zero, count = jnp.zeros((), ctrl.dtype), jnp.zeros((), jnp.int32)
     states = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (len(ctrl) + 1, *leaf.shape)), state)
     path = Trajectory(states=states, ctrl=ctrl, cost=zero + jnp.inf, status=count)
+    shapes = jax.eval_shape(functools.partial(simulated, record), task, state, ctrl[0], jnp.asarray(False))[1]
+    needed = jax.tree.map(lambda x: jnp.zeros((len(ctrl) + 1, *x.shape), x.dtype), shapes)
     gains, no = jnp.zeros((*ctrl.shape, tangent_size(task.model)), ctrl.dtype), jnp.zeros((), bool)
     mu = zero + settings.regularization
-    return _Progress(path, jnp.zeros_like(ctrl), gains, zero, zero, zero, zero, count, mu, count - 1, no, no)
+    return _Progress(path, needed, jnp.zeros_like(ctrl), gains, zero, zero, zero, zero, count, mu, count - 1, no, no)
 
 
-def _try(task: Task, progress: _Progress, sizes: Array) -> Trial:
+def _try(task: Task, progress: _Progress, record: Recorded, sizes: Array) -> Trial:
     """The motion of least cost among the step sizes."""
     path = progress.path
     state = jax.tree.map(lambda leaf: leaf[0], path.states)
     before = jax.tree.map(lambda leaf: leaf[:-1], path.states)
     rows = (before, path.ctrl, progress.step, progress.gains)
 
-    def motion(size: Array) -> Trajectory:
+    def motion(size: Array) -> tuple[Trajectory, Any]:
         def law(now: State, row: tuple[State, Array, Array, Array]) -> Array:
             planned, ctrl, step, gain = row
             return ctrl + size * step + matmul(gain, difference(task.model, now, planned))
 
-        return follow(task, state, law, rows, path.ctrl.shape[0])
+        return follow(task, state, law, rows, path.ctrl.shape[0], functools.partial(simulated, record))
 
-    tried = jax.vmap(motion)(sizes)
+    tried, needed = jax.vmap(motion)(sizes)
     costs = jnp.where(jnp.isfinite(tried.cost), tried.cost, jnp.inf)
-    return *jax.tree.map(lambda leaf: leaf[jnp.argmin(costs)], (tried, sizes)), jnp.max(costs)
+    return *jax.tree.map(lambda leaf: leaf[jnp.argmin(costs)], (tried, needed, sizes)), jnp.max(costs)
 
 
-def _accept(progress: _Progress, tried: Trajectory, size: Array, worst: Array, settings: Ilqr) -> _Progress:
+def _accept(
+    progress: _Progress, tried: Trajectory, needed: Any, size: Array, worst: Array, settings: Ilqr
+) -> _Progress:
     """The new motion if it is better; mu by the size of the step that was taken, if any. Noise is tried at the end."""
     old, first, probing = progress.path, progress.iterations < 0, progress.probes > 0
     gain = old.cost - tried.cost
@@ -300,7 +281,7 @@ def _accept(progress: _Progress, tried: Trajectory, size: Array, worst: Array, s
     believed = settled & (progress.promised <= PROMISED * old.cost) & (progress.unreached <= UNREACHED * old.cost)
     change = jnp.where(better & (size >= WHOLE), 1 / FACTOR, jnp.where(better & (size > SMALL), 1.0, FACTOR))
     mu = jnp.clip(progress.mu * jnp.where(first | probing, 1.0, change), SMALLEST, LARGEST)
-    path = jax.tree.map(lambda a, b: jnp.where(better, a, b), tried, old)
+    path, needed = where_tree(better, (tried, needed), (old, progress.needed))
     # noise may change the cost twice as much as derivatives say
     leap = jnp.maximum(worst - old.cost, gain) - 2 * progress.expected
     leaps = jnp.where(probing & ~better, jnp.maximum(progress.leaps, leap), 0)
@@ -309,6 +290,7 @@ def _accept(progress: _Progress, tried: Trajectory, size: Array, worst: Array, s
     tested = probing & ~better & (probes == 0)
     return progress._replace(
         path=path,
+        needed=needed,
         promised=jnp.where(better & (gain > least), 0, progress.promised),
         leaps=leaps,
         probes=probes,
@@ -319,10 +301,11 @@ def _accept(progress: _Progress, tried: Trajectory, size: Array, worst: Array, s
     )
 
 
-def _prepare(task: Task, progress: _Progress, together: bool) -> _Progress:
+def _prepare(task: Task, progress: _Progress, record: Recorded, together: bool) -> _Progress:
     """The next step and gains, from the linear-quadratic model about the motion; or noise, and what it says of that."""
-    width, simulated, path = LINEARIZED if for_cpu() else 0, progress.iterations >= 0, progress.path
-    system = in_turn(functools.partial(expand, together=together), (task, path.states, path.ctrl), width, simulated)
+    width, has_moved, path = LINEARIZED if for_cpu() else 0, progress.iterations >= 0, progress.path
+    along = functools.partial(expand, together=together, record=record)
+    system = in_turn(along, (task, path.states, path.ctrl, progress.needed), width, has_moved)
     step, gains, gain = backward(task, system, path.ctrl, progress.mu)
     # not a number where rounding left no minimum to step to: more regularization makes one
     expected = jnp.where(jnp.isfinite(jnp.sum(gain)), jnp.sum(gain), jnp.inf)
@@ -337,28 +320,6 @@ def _prepare(task: Task, progress: _Progress, together: bool) -> _Progress:
     sides = jnp.clip(jnp.stack([path.ctrl + noise, path.ctrl - noise]), lower[None], upper[None]) - path.ctrl[None]
     probe = progress._replace(step=noise, expected=jnp.max(jax.vmap(system.change, (0, None))(sides, progress.gains)))
     return jax.tree.map(lambda a, b: jnp.where(progress.probes > 0, a, b), probe, ready)
-
-
-def expand(task: Task, states: State, ctrl: Array, together: bool) -> LinearQuadratic:
-    """Derivatives of all steps of a motion, T + 1 states and (T, nu), side by side, in tangent coordinates.
-
-    Args:
-      together: by all coordinates in one pass, as for `columns`.
-    """
-    model, length, nx = task.model, ctrl.shape[0], tangent_size(task.model)
-    ctrl = jnp.concatenate([ctrl, jnp.zeros_like(ctrl[:1])])
-    # where each step led; the one after the last is not used
-    there = jax.tree.map(lambda leaf: jnp.concatenate([leaf[1:], leaf[-1:]]), states)
-
-    def of_step(state: State, later: State, ctrl: Array, last: Array) -> LinearQuadratic:
-        def outcome(dq: Array, dv: Array, da: Array, du: Array) -> tuple[tuple[Array, Array], Array]:
-            moved, r, _ = residuals(task, displaced(model, state, dq, dv, da), ctrl + du, last)
-            return (difference(model, moved, later), r), r
-
-        (transition, slope), r = columns(outcome, no_change(model), together)
-        return LinearQuadratic(transition[:, :nx], transition[:, nx:], r, slope[:, :nx], slope[:, nx:])
-
-    return jax.vmap(of_step)(states, there, ctrl, jnp.arange(length + 1) == length)
 
 
 def backward(task: Task, system: LinearQuadratic, ctrl: Array, mu: Array) -> Stage:

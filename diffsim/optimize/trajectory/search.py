@@ -26,8 +26,8 @@ from jax import Array
 
 from diffsim.base.errors import ArgumentError
 from diffsim.optimize.tangent import difference
-from diffsim.optimize.trajectory.ilqr import Plan, backward, expand
-from diffsim.optimize.trajectory.task import Task, half_square, residuals
+from diffsim.optimize.trajectory.ilqr import Plan, backward
+from diffsim.optimize.trajectory.task import Task, expand, half_square, residuals
 from diffsim.simulate.randomize import with_leaves
 from diffsim.types import State
 from diffsim.types.record import Record, leaf, record, static, whole_number
@@ -298,7 +298,7 @@ def aim(task: Task, states: State, ctrl: Array, mu: Array | float, samples: int)
     """Steps of iLQR from a motion, T + 1 states and controls (T, nu): of several regularizations, as many of each, ever
     shorter. `mu` () is in the middle of them.
     """
-    system = expand(task, states, ctrl, together=True)
+    system = expand(task, states, ctrl)
     mus = mu * FACTOR ** (jnp.arange(WAYS) - WAYS // 2).astype(ctrl.dtype)
     steps, gains, promised = jax.vmap(lambda mu: backward(task, system, ctrl, mu))(mus)
     sizes = jnp.geomspace(1, SHORTEST, samples // WAYS, dtype=ctrl.dtype)

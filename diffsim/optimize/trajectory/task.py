@@ -5,10 +5,11 @@ A cost is half a sum of squares, of residuals that are functions of state, Data 
     cost = sum_t 1/2 |running(x_t, data_t, u_t)|^2 + 1/2 |final(x_T, data_T)|^2
 
 so that first derivatives are all that the methods here need (Gauss-Newton). Weights are factors: sqrt(w) (x - goal).
+Those of all steps about a motion are its linear-quadratic model (`expand`).
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,18 +19,20 @@ from jax.typing import ArrayLike
 from diffsim.base.checked import checked
 from diffsim.base.enums import DisableBit
 from diffsim.math import safe
-from diffsim.math.vector import inner
+from diffsim.math.vector import inner, matmul
+from diffsim.optimize.tangent import columns, difference, displaced, no_change, tangent_size
 from diffsim.simulate.arguments import check_arguments
 from diffsim.simulate.step import step_data
 from diffsim.types import Data, Inputs, Model, State
 from diffsim.types.record import Record, child, leaf, record, static
 from diffsim.types.state import make_inputs
-from diffsim.xla.barriers import recomputed
+from diffsim.xla.barriers import Recorded, recomputed, recorded
 
 Running = Callable[[State, Data, Array], Array]
 Final = Callable[[State, Data], Array]
 # (state, row) -> controls (nu,)
 ControlLaw = Callable[[State, Any], Array]
+Step = Callable[[Any, State, Array, Array], tuple[tuple[State, Array, Array], Any]]
 
 
 @record
@@ -108,31 +111,57 @@ def half_square(residual: Array) -> Array:
     return 0.5 * inner(residual, residual)
 
 
-def follow(task: Task, state: State, law: ControlLaw, rows: Any, length: int) -> Trajectory:
-    """The motion under a law of control, within the bounds.
+def record_of(task: Task, state: State, ctrl: Array) -> Recorded:
+    """A step in two parts: it is simulated, and its derivatives are taken later, without what it searched for."""
+
+    def step(moving: tuple[Array, ...], task: Task, state: State, last: Array) -> tuple[Any, Any]:
+        qpos, qvel, act, ctrl = moving
+        later, r, status = residuals(task, state.replace(qpos=qpos, qvel=qvel, act=act), ctrl, last)
+        return (later.qpos, later.qvel, later.act, r), (later, status)
+
+    return recorded(step, *_inputs(task, state, ctrl, jnp.asarray(False)))
+
+
+def _inputs(task: Task, state: State, ctrl: Array, last: Array) -> tuple:
+    """Inputs of a recorded step, first what it is differentiated by."""
+    return (state.qpos, state.qvel, state.act, ctrl), task, state, last
+
+
+def simulated(record: Recorded, task: Task, state: State, ctrl: Array, last: Array) -> tuple[tuple, Any]:
+    """`residuals`, and what derivatives of this step need of it."""
+    ((*_, r), (later, status)), needed = record.call(*_inputs(task, state, ctrl, last))
+    return (later, r, status), needed
+
+
+def follow(
+    task: Task, state: State, law: ControlLaw, rows: Any, length: int, step: Step | None = None
+) -> tuple[Trajectory, Any]:
+    """The motion under a law of control, within the bounds; and what else `step` returns, of T + 1 steps.
 
     Args:
       state: x_0.
       law: (x_t, row t) -> controls (nu,).
       rows: a pytree of arrays with a leading axis of length T, what the law gets at each step.
       length: T.
+      step: (task, state, ctrl, last) -> what `residuals` returns, and a pytree of arrays; None for `residuals` alone.
     """
+    step = step or (lambda *inputs: (residuals(*inputs), None))
     check_arguments(task.model, state, task.inputs)
     # the final cost is that of one more step, so that the step is compiled once
     padded = jax.tree.map(lambda leaf: jnp.concatenate([leaf, leaf[-1:]]), rows)
 
-    def one_step(carry: tuple[State, Array, Array], row: Any) -> tuple[tuple[State, Array, Array], tuple[State, Array]]:
+    def one_step(carry: tuple[State, Array, Array], row: Any) -> tuple[tuple[State, Array, Array], Any]:
         now, cost, status = carry
         row, last = row
         ctrl = jnp.where(last, 0, safe.clip(law(now, row), task.lower, task.upper))
-        later, residual, bits = residuals(task, now, ctrl, last)
-        return (later, cost + half_square(residual), status | bits), (now, ctrl)
+        (later, residual, bits), more = step(task, now, ctrl, last)
+        return (later, cost + half_square(residual), status | bits), (now, ctrl, more)
 
     start = (state, jnp.zeros((), state.qpos.dtype), jnp.zeros((), jnp.int32))
-    (_, cost, status), (states, ctrl) = jax.lax.scan(
+    (_, cost, status), (states, ctrl, more) = jax.lax.scan(
         recomputed(one_step), start, (padded, jnp.arange(length + 1) == length)
     )
-    return Trajectory(states=states, ctrl=ctrl[:-1], cost=cost, status=status)
+    return Trajectory(states=states, ctrl=ctrl[:-1], cost=cost, status=status), more
 
 
 @checked
@@ -151,7 +180,7 @@ def evaluate(task: Task, state: State, ctrl: Array) -> Trajectory:
       ValueError: controls of another shape.
     """
     ctrl = controls_of(task, ctrl)
-    return follow(task, state, lambda now, row: row, ctrl, ctrl.shape[0])
+    return follow(task, state, lambda now, row: row, ctrl, ctrl.shape[0])[0]
 
 
 def controls_of(task: Task, ctrl: Array) -> Array:
@@ -164,3 +193,72 @@ def controls_of(task: Task, ctrl: Array) -> Array:
     if ctrl.ndim != 2 or ctrl.shape[1] != task.model.nu or not ctrl.shape[0]:
         raise ValueError(f"ctrl has shape {ctrl.shape}, expected (T, {task.model.nu}); batch with jax.vmap")
     return ctrl
+
+
+class LinearQuadratic(NamedTuple):
+    """The linear-quadratic model about a motion, T + 1 rows: dynamics A, B; residuals r and their derivatives."""
+
+    A: Array
+    B: Array
+    r: Array
+    r_x: Array
+    r_u: Array
+
+    def unreached(self) -> Array:
+        """The cost of residuals that depend on the state, but on no part of it that controls move at any time.
+
+        What bodies that do not touch make of each other is exactly zero.
+        """
+        A, B, r, r_x, r_u = self
+        moves = (jnp.any(A != 0, axis=0) | jnp.eye(A.shape[1], dtype=bool)).astype(A.dtype)
+        # squares of the links between coordinates are links by way of others
+        for _ in range(A.shape[1].bit_length()):
+            moves = (matmul(moves, moves) > 0).astype(A.dtype)
+        reached = matmul(moves, jnp.any(B != 0, axis=(0, 2)).astype(A.dtype)) > 0
+        depends = r_x != 0
+        seen = jnp.any(depends & reached[None, None], axis=2) | jnp.any(r_u != 0, axis=2)
+        return jnp.sum(jnp.where(jnp.any(depends, axis=2) & ~seen, 0.5 * r * r, 0))
+
+    def change(self, step: Array, gains: Array) -> Array:
+        """How much steps (T, nu) with feedback change the cost, slope and curvature each counted as a loss."""
+
+        def advance(dx: Array, row: tuple[LinearQuadratic, Array, Array]) -> tuple[Array, tuple[Array, Array]]:
+            (A, B, r, r_x, r_u), step, gain = row
+            du = step + matmul(gain, dx)
+            dr = matmul(r_x, dx) + matmul(r_u, du)
+            return matmul(A, dx) + matmul(B, du), (inner(r, dr), 0.5 * inner(dr, dr))
+
+        rows = jax.tree.map(lambda leaf: jnp.concatenate([leaf, jnp.zeros_like(leaf[:1])]), (step, gains))
+        slope, curvature = jax.lax.scan(advance, jnp.zeros_like(self.A[0, 0]), (self, *rows))[1]
+        return jnp.abs(jnp.sum(slope)) + jnp.sum(curvature)
+
+
+def expand(
+    task: Task, states: State, ctrl: Array, needed: Any = None, record: Recorded | None = None, together: bool = True
+) -> LinearQuadratic:
+    """Derivatives of all steps of a motion, T + 1 states and (T, nu), side by side, in tangent coordinates.
+
+    Args:
+      needed: what the `record` of a step says that derivatives need of these; None to simulate them once more.
+      together: by all coordinates in one pass, as for `columns`.
+    """
+    model, length, nx = task.model, ctrl.shape[0], tangent_size(task.model)
+    ctrl = jnp.concatenate([ctrl, jnp.zeros_like(ctrl[:1])])
+    # where each step led; the one after the last is not used
+    there = jax.tree.map(lambda leaf: jnp.concatenate([leaf[1:], leaf[-1:]]), states)
+
+    def of_step(state: State, later: State, ctrl: Array, last: Array, needed: Any) -> LinearQuadratic:
+        def outcome(dq: Array, dv: Array, da: Array, du: Array) -> tuple[tuple[Array, Array], Array]:
+            moved = displaced(model, state, dq, dv, da)
+            if record is None:
+                ahead, r, _ = residuals(task, moved, ctrl + du, last)
+            else:
+                inputs, moving = (_inputs(task, x, u, last) for x, u in ((state, ctrl), (moved, ctrl + du)))
+                qpos, qvel, act, r = record.again(needed, inputs, moving[0])
+                ahead = later.replace(qpos=qpos, qvel=qvel, act=act)
+            return (difference(model, ahead, later), r), r
+
+        (transition, slope), r = columns(outcome, no_change(model), together)
+        return LinearQuadratic(transition[:, :nx], transition[:, nx:], r, slope[:, :nx], slope[:, nx:])
+
+    return jax.vmap(of_step)(states, there, ctrl, jnp.arange(length + 1) == length, needed)
