@@ -3,9 +3,9 @@
 Fourth step of the position stage, after kinematics. Candidate pairs are static (pairs.py); where a group has more
 than its capacity, the nearest by bounding spheres are examined, for geoms with corners or rims by the boxes of their
 frames along the six normals of their sides; no bound of the gap is above the true distance. Each pair function runs
-once, mapped over its group. Rows are then ordered by contact dimension, and the nearest fill the buffer. Parameters
-come from a table that does not depend on the state. Source: MuJoCo, "Computation", collision; Gottschalk et al. 1996,
-without the products of edges, for the boxes.
+once, mapped over those pairs of its group that are near by their boxes. Rows are then ordered by contact dimension, and
+the nearest fill the buffer. Parameters come from a table that does not depend on the state. Source: MuJoCo,
+"Computation", collision; Gottschalk et al. 1996, without the products of edges, for the boxes.
 """
 
 import functools
@@ -111,9 +111,8 @@ def colliding_frames(model: Model, kinematics: Kinematics) -> Poses:
     return GeomFrames(*geom_frames(model, kinematics, geoms), place)
 
 
-# pairs with so many rows cost more than a bound of their distance, of which a share is near, and that are many if so
-# many are
-COSTLY, SHARE, FEWEST = 8, 8, 16
+# fewer pairs of primitive shapes are not worth a bound of their distances
+FEWEST = 3
 # m, distance of a row that can be no contact
 FAR = 1e10
 
@@ -139,9 +138,10 @@ def collide(model: Model, poses: Poses, awake: Array | None = None) -> Contacts:
     examined, culled = _examine(model, poses, layout, table, moves)
     rows, depth, left_out = _rows(model, poses, layout, examined, table, moves)
     row, dropped = _nearest(layout, depth)
-    place, part = (_kept(column, row) for column in (layout.row_pair, layout.row_part))
+    columns = layout.row_pair, layout.row_part, layout.row_order
+    place, part, made = (x if row is None else pick_existing(jnp.asarray(x), row) for x in columns)
     pair = pick_static(_joined(examined), place)
-    dist, pos, normal, tangent, valid = (jnp.asarray(_kept(column, row)) for column in rows)
+    dist, pos, normal, tangent, valid = (pick_existing(column, made) for column in rows)
     dist = where(valid, dist, FAR)
     geoms = jnp.stack([jnp.asarray(pick_static(end, pair)) for end in layout.pairs[:2]], axis=-1)
     none = jnp.zeros((0, 2), jnp.int32)
@@ -187,11 +187,6 @@ def _joined(chosen: Sequence[Index]) -> Index:
     return np.concatenate([np.zeros(0, int), *chosen])
 
 
-def _kept(column: Index, row: Array | None) -> Index:
-    """The rows of a column that have a slot; None for all of them."""
-    return column if row is None else pick_existing(jnp.asarray(column), row)
-
-
 def _rows(
     model: Model,
     poses: Poses,
@@ -200,8 +195,8 @@ def _rows(
     table: PairParameters,
     moves: Array | None,
 ) -> tuple[Candidates, Array, Array]:
-    """All rows of all pair functions, in the order of the buffer; by how much each is apart, m, beyond where it counts;
-    and how many parts that may touch were left out.
+    """All rows of all pair functions, one function after the other; in the order of the buffer by how much each is
+    apart, m, beyond where it counts; and how many parts that may touch were left out.
     """
     groups, depths, missed = [], [], jnp.zeros((), jnp.int32)
     tables: dict[int, Any] = {}
@@ -220,23 +215,27 @@ def _rows(
             axes[0] = 0
         # traced for one pair, and then mapped: the placeholders of nested maps are slow
         function = jax.jit(function, inline=True)
-        rows_of, few = jax.vmap(function, (*axes, 0, *[0] * group.collider.searches)), len(chosen) // SHARE
-        costly = group.collider.parts is None and group.rows >= COSTLY and few >= FEWEST
-        if group.collider.searches or costly:
-            # a bound of the distance: what is further apart is not searched
-            gap = _between_boxes(*(_boxes_around(*end) for end in zip(group.kinds, (first, second), strict=True)))
+        rows_of = jax.vmap(function, (*axes, 0, *[0] * group.collider.searches))
+        searches = group.collider.searches
+        # one row costs less than a bound of its distance
+        cheap = group.rows == 1 or group.collider.parts is not None or GeomType.PLANE in group.kinds
+        if not searches and (cheap or len(chosen) < FEWEST):
+            rows = rows_of(first, second, margin)
+        else:
+            # a bound of the distance: what is further apart is left out
             enough = margin + model.opt.contact_reach
+            gap = _between_boxes(*(_boxes_around(*end) for end in zip(group.kinds, (first, second), strict=True)))
             if group.collider.bound is not None:
                 closer = jax.vmap(group.collider.bound, (*axes, 0, 0))
-                look = functools.partial(closer, first, second, enough, gap < enough)
-                gap = jnp.maximum(gap, if_anywhere(gap < enough, look, gap, spares=True))
-            near, far = gap < enough, _far_rows(first, second, gap, group.rows)
-            if group.collider.searches:
-                rows = if_anywhere(near, functools.partial(rows_of, first, second, margin, near), far)
+                look = functools.partial(closer, first, second, enough, gap <= enough)
+                gap = jnp.maximum(gap, if_anywhere(gap <= enough, look, gap, spares=True))
+            zero, near = jnp.zeros((len(chosen), group.rows, 3), gap.dtype), gap <= enough
+            none = Candidates(zero[..., 0] + FAR, zero, zero.at[..., 2].set(1), zero, zero[..., 0] > 0)
+            if searches:
+                rows = if_anywhere(near, functools.partial(rows_of, first, second, margin, near), none)
             else:
-                rows = rows_where(near, rows_of, (first, second, margin), far, few)
-        else:
-            rows = rows_of(first, second, margin)
+                rows = rows_where(near, rows_of, (first, second, margin), none)
+            rows = rows._replace(valid=rows.valid & (rows.dist <= enough[:, None]))
         if moves is not None:
             either = moves[geoms[0]] | moves[geoms[1]]
             rows = rows._replace(valid=rows.valid & either.reshape(-1, *(1,) * (rows.valid.ndim - 1)))
@@ -252,18 +251,8 @@ def _rows(
         rows = Candidates(none, vectors, vectors, vectors, jnp.zeros((0,), bool))
         return rows, rows.dist, missed
     columns = [*zip(*groups, strict=True), depths]
-    joined = [jnp.concatenate(column) if len(groups) > 1 else column[0] for column in columns]
-    *rows, depth = (pick_existing(column, layout.row_order) for column in joined)
-    return Candidates(*rows), stored(jax.lax.stop_gradient(depth)), missed
-
-
-def _far_rows(first: Shape, second: Shape, gap: Array, rows: int) -> Candidates:
-    """Rows (n, rows) of n pairs too far apart to touch: at a bound of the distance, halfway between centres."""
-    repeat = functools.partial(jnp.repeat, repeats=rows, axis=1)
-    pos, normal = 0.5 * (first.pos + second.pos), safe.normalize(second.pos - first.pos)
-    pos, normal = repeat(pos[:, None]), repeat(normal[:, None])
-    exists = jnp.broadcast_to(np.arange(rows) == 0, (len(gap), rows))
-    return Candidates(repeat(gap[:, None]), pos, normal, jnp.zeros_like(pos), exists)
+    *rows, depth = (jnp.concatenate(column) if len(groups) > 1 else column[0] for column in columns)
+    return Candidates(*rows), stored(jax.lax.stop_gradient(pick_existing(depth, layout.row_order))), missed
 
 
 def _nearest(layout: ContactLayout, depth: Array) -> tuple[Array | None, Array]:

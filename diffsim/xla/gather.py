@@ -6,11 +6,14 @@ would compare, shift and clamp the numbers in every step, and gather what is a s
 `gather_rows` is a primitive of JAX because of its transpose, which gathers too. JAX's own adds rows in separate kernels
 on a GPU and in a loop on a CPU; here row i is the sum of what stands at the first place where i was gathered, at the
 second, and so on as far as most rows go; the few rows that go further sum the rest.
+
+`move` puts rows in other places, of which the reverse is known too: its transpose moves them back. Under `vmap` rows
+move between the worlds of a batch.
 """
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import jax
@@ -210,6 +213,45 @@ batching.primitive_batchers[gather_rows_p] = lambda values, dims, *, ids, axis: 
     dims[0],
 )
 mlir.register_lowering(gather_rows_p, mlir.lower_fun(_plain, multiple_results=False))
+
+
+def move(values: Array, source: Array, taken: Array, target: Array, exists: Array) -> Array:
+    """(m, ...) the rows of `values` (n, ...) at `source` (m,) where a place is `taken`, elsewhere zero.
+
+    `target` (n,) is the place of each row that has one, where it `exists` (n,): the transpose moves rows back. In a
+    batch both are relative to the world's own first row and place, and may lie in other worlds.
+    """
+    return move_p.bind(values, source, taken, target, exists)
+
+
+def _moved(values: Array, source: Array, taken: Array, target: Array, exists: Array) -> Array:
+    """The definition."""
+    rows = values.at[source].get(mode="promise_in_bounds", wrap_negative_indices=False)
+    return jnp.where(taken.reshape(-1, *[1] * (rows.ndim - 1)), rows, jnp.zeros((), rows.dtype))
+
+
+def _moved_in_a_batch(arguments: Sequence[Array], dims: Sequence[int | None]) -> tuple[Array, int]:
+    """All worlds as one, row after row."""
+    size = next(x.shape[dim] for x, dim in zip(arguments, dims, strict=True) if dim is not None)
+    values, source, taken, target, exists = (
+        jnp.broadcast_to(x, (size, *x.shape)) if dim is None else jnp.moveaxis(x, dim, 0)
+        for x, dim in zip(arguments, dims, strict=True)
+    )
+    (n, m), world = (x.shape[1] for x in (values, source)), jnp.arange(size, dtype=jnp.int32)[:, None]
+    places = (x.reshape(-1) for x in (source + world * n, taken, target + world * m, exists))
+    return move(values.reshape(size * n, *values.shape[2:]), *places).reshape(size, m, *values.shape[2:]), 0
+
+
+move_p = Primitive("move_rows")
+run_alone(move_p, _moved)
+move_p.def_abstract_eval(lambda values, source, *_: values.update(shape=(*source.shape, *values.shape[1:])))
+ad.defjvp(move_p, lambda change, _, *places: move(change, *places), *[None] * 4)
+ad.primitive_transposes[move_p] = lambda cotangent, _, source, taken, target, exists: [
+    None if type(cotangent) is ad.Zero else move(cotangent, target, exists, source, taken),
+    *[None] * 4,
+]
+batching.primitive_batchers[move_p] = _moved_in_a_batch
+mlir.register_lowering(move_p, mlir.lower_fun(_moved, multiple_results=False))
 
 
 class Packed(NamedTuple):

@@ -7,7 +7,7 @@
 - `argmin` takes a tie rule; it is a reduction, so that what follows reads the index instead of computing it again.
 - `ranked` puts a number in the last bits of a value, so that a plain reduction finds the least value and its number.
   (XLA for CPU runs a reduction of pairs on one thread, one comparison after another.)
-- `if_everywhere` and `rows_where` do less where that is right in all worlds of a batch.
+- `if_everywhere` does less where that is right in all worlds of a batch, `rows_where` works on rows that need it.
 - `largest` finds the `count` largest of n values, by one of four ways:
   - GPU: `top_k` within pieces of 1024, each sorted in one kernel, then `top_k` of what is left of all pieces; a sort
     of all values would take ten kernels, each through all of the memory;
@@ -25,8 +25,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from diffsim.xla.barriers import anywhere, for_cpu, for_gpu, stored
+from diffsim.xla.barriers import anywhere, for_cpu, for_gpu, recomputed, stored
 from diffsim.xla.bilinear import unpack
+from diffsim.xla.gather import move
 
 Tree = TypeVar("Tree", bound=Any)
 
@@ -72,6 +73,8 @@ def _spread(value: Array | float, shape: tuple[int, ...], dtype: jnp.dtype) -> A
     return jnp.broadcast_to(jnp.asarray(value, dtype), shape)
 
 
+# `rows_where`: in so many rounds all rows have their turn; so many are counted up by a product with a triangle
+ROUNDS, TRIANGLE = 8, 16
 # above this many values XLA for CPU is slow at reducing integers
 WINDOW = 32
 # integers up to this are exact in float32
@@ -83,18 +86,64 @@ def if_everywhere(flag: Array, quick: Callable[[], Tree], whole: Callable[[], Tr
     return jax.lax.cond(anywhere(~flag), whole, quick) if for_cpu() else whole()
 
 
-def rows_where(near: Array, compute: Callable[..., Tree], arguments: tuple, otherwise: Tree, most: int) -> Tree:
-    """`compute(*arguments)`, where all have n rows, at those that are `near` (n,); of others that, or something else.
+def rows_where(near: Array, compute: Callable[..., Tree], arguments: tuple, otherwise: Tree) -> Tree:
+    """`compute(*arguments)`, where all have n rows, at those that are `near` (n,); at others that, or something else.
 
-    On a CPU only `most` rows are computed unless in some world of a batch more of them are near.
+    On a CPU the near rows of a whole batch are dealt out evenly over its worlds, so that each works on as many rows,
+    and vector lanes are full. A round deals an eighth of all rows, and is skipped
+    when none are left.
     """
+    if not for_cpu():
+        return compute(*arguments)
+    near = stored(near)
 
-    def few_rows() -> Tree:
-        places = jnp.nonzero(near, size=most, fill_value=len(near))[0]
-        rows = compute(*jax.tree.map(lambda x: x.at[places].get(mode="clip"), arguments))
-        return jax.tree.map(lambda rest, some: rest.at[places].set(some, mode="drop"), otherwise, rows)
+    def in_rounds() -> Tree:
+        turn, place, row, taken = stored(_deal(near))
 
-    return if_everywhere(jnp.sum(near) <= most, few_rows, lambda: compute(*arguments))
+        def play(rows: Tree, part: tuple[Array, Array, Array]) -> tuple[Tree, None]:
+            number, row, taken = part
+
+            def worked() -> Tree:
+                mine = near & (turn == number)
+                moved = jax.tree.map(lambda x: move(x, row, taken, place, mine), arguments)
+                # a place without a row works on the first of its own world
+                moved = where_tree(taken, moved, jax.tree.map(lambda x: x[:1], arguments))
+                results = jax.tree.map(lambda x: move(x, place, mine, row, taken), compute(*moved))
+                return where_tree(mine, results, rows)
+
+            return jax.lax.cond(anywhere(jnp.any(taken)), worked, lambda: rows), None
+
+        numbers = jnp.arange(row.shape[0], dtype=jnp.int32)
+        return jax.lax.scan(recomputed(play), otherwise, (numbers, row, taken))[0]
+
+    return if_anywhere(jnp.any(near), in_rounds, otherwise)
+
+
+def _dealt(near: Array) -> tuple[Array, ...]:
+    """The deal of several worlds (worlds, n): the first near rows have the places of the first round, and so on.
+
+    For each row that is near (worlds, n) its round and its place there; for each place (worlds, rounds, places) its
+    row, and whether it has one. Rows and places are numbers relative to the first of their world.
+    """
+    worlds, n = near.shape
+    each = -(-n // ROUNDS)
+    rounds, places = -(-n // each), worlds * each
+    world = jnp.arange(worlds, dtype=jnp.int32)[:, None]
+    # by products with a triangle, which XLA is quicker at than at sums of whole rows
+    pieces = jnp.pad(near.reshape(-1), (0, -near.size % TRIANGLE)).reshape(-1, TRIANGLE).astype(jnp.float32)
+    within = (pieces @ jnp.triu(jnp.ones((TRIANGLE, TRIANGLE), jnp.float32))).astype(jnp.int32)
+    before = jnp.cumsum(within[:, -1]) - within[:, -1]
+    rank = (within + before[:, None]).reshape(-1)[: near.size].reshape(worlds, n) - 1
+    at = where(near, rank, rounds * places).reshape(-1)
+    row = jnp.zeros(rounds * places, jnp.int32).at[at].set(jnp.arange(near.size, dtype=jnp.int32), mode="drop")
+    taken = jnp.arange(rounds * places) < jnp.sum(near)
+    row, taken = (x.reshape(rounds, worlds, each).swapaxes(0, 1) for x in (row, taken))
+    return rank // places, rank % places - world * each, row - world[..., None] * n, taken
+
+
+# of one world, and of a batch
+_deal = jax.custom_batching.custom_vmap(lambda near: tuple(x[0] for x in _dealt(near[None])))
+_deal.def_vmap(lambda size, batched, near: (_dealt(near), (True,) * 4))
 
 
 def first(true: Array) -> Array:
