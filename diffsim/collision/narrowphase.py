@@ -111,8 +111,8 @@ def colliding_frames(model: Model, kinematics: Kinematics) -> Poses:
     return GeomFrames(*geom_frames(model, kinematics, geoms), place)
 
 
-# fewer pairs of primitive shapes are not worth a bound of their distances
-FEWEST = 3
+# fewer rows of primitive shapes are not worth a bound of their distances
+FEWEST = 24
 # m, distance of a row that can be no contact
 FAR = 1e10
 
@@ -219,7 +219,7 @@ def _rows(
         searches = group.collider.searches
         # one row costs less than a bound of its distance
         cheap = group.rows == 1 or group.collider.parts is not None or GeomType.PLANE in group.kinds
-        if not searches and (cheap or len(chosen) < FEWEST):
+        if not searches and (cheap or len(chosen) * group.rows < FEWEST):
             rows = rows_of(first, second, margin)
         else:
             # a bound of the distance: what is further apart is left out
