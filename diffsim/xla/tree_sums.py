@@ -15,7 +15,7 @@ need transposes before and after.
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -172,9 +172,9 @@ def _product(mask: np.ndarray, values: Array) -> Array:
     return mask_product_p.bind(values, mask=tuple(row.tobytes() for row in mask))
 
 
-def _table(mask: tuple[bytes, ...]) -> np.ndarray:
-    """(m, n) bool."""
-    return np.array([np.frombuffer(row, dtype=bool) for row in mask])
+def _table(mask: tuple[bytes, ...], values: Any) -> np.ndarray:
+    """(m, n) bool, for values (..., n, k)."""
+    return np.frombuffer(b"".join(mask), bool).reshape(len(mask), values.shape[-2])
 
 
 def _plain(values: Array, *, mask: tuple[bytes, ...]) -> Array:
@@ -185,13 +185,13 @@ def _plain(values: Array, *, mask: tuple[bytes, ...]) -> Array:
     """
     count = len(mask)
     padding = -count % COLUMNS if for_cpu() and count > NARROW else 0
-    weights = jnp.asarray(np.pad(_table(mask).T, ((0, 0), (0, padding))), values.dtype)
+    weights = jnp.asarray(np.pad(_table(mask, values).T, ((0, 0), (0, padding))), values.dtype)
     return jnp.swapaxes(jnp.matmul(jnp.swapaxes(values, -1, -2), weights, precision=HIGHEST)[..., :count], -1, -2)
 
 
 def numpy_mask_product(values: np.ndarray, *, mask: tuple[bytes, ...]) -> np.ndarray:
     """The product in numpy."""
-    return _table(mask).astype(values.dtype) @ values
+    return _table(mask, values).astype(values.dtype) @ values
 
 
 mask_product_p = Primitive("mask_product")
@@ -200,7 +200,9 @@ mask_product_p.def_abstract_eval(
     lambda values, *, mask: values.update(shape=(*values.shape[:-2], len(mask), values.shape[-1]))
 )
 # a kernel that reads cotangents by columns would compute what they come from again for each, one by one
-ad.deflinear2(mask_product_p, lambda cotangent, _, *, mask: [_product(_table(mask).T, stored(cotangent))])
+ad.deflinear2(
+    mask_product_p, lambda cotangent, values, *, mask: [_product(_table(mask, values.aval).T, stored(cotangent))]
+)
 batching.primitive_batchers[mask_product_p] = lambda values, dims, *, mask: (
     mask_product_p.bind(jnp.moveaxis(values[0], dims[0], 0), mask=mask),
     0,
