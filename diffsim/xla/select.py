@@ -73,8 +73,8 @@ def _spread(value: Array | float, shape: tuple[int, ...], dtype: jnp.dtype) -> A
     return jnp.broadcast_to(jnp.asarray(value, dtype), shape)
 
 
-# `rows_where`: in so many rounds all rows have their turn; so many are counted up by a product with a triangle
-ROUNDS, TRIANGLE = 8, 16
+# `rows_where`: in so many rounds all rows have their turn
+ROUNDS = 8
 # above this many values XLA for CPU is slow at reducing integers
 WINDOW = 32
 # integers up to this are exact in float32
@@ -90,8 +90,7 @@ def rows_where(near: Array, compute: Callable[..., Tree], arguments: tuple, othe
     """`compute(*arguments)`, where all have n rows, at those that are `near` (n,); at others that, or something else.
 
     On a CPU the near rows of a whole batch are dealt out evenly over its worlds, so that each works on as many rows,
-    and vector lanes are full. A round deals an eighth of all rows, and is skipped
-    when none are left.
+    and vector lanes are full. A round deals an eighth of all rows, and is skipped when none are left.
     """
     if not for_cpu():
         return compute(*arguments)
@@ -129,11 +128,7 @@ def _dealt(near: Array) -> tuple[Array, ...]:
     each = -(-n // ROUNDS)
     rounds, places = -(-n // each), worlds * each
     world = jnp.arange(worlds, dtype=jnp.int32)[:, None]
-    # by products with a triangle, which XLA is quicker at than at sums of whole rows
-    pieces = jnp.pad(near.reshape(-1), (0, -near.size % TRIANGLE)).reshape(-1, TRIANGLE).astype(jnp.float32)
-    within = (pieces @ jnp.triu(jnp.ones((TRIANGLE, TRIANGLE), jnp.float32))).astype(jnp.int32)
-    before = jnp.cumsum(within[:, -1]) - within[:, -1]
-    rank = (within + before[:, None]).reshape(-1)[: near.size].reshape(worlds, n) - 1
+    rank = jnp.cumsum(near.reshape(-1), dtype=jnp.int32).reshape(worlds, n) - 1
     at = where(near, rank, rounds * places).reshape(-1)
     row = jnp.zeros(rounds * places, jnp.int32).at[at].set(jnp.arange(near.size, dtype=jnp.int32), mode="drop")
     taken = jnp.arange(rounds * places) < jnp.sum(near)
