@@ -111,8 +111,8 @@ def colliding_frames(model: Model, kinematics: Kinematics) -> Poses:
     return GeomFrames(*geom_frames(model, kinematics, geoms), place)
 
 
-# fewer rows of primitive shapes are not worth a bound of their distances
-FEWEST = 24
+# pairs of these that make so many rows are worth a bound of their distances
+SORTED_OUT, FEWEST = {GeomType.CAPSULE, GeomType.BOX}, 24
 # m, distance of a row that can be no contact
 FAR = 1e10
 
@@ -217,9 +217,8 @@ def _rows(
         function = jax.jit(function, inline=True)
         rows_of = jax.vmap(function, (*axes, 0, *[0] * group.collider.searches))
         searches = group.collider.searches
-        # one row costs less than a bound of its distance
-        cheap = group.rows == 1 or group.collider.parts is not None or GeomType.PLANE in group.kinds
-        if not searches and (cheap or len(chosen) * group.rows < FEWEST):
+        many = set(group.kinds) <= SORTED_OUT and len(chosen) * group.rows >= FEWEST
+        if not searches and not many:
             rows = rows_of(first, second, margin)
         else:
             # a bound of the distance: what is further apart is left out
