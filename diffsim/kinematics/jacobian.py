@@ -20,6 +20,7 @@ from diffsim.math.vector import cross, dot, matmul
 from diffsim.types.data import ComFrame
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology
+from diffsim.xla.bilinear import by_components
 from diffsim.xla.gather import pick
 
 Ids = Array | np.ndarray | int | np.integer
@@ -40,7 +41,7 @@ def motion_axes(topology: Topology, com: ComFrame) -> MotionAxes:
         return MotionAxes(centres[0], com.cdof)
     point = jax.lax.stop_gradient(jnp.sum(centres, axis=0) / max(len(roots), 1))
     centre = pick(com.subtree_com, topology.body_rootid[topology.dof_bodyid])
-    return MotionAxes(point, transport_motion(com.cdof, point[None] - centre))
+    return MotionAxes(point, by_components(transport_motion(com.cdof, point[None] - centre)))
 
 
 def wrench_along(axes: MotionAxes, pos: Array, direction: Array) -> Array:

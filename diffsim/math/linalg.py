@@ -18,7 +18,7 @@ from jax import Array
 from jax.ad_checkpoint import checkpoint_name
 
 from diffsim.math.vector import matmul, total
-from diffsim.xla.barriers import SEARCH_RESULT, barrier, for_gpu, stored_for_derivatives
+from diffsim.xla.barriers import SEARCH_RESULT, for_gpu, stored_for_derivatives, stored_transpose
 from diffsim.xla.gather import pick_some
 from diffsim.xla.kernels.cholesky import Limbs, factor, is_small, solve, solve_sum
 
@@ -217,7 +217,7 @@ class BlockColumns:
         """
         if for_gpu() or not self.blocks.single:
             return self
-        transposed = tuple(barrier(jnp.swapaxes(part, 1, 2)) for part in self.parts)
+        transposed = tuple(stored_transpose(part) for part in self.parts)
         return dataclasses.replace(self, transposed=transposed)
 
     @property

@@ -8,6 +8,7 @@ import jax
 import jax.core
 import jax.numpy as jnp
 import numpy as np
+from jax.experimental.layout import Layout, with_layout_constraint
 from jax.experimental.xla_metadata import set_xla_metadata
 from jax.extend.core import Literal
 
@@ -60,6 +61,14 @@ def stored(values: T) -> T:
     On a GPU larger fused kernels are faster, and a barrier would be one more pass over memory.
     """
     return barrier(values) if for_cpu() else values
+
+
+def stored_transpose(matrices: jax.Array) -> jax.Array:
+    """The transposes (count, m, n) of matrices (count, n, m), row by row in memory.
+
+    XLA would otherwise write a copy in the order of the matrices, and transpose that where it is read.
+    """
+    return barrier(with_layout_constraint(jnp.swapaxes(matrices, 1, 2), Layout((0, 1, 2))))
 
 
 @jax.custom_jvp
