@@ -15,8 +15,6 @@ The forward pass never sees these rows (solver/solve.py). Source: Paulus et al. 
 gradients" (contacts from distance).
 """
 
-from typing import NamedTuple
-
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -25,51 +23,24 @@ from diffsim.base.enums import Cone
 from diffsim.base.errors import UnsupportedError
 from diffsim.constraint import flex_rows
 from diffsim.constraint.rows import RawRows, Sources, contact_rows, slots_between
-from diffsim.kinematics.jacobian import MotionAxes, motion_axes, wrench_about, wrench_along, wrench_columns
-from diffsim.kinematics.tree import articulated_blocks, body_dof_mask, chain_mask, dof_blocks, last_dof
+from diffsim.kinematics.jacobian import (
+    MotionAxes,
+    motion_axes,
+    wrench_about,
+    wrench_along,
+    wrench_columns,
+    wrench_pairs,
+)
+from diffsim.kinematics.tree import articulated_blocks, body_dof_mask, chain_mask, last_dof
 from diffsim.math.linalg import BlockColumns, columns_of
+from diffsim.math.stencil_rows import PairRows, Segment
 from diffsim.math.vector import cross, dot, mul_vec
 from diffsim.types import Model
 from diffsim.types.data import Contacts
-from diffsim.types.slots import ContactSlots, Slots
-from diffsim.xla.barriers import for_cpu, stored
+from diffsim.xla.barriers import stored
 from diffsim.xla.select import where
 
 FRICTIONLESS, WITH_FRICTION = (1,), (3, 4, 6)
-
-
-class SlotBodies(NamedTuple):
-    """The bodies of each slot.
-
-    Attributes:
-      mask: (ncon, nv) 1 for dofs that move body 2 but not body 1, -1 for the reverse, else 0.
-      invweight: (ncon,) 1/kg, the sum of the bodies' inverse weights.
-    """
-
-    mask: BlockColumns
-    invweight: Array
-
-
-def slot_bodies(model: Model, contacts: Contacts, slots: ContactSlots) -> SlotBodies:
-    """The dofs that move the bodies of every slot, and their weights; a slot without geoms has an empty mask."""
-    topology, weight = model.topology, model.body_invweight0[:, 0]
-    blocks = articulated_blocks(topology)
-    if slots.body is not None:
-        first, second = slots.body.T
-        chain = body_dof_mask(topology).astype(np.int8)
-        mask = columns_of(blocks, jnp.asarray(chain[second] - chain[first], weight.dtype))
-        return SlotBodies(mask, weight[first] + weight[second])
-    first, second = slot_body_ids(model, contacts)
-    last = jnp.asarray(last_dof(topology))
-
-    def of_size(index: np.ndarray) -> Array:
-        second_moves, first_moves = (
-            chain_mask(topology, last[body], index).astype(weight.dtype) for body in (second, first)
-        )
-        return second_moves - first_moves
-
-    mask = BlockColumns(blocks, tuple(of_size(index) for index in blocks.index))
-    return SlotBodies(mask, weight[first] + weight[second])
 
 
 def slot_body_ids(model: Model, contacts: Contacts) -> tuple[Array, Array]:
@@ -77,6 +48,22 @@ def slot_body_ids(model: Model, contacts: Contacts) -> tuple[Array, Array]:
     geom = np.append(0, model.topology.geom_bodyid)
     table = jnp.asarray(geom, contacts.geom.dtype)
     return table[contacts.geom[:, 0] + 1], table[contacts.geom[:, 1] + 1]
+
+
+def slot_mask(model: Model, bodies: tuple[Array | np.ndarray, Array | np.ndarray]) -> BlockColumns:
+    """(n, nv) 1 for dofs that move body 2 but not body 1 of slots, -1 for the reverse, else 0."""
+    topology, dtype = model.topology, model.body_invweight0.dtype
+    blocks = articulated_blocks(topology)
+    if isinstance(bodies[0], np.ndarray):
+        chain = body_dof_mask(topology).astype(np.int8)
+        return columns_of(blocks, jnp.asarray(chain[bodies[1]] - chain[bodies[0]], dtype))
+    ends = [jnp.asarray(last_dof(topology))[body] for body in bodies]
+
+    def of_size(index: np.ndarray) -> Array:
+        first_moves, second_moves = (chain_mask(topology, end, index).astype(dtype) for end in ends)
+        return second_moves - first_moves
+
+    return BlockColumns(blocks, tuple(of_size(index) for index in blocks.index))
 
 
 def frictionless(source: Sources) -> list[RawRows]:
@@ -104,16 +91,18 @@ def _contact_rows(source: Sources, dimensions: tuple[int, ...]) -> list[RawRows]
     groups = [run for run in source.slots.geoms if run.dim in dimensions]
     if not groups:
         return []
-    axes, bodies = motion_axes(model.topology, source.com), slot_bodies(model, source.contacts, source.slots)
+    axes, weight = motion_axes(model.topology, source.com), model.body_invweight0[:, 0]
+    known = source.slots.body
+    bodies = slot_body_ids(model, source.contacts) if known is None else tuple(known.T)
     drift = _surface_drift(source) if model.topology.has("geom_surfacevel") else None
-    spans, rows = _spans_blocks(model, source.contacts), []
+    rows = []
     for slots in groups:
         part = slice(slots.start, slots.stop)
         buffer = slots_between(source.contacts, slots.start, slots.stop)
-        jacobian = _basis_jacobian(axes, buffer, bodies.mask, slots)
-        raw = contact_rows(buffer, slots.dim, slots.start, jacobian, bodies.invweight[part])
-        raw = raw if drift is None else raw._replace(drift=drift[: slots.dim, part])
-        rows.append(raw if spans is None else raw._replace(spans_blocks=spans[part]))
+        first, second = (body[part] for body in bodies)
+        jacobian = _basis_jacobian(model, axes, buffer, (first, second), slots.dim)
+        raw = contact_rows(buffer, slots.dim, slots.start, jacobian, weight[first] + weight[second])
+        rows.append(raw if drift is None else raw._replace(drift=drift[: slots.dim, part]))
     return rows
 
 
@@ -137,30 +126,22 @@ def _surface_drift(source: Sources) -> Array:
     return jnp.stack([none, *drift.T, none, none])
 
 
-def _spans_blocks(model: Model, contacts: Contacts) -> Array | None:
-    """(ncon,) 1 where both bodies of a slot move, in two trees; None where M is one block, and on a GPU."""
-    topology = model.topology
-    if dof_blocks(topology).single or not for_cpu():
-        return None
-    tree = np.append(topology.dof_treeid, -1)[last_dof(topology)]
-    first, second = (jnp.asarray(tree)[body] for body in slot_body_ids(model, contacts))
-    return ((first != second) & (first >= 0) & (second >= 0)).astype(contacts.dist.dtype)
-
-
-def _basis_jacobian(axes: MotionAxes, contacts: Contacts, mask: BlockColumns, slots: Slots) -> BlockColumns:
+def _basis_jacobian(
+    model: Model, axes: MotionAxes, contacts: Contacts, bodies: tuple[Array | np.ndarray, Array | np.ndarray], dim: int
+) -> BlockColumns | Segment:
     """(dim * n, nv) rows of a group's contacts: translations along the frame, then rotations about it."""
-    pos, frame = contacts.pos, contacts.frame
-    wrenches = [wrench_along(axes, pos, frame[:, i]) for i in range(min(slots.dim, 3))]
-    wrenches += [wrench_about(frame[:, i]) for i in range(slots.dim - 3)]
-    rows = wrench_columns(mask.blocks, axes, jnp.concatenate(wrenches))
-
-    def masked(block: Array, moves: Array) -> Array:
-        count = moves.shape[0]
-        mask = moves[:, None, slots.start : slots.stop]
+    pos, frame, blocks = contacts.pos, contacts.frame, articulated_blocks(model.topology)
+    wrenches = [wrench_along(axes, pos, frame[:, i]) for i in range(min(dim, 3))]
+    wrenches += [wrench_about(frame[:, i]) for i in range(dim - 3)]
+    if len(blocks.table) > 1:
+        rows = Segment(None, wrench_pairs(model.topology, blocks, axes, jnp.stack(wrenches), bodies))
+    else:
+        columns, mask = wrench_columns(blocks, axes, jnp.concatenate(wrenches)), slot_mask(model, bodies)
         # in the shape of the product: it is masked before it is stored
-        return stored(block * jnp.broadcast_to(mask, (count, slots.dim, *mask.shape[2:])).reshape(block.shape))
-
-    return BlockColumns(mask.blocks, tuple(masked(*pair) for pair in zip(rows.parts, mask.parts, strict=True)))
+        wide = [jnp.broadcast_to(x[:, None], (len(x), dim, *x.shape[1:])) for x in mask.parts]
+        parts = [part * x.reshape(part.shape) for part, x in zip(columns.parts, wide, strict=True)]
+        rows = BlockColumns(blocks, tuple(parts))
+    return stored(rows)
 
 
 # reaches over which the impedance rises to its own dmax, the midpoint and the power of this rise
@@ -173,12 +154,16 @@ def rows_within_reach(contacts: RawRows, reach: float) -> RawRows:
     Raises:
       UnsupportedError: contacts of flexes.
     """
-    if not isinstance(contacts.jacobian, BlockColumns):
+    jacobian, count = contacts.jacobian, contacts.pos.size
+    if isinstance(jacobian, BlockColumns):
+        normals = BlockColumns(jacobian.blocks, tuple(part[:, :count] for part in jacobian.parts))
+    elif isinstance(jacobian, Segment) and isinstance(jacobian.stencil, PairRows):
+        normals = Segment(None, jacobian.stencil.leading(1))
+    else:
         reason = "contact_reach knows no contacts of flexes; set it to 0"
         raise UnsupportedError.of("<option contact_reach>", reason)
     surface, dmax = contacts.margin + reach, contacts.solimp[:, 1]
     width, midpoint, power = (jnp.full_like(dmax, value) for value in (RISE * reach, MIDPOINT, POWER))
-    count, blocks = contacts.pos.size, contacts.jacobian.blocks
     return RawRows(
         pos=contacts.pos,
         margin=surface,
@@ -186,7 +171,6 @@ def rows_within_reach(contacts: RawRows, reach: float) -> RawRows:
         diagonal=contacts.diagonal,
         solref=contacts.solref,
         solimp=jnp.stack([jnp.zeros_like(dmax), dmax, width, midpoint, power], axis=1),
-        spans_blocks=contacts.spans_blocks,
         # normals come first
-        jacobian=BlockColumns(blocks, tuple(part[:, :count] for part in contacts.jacobian.parts)),
+        jacobian=normals,
     )

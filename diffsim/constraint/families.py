@@ -133,14 +133,15 @@ def make_constraints(source: Sources) -> Constraints:
 
 
 def _stack(source: Sources, jacobians: Sequence[Array | BlockColumns | Segment]) -> BlockColumns | SparseRows:
-    """J from the parts of all groups: those that are dense, then contacts, by blocks already, and rows by points."""
+    """J from the parts of all groups: those that are dense, then contacts and rows of points."""
     topology = source.model.topology
     blocks = dof_blocks(topology)
     dense = [part for part in jacobians if not isinstance(part, BlockColumns | Segment)]
     first = columns_of(blocks, jnp.concatenate([jnp.zeros((0, source.model.nv), source.state.qvel.dtype), *dense]))
     by_blocks = [part for part in jacobians if isinstance(part, BlockColumns | Segment)]
     others = [Segment(part) if isinstance(part, BlockColumns) else part for part in by_blocks]
-    if not free_points(topology).points.number:
+    pairs = any(part.stencil is not None for part in others)
+    if not free_points(topology).points.number and not pairs:
         return stack_rows(blocks, [first, *(part.columns for part in others if part.columns is not None)])
     return SparseRows(blocks, (*([Segment(first)] if first.height or not others else []), *others))
 

@@ -172,8 +172,6 @@ class RawRows(NamedTuple):
     slot: int | None = None
     friction: Array | None = None
     solref_friction: Array | None = None
-    # (n,) 1 where it touches dofs of two blocks of M, else 0; None: not known
-    spans_blocks: Array | None = None
 
 
 class Prepared(NamedTuple):
@@ -268,7 +266,6 @@ def assemble(source: Sources, family: str, law: Law, raw: RawRows, prepared: Pre
         frictionloss=none if raw.frictionloss is None else where(active, raw.frictionloss, 0),
         friction=jnp.zeros((0, *vel.shape[1:]), vel.dtype) if raw.friction is None else raw.friction,
         mu=none if weight.mu is None else weight.mu,
-        spans_blocks=none if raw.spans_blocks is None else raw.spans_blocks,
         anchor=jnp.zeros((0, 2, 3), vel.dtype) if raw.anchor is None else raw.anchor,
     )
 

@@ -18,10 +18,11 @@ from jax import Array
 from diffsim.base.enums import ConstraintState, ConstraintType, DisableBit, Jacobian
 from diffsim.collision.flex_slots import slots_of
 from diffsim.constraint import laws
-from diffsim.constraint.contact import slot_bodies, slot_body_ids
+from diffsim.constraint.contact import slot_body_ids
 from diffsim.constraint.equality import body_pairs
 from diffsim.constraint.families import FAMILIES
 from diffsim.constraint.islands import Partition, partition
+from diffsim.kinematics.tree import last_dof
 from diffsim.math.vector import matmul
 from diffsim.types import Model
 from diffsim.types.constraints import Constraints, Law, RowGroup
@@ -228,8 +229,9 @@ def _moves(model: Model, contacts: Contacts, rows: RowGroup, ids: np.ndarray, ja
     """(n,) whether anything moves a constraint: of a contact of geoms its bodies, of others what its rows say."""
     slots = slots_of(model)
     if rows.slot in {run.start for run in slots.geoms}:
-        mask = slot_bodies(model, contacts, slots).mask.dense[rows.slot : rows.slot + rows.count]
-        return jnp.any(mask != 0, axis=1) | (not is_sparse(model))
+        part, last = slice(rows.slot, rows.slot + rows.count), jnp.asarray(last_dof(model.topology))
+        first, second = (last[body[part]] for body in slot_body_ids(model, contacts))
+        return (first != second) | (not is_sparse(model))
     row = jnp.any(jacobian != 0, axis=(0, 2))
     return jnp.any(row[None] & (ids[:, None] == ids[None]), axis=1)
 

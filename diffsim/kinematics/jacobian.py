@@ -6,6 +6,8 @@ A row that measures the velocity of a point p along n is the wrench (p x n, n); 
 not suffer far from the origin; results do not depend on it. Source: MuJoCo documentation, "Computation", "Jacobians".
 """
 
+import dataclasses
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
@@ -13,15 +15,16 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from diffsim.kinematics.tree import body_dof_mask, sum_subtree
+from diffsim.kinematics.tree import body_dof_mask, chain_spans, last_dof, sum_subtree
 from diffsim.math.linalg import BlockColumns, Blocks, per_block
 from diffsim.math.spatial import pair_products, spatial_vector, transport_force, transport_motion
+from diffsim.math.stencil_rows import PairRows
 from diffsim.math.vector import cross, dot, matmul
 from diffsim.types.data import ComFrame
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology
 from diffsim.xla.bilinear import by_components
-from diffsim.xla.gather import pick
+from diffsim.xla.gather import pick, pick_some
 
 Ids = Array | np.ndarray | int | np.integer
 
@@ -68,6 +71,25 @@ def wrench_columns(blocks: Blocks, axes: MotionAxes, wrench: Array) -> BlockColu
         return per_block(pair_products, jnp.broadcast_to(wrench, (len(index), *wrench.shape)), cdof)
 
     return BlockColumns(blocks, tuple(of_size(index) for index in blocks.index))
+
+
+def wrench_pairs(
+    topology: Topology, blocks: Blocks, axes: MotionAxes, wrench: Array, bodies: Sequence[Array | np.ndarray]
+) -> PairRows:
+    """Rows of wrenches (dim, n, 6) that measure how the second of two bodies (n,) moves relative to the first."""
+    none, exists, last = len(blocks.table), np.argwhere(blocks.table >= 0), last_dof(topology)
+    number = np.full(topology.nv + 1, none)
+    number[blocks.table[tuple(exists.T)]] = exists[:, 0]
+    first, second = (jnp.asarray(number[last])[body] for body in bodies)
+    rows = PairRows(blocks, wrench, jnp.stack([second, jnp.where(first == second, none, first)]))
+    # no chain ends at what is behind the dofs of a small block
+    begin, end = (rows.read(jnp.asarray(np.append(x, -2)[blocks.table])) for x in chain_spans(topology))
+    ends = (jnp.asarray(last)[body][None, :, None] for body in bodies)
+    first_moves, second_moves = (((x >= begin) & (x <= end)).astype(wrench.dtype) for x in ends)
+    # (2, d, dim, n), of axes (2, d, 1, n, 6) and a mask (2, d, 1, n)
+    cdof = jnp.moveaxis(rows.read(pick_some(axes.cdof, blocks.table)), 2, 1)[:, :, None]
+    moves = jnp.moveaxis(second_moves - first_moves, 2, 1)[:, :, None]
+    return dataclasses.replace(rows, entries=dot(wrench, cdof) * moves)
 
 
 def moving_dofs(topology: Topology, body: np.ndarray, dtype: jnp.dtype) -> Array:

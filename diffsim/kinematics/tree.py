@@ -62,10 +62,15 @@ def chain_mask(topology: Topology, last: Array, dofs: np.ndarray) -> Array:
 
     For ids that are known at run time only: comparisons, where a table would have to be looked up.
     """
-    end, first = last[None, :, None], dofs[:, None].astype(np.int32)
-    # dofs are numbered depth first: those of a subtree are a range
-    last_below = np.array([np.flatnonzero(column)[-1] for column in dof_mask(topology).T], dtype=np.int32)
-    return (end >= first) & (end <= last_below[first])
+    begin, end = (x[dofs][:, None] for x in chain_spans(topology))
+    return (last[None, :, None] >= begin) & (last[None, :, None] <= end)
+
+
+@per_topology
+def chain_spans(topology: Topology) -> tuple[np.ndarray, np.ndarray]:
+    """First and last of the dofs (nv,) whose chains each dof is on: those of a subtree, numbered depth first."""
+    last = [np.flatnonzero(column)[-1] for column in dof_mask(topology).T]
+    return np.arange(topology.nv, dtype=np.int32), np.array(last, dtype=np.int32)
 
 
 def sum_subtree(topology: Topology, values: Array) -> Array:

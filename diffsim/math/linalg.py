@@ -18,7 +18,7 @@ from jax import Array
 from jax.ad_checkpoint import checkpoint_name
 
 from diffsim.math.vector import matmul, total
-from diffsim.xla.barriers import SEARCH_RESULT, for_gpu, stored_for_derivatives, stored_transpose
+from diffsim.xla.barriers import SEARCH_RESULT, for_cpu, stored_for_derivatives, stored_in_order
 from diffsim.xla.gather import pick_some
 from diffsim.xla.kernels.cholesky import Limbs, factor, is_small, solve, solve_sum
 
@@ -80,6 +80,13 @@ class Blocks:
             table[index[:, :, None], index[:, None, :]] = numbers
             start += numbers.size
         return table
+
+    @functools.cached_property
+    def table(self) -> np.ndarray:
+        """(count, largest size) the indices of each block, one size after the other; -1 behind those of a small one."""
+        most = max((index.shape[1] for index in self.index), default=0)
+        wide = [np.pad(index, ((0, 0), (0, most - index.shape[1])), constant_values=-1) for index in self.index]
+        return np.concatenate([np.zeros((0, most), int), *wide])
 
     @functools.cached_property
     def order(self) -> np.ndarray | None:
@@ -215,9 +222,9 @@ class BlockColumns:
         On a GPU neighbouring threads read neighbouring columns, and a copy would only be two more passes over memory.
         Of many blocks, which are mostly zeros, J and its transpose do not fit into a cache together.
         """
-        if for_gpu() or not self.blocks.single:
+        if not for_cpu() or not self.blocks.single:
             return self
-        transposed = tuple(stored_transpose(part) for part in self.parts)
+        transposed = tuple(stored_in_order(jnp.swapaxes(part, 1, 2)) for part in self.parts)
         return dataclasses.replace(self, transposed=transposed)
 
     @property
@@ -250,10 +257,6 @@ class BlockColumns:
         """Some rows (m,)."""
         few = BlockColumns(self.blocks, tuple(part[:, rows] for part in self.parts))
         return few if self.transposed is None else few.readable_by_columns()
-
-    def at(self, columns: np.ndarray) -> Array:
-        """Some columns (k, m)."""
-        return self.dense[:, columns]
 
     @property
     def dense(self) -> Array:

@@ -16,10 +16,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from diffsim.math.linalg import BlockColumns, BlockDiagonal, Blocks, gram
-from diffsim.math.vector import total
+from diffsim.math.linalg import BlockColumns, BlockDiagonal, Blocks, assemble, gram
+from diffsim.math.vector import HIGHEST, total
 from diffsim.xla.barriers import stored
-from diffsim.xla.gather import gather_rows, pick, pick_some, place, sum_gathered
+from diffsim.xla.gather import add_products, add_rows, gather_rows, pick, pick_some, place, sum_gathered
 
 # how many times as many numbers as there are may be read by points
 WASTE = 3
@@ -167,6 +167,76 @@ class StencilRows:
         return jnp.where(self.index < 0, self.points.number, self.index)
 
 
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["entries", "block"], meta_fields=["blocks"])
+@dataclasses.dataclass(frozen=True, eq=False)
+class PairRows:
+    """n constraints of `dim` rows each that touch at most two blocks: `entries` (2, d, dim, n), component-major.
+
+    `block` (2, n) are their numbers in `blocks.table`, whose length stands for none; d is the size of the largest.
+    """
+
+    blocks: Blocks
+    entries: Array
+    block: Array
+
+    @property
+    def height(self) -> int:
+        """Number of rows."""
+        return self.entries.shape[2] * self.entries.shape[3]
+
+    @property
+    def joins(self) -> Array:
+        """(n,) whether a constraint touches two blocks."""
+        return jnp.all(self.block < len(self.blocks.table), axis=0)
+
+    def leading(self, dim: int) -> "PairRows":
+        """The first rows of each constraint."""
+        return dataclasses.replace(self, entries=self.entries[:, :, :dim])
+
+    def read(self, table: Array) -> Array:
+        """(2, n, ...) the rows of a table (count, ...) that belong to the blocks, zero where there is none."""
+        return table.at[self.block].get(mode="fill", fill_value=0)
+
+    def mul_vec(self, vector: Array) -> Array:
+        """The product (dim * n,) with a vector (size,)."""
+        of_blocks = jnp.moveaxis(self.read(pick_some(vector, self.blocks.table)), 1, 2)
+        return jnp.sum(self.entries * of_blocks[:, :, None], axis=(0, 1)).reshape(-1)
+
+    def mul_vec_t(self, vector: Array) -> Array:
+        """The transposed matrix times a vector (dim * n,)."""
+        force = vector.reshape(self.entries.shape[2:])
+        parts = total([self.entries[:, :, row] * force[row][None, None] for row in range(len(force))])
+        listed = jnp.moveaxis(parts, 1, 2).reshape(-1, parts.shape[1])
+        return assemble(self.blocks, self._by_size(add_rows(listed, self.block.reshape(-1), len(self.blocks.table))))
+
+    def gram(self, weigh: Callable[[Array], Array]) -> BlockDiagonal:
+        """The blocks on the diagonal of J^T K J, where `weigh` takes y (dim, n, m) to K y."""
+        _, size, dim, count = self.entries.shape
+        weighted = jnp.moveaxis(weigh(jnp.moveaxis(self.entries.reshape(-1, dim, count), 0, -1)), -1, 0)
+        left, right = (jnp.transpose(x.reshape(self.entries.shape), (0, 3, 2, 1)) for x in (self.entries, weighted))
+        left, right = (x.reshape(2 * count, dim, size) for x in (left, right))
+        parts = self._by_size(add_products(left, right, self.block.reshape(-1), len(self.blocks.table)))
+        return BlockDiagonal(self.blocks, tuple(part[:, :, : part.shape[1]] for part in parts))
+
+    @property
+    def dense(self) -> Array:
+        """The whole matrix (dim * n, size)."""
+        table = self.blocks.table
+        own = (self.block[..., None] == np.arange(len(table))[None, None]).astype(self.entries.dtype)
+        # (count, d, dim, n), then the columns of the blocks in the order of the matrix
+        columns = jnp.einsum("sdin,snb->bdin", self.entries, own, precision=HIGHEST).reshape(table.size, self.height)
+        exists = np.flatnonzero(table >= 0)
+        return place(self.blocks.size, table.reshape(-1)[exists], pick(columns, exists)).T
+
+    def _by_size(self, table: Array) -> tuple[Array, ...]:
+        """The rows (count, d, ...) of blocks of each size, without what is behind them."""
+        parts, start = [], 0
+        for count, size in (index.shape for index in self.blocks.index):
+            parts.append(table[start : start + count, :size])
+            start += count
+        return tuple(parts)
+
+
 class _Places(NamedTuple):
     """For each point (npoint,), in each round, one of its places (k * n,), -1 for none; and the row of that place."""
 
@@ -193,13 +263,13 @@ def _places(touched: Fixed, points: int) -> _Places | None:
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["columns", "stencil"], meta_fields=[])
 @dataclasses.dataclass(frozen=True, eq=False)
 class Segment:
-    """Rows that are a matrix by blocks, or touch points, or both."""
+    """Rows that are a matrix by blocks, or touch points or two blocks, or a sum of these."""
 
     columns: BlockColumns | None
-    stencil: StencilRows | None = None
+    stencil: StencilRows | PairRows | None = None
 
     @property
-    def parts(self) -> list[BlockColumns | StencilRows]:
+    def parts(self) -> list[BlockColumns | StencilRows | PairRows]:
         """The parts whose sum the rows are."""
         return [part for part in (self.columns, self.stencil) if part is not None]
 
@@ -242,6 +312,19 @@ class SparseRows:
     blocks: Blocks
     segments: tuple[Segment, ...]
 
+    def pairs_from(self, start: int) -> PairRows | None:
+        """The rows of pairs that start there, if such rows do."""
+        for segment in self.segments:
+            if start == 0 and isinstance(segment.stencil, PairRows):
+                return segment.stencil
+            start -= segment.height
+        return None
+
+    @property
+    def of_points(self) -> bool:
+        """Whether rows touch points of flexes."""
+        return any(isinstance(segment.stencil, StencilRows) for segment in self.segments)
+
     @property
     def height(self) -> int:
         """Number of rows."""
@@ -255,7 +338,7 @@ class SparseRows:
     def readable_by_columns(self) -> "SparseRows":
         """These rows, with stencils that points can read; blocks of many trees are not transposed."""
         readable = (
-            s if s.stencil is None else dataclasses.replace(s, stencil=s.stencil.readable_by_points())
+            dataclasses.replace(s, stencil=s.stencil.readable_by_points()) if isinstance(s.stencil, StencilRows) else s
             for s in self.segments
         )
         return dataclasses.replace(self, segments=tuple(readable))
@@ -268,12 +351,6 @@ class SparseRows:
         """The transposed matrix times a vector (k,)."""
         cuts = jnp.split(vector, np.cumsum([segment.height for segment in self.segments])[:-1])
         return total([segment.mul_vec_t(cut) for segment, cut in zip(self.segments, cuts, strict=True)])
-
-    def at(self, columns: np.ndarray) -> Array:
-        """Some columns (k, m), which are not those of points."""
-        empty = [jnp.zeros((segment.height, len(columns)), self.dtype) for segment in self.segments]
-        pairs = zip(self.segments, empty, strict=True)
-        return jnp.concatenate([none if s.columns is None else s.columns.at(columns) for s, none in pairs])
 
     @property
     def dense(self) -> Array:

@@ -99,10 +99,13 @@ def gradient(objective: Objective, qacc: Array) -> Array:
 
 def may_join(constraints: Constraints) -> Array:
     """Whether a row of J that acts may couple dofs of two blocks of M, ()."""
-    acting = [(rows, jnp.any(rows.D != 0, axis=0)) for rows in constraints.groups if not rows.sign]
-    # where it is not known which blocks a group couples, any row that acts counts
-    flags = [jnp.any(acts & (rows.spans_blocks > 0) if rows.spans_blocks.size else acts) for rows, acts in acting]
-    return jnp.any(jnp.stack([jnp.zeros((), bool), *flags]))
+    jacobian, flags = constraints.jacobian, [jnp.zeros((), bool)]
+    for rows in constraints.groups:
+        if not rows.sign:
+            pairs = jacobian.pairs_from(rows.start) if isinstance(jacobian, SparseRows) else None
+            # where it is not known which blocks a constraint couples, any that acts counts
+            flags.append(jnp.any(jnp.any(rows.D != 0, axis=0) & (True if pairs is None else pairs.joins)))
+    return jnp.any(jnp.stack(flags))
 
 
 def acting_contacts(constraints: Constraints, jacobian: BlockColumns, most: int) -> tuple[Constraints, Array]:

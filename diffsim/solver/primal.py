@@ -72,7 +72,8 @@ def newton(model: Model, objective: Objective, start: Array, unroll: bool) -> Mi
     Where iterations are few, and may end before the optimum, it starts from the better of both, as MuJoCo does.
     """
     method = Method(newton_rule, True)
-    if isinstance(objective.constraints.jacobian, SparseRows):
+    jacobian = objective.constraints.jacobian
+    if isinstance(jacobian, SparseRows) and jacobian.of_points:
         tolerance = jax.lax.stop_gradient(model.opt.tolerance / cost_scale(model))
         method = Method(inexact_newton_rule, True, Inexact(block_factor(objective.qM.parts), tolerance))
     if model.opt.few_iterations or model.opt.disabled(DisableBit.WARMSTART):

@@ -94,7 +94,9 @@ def solve(
       UnsupportedError: PGS or noslip iterations, with a model whose J is stored by points of flexes.
     """
     opt = model.opt
-    if isinstance(constraints.jacobian, SparseRows) and (opt.solver == Solver.PGS or opt.noslip_iterations):
+    jacobian = constraints.jacobian
+    of_points = isinstance(jacobian, SparseRows) and jacobian.of_points
+    if of_points and (opt.solver == Solver.PGS or opt.noslip_iterations):
         which = "solver" if opt.solver == Solver.PGS else "noslip_iterations"
         reason = "a model with many vertices of flexes needs the solver Newton or CG, and no noslip iterations"
         raise UnsupportedError.of(f"<option {which}>", reason)

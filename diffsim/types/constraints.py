@@ -87,8 +87,6 @@ class RowGroup(Record):
     # (dim - 1, n) friction coefficients and (n,) coefficient of the regularized cone, else empty
     friction: Array = leaf("dim - 1", "n")
     mu: Array = leaf("n")
-    # 1 where the constraint couples dofs of two blocks of M, else 0; empty where that is not known
-    spans_blocks: Array = leaf("n")
     # world anchors (m) on body 1 and body 2 of equalities that hold points of bodies together, else empty
     anchor: Array = leaf("nanchor", 2, 3)
 

@@ -63,12 +63,12 @@ def stored(values: T) -> T:
     return barrier(values) if for_cpu() else values
 
 
-def stored_transpose(matrices: jax.Array) -> jax.Array:
-    """The transposes (count, m, n) of matrices (count, n, m), row by row in memory.
+def stored_in_order(values: jax.Array) -> jax.Array:
+    """The same array, `stored` with its last axis contiguous in memory.
 
-    XLA would otherwise write a copy in the order of the matrices, and transpose that where it is read.
+    Of a transposed array XLA would otherwise store a copy in the old order, and transpose that where it is read.
     """
-    return barrier(with_layout_constraint(jnp.swapaxes(matrices, 1, 2), Layout((0, 1, 2))))
+    return barrier(with_layout_constraint(values, Layout(tuple(range(values.ndim))))) if for_cpu() else values
 
 
 @jax.custom_jvp

@@ -22,7 +22,7 @@ from jax.core import ShapedArray
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
-from diffsim.xla.barriers import entwined, for_cpu, stored
+from diffsim.xla.barriers import entwined, for_cpu, stored, stored_in_order
 from diffsim.xla.compiled import run_alone
 
 # numbers that a CPU raises to a power at once, and those of a row that LLVM does not write out
@@ -40,14 +40,18 @@ def by_components(vectors: Array) -> Array:
     """The same vectors (n, k), on a CPU with each component of all of them in one piece of memory.
 
     They are stored in their order first, for kernels write them that way, and copied. In reverse mode the sum of their
-    cotangents is stored, which several kernels would otherwise add up again.
+    cotangents is stored, which several kernels would otherwise add up again, and XLA chooses the order.
     """
-    return jnp.swapaxes(stored(jnp.swapaxes(stored(vectors), 0, 1)), 0, 1) if for_cpu() else vectors
+    return _transposed_in(stored_in_order, vectors)
 
 
 @by_components.defjvp
 def _derivative(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
-    return by_components(*primals), stored(tangents[0])
+    return _transposed_in(stored, *primals), stored(tangents[0])
+
+
+def _transposed_in(store: Callable[[Array], Array], vectors: Array) -> Array:
+    return jnp.swapaxes(store(jnp.swapaxes(store(vectors), 0, 1)), 0, 1) if for_cpu() else vectors
 
 
 def powers(base: Array, exponent: Array) -> Array:

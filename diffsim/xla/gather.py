@@ -13,6 +13,7 @@ move between the worlds of a batch.
 
 import functools
 import math
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -23,7 +24,7 @@ from jax import Array
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
-from diffsim.xla.barriers import for_cpu, stored
+from diffsim.xla.barriers import for_cpu, for_gpu, stored, stored_in_order
 from diffsim.xla.compiled import run_alone
 
 Tree = TypeVar("Tree")
@@ -96,6 +97,46 @@ def place(size: int, ids: np.ndarray, values: Array) -> Array:
     row = np.full(size, -1)
     row[ids] = np.arange(len(ids))
     return pick_some(values, row)
+
+
+def add_rows(values: Array, row: Array, size: int) -> Array:
+    """(size, k) sums of values (n, k) by the row (n,) that each is added to; those beyond all rows are left out.
+
+    On a GPU a product with zeros and ones: there additions by many threads have no order, and the sum no last bit.
+    """
+    if not for_gpu():
+        return jnp.zeros((size, values.shape[1]), values.dtype).at[row].add(values, mode="drop")
+    own = (jnp.arange(size)[:, None] == row[None]).astype(values.dtype)
+    return jnp.matmul(own, values, precision=jax.lax.Precision.HIGHEST)
+
+
+# `add_products` on a CPU: those of more columns are made so many numbers at once, which fit into the cache
+LARGE, CHUNK = 8, 6144
+
+
+def add_products(left: Array, right: Array, row: Array, size: int) -> Array:
+    """(size, d, d) sums of products left_i^T right_i, (n, k, d) each, by the row (n,) that each is added to.
+
+    Those beyond all rows are left out.
+    """
+    n, _, d = left.shape
+    if not for_cpu() or d <= LARGE:
+        listed = (jnp.swapaxes(stored_in_order(x), 0, 1) for x in (left, right))
+        products = functools.reduce(operator.add, (x[:, :, None] * y[:, None] for x, y in zip(*listed, strict=True)))
+        return add_rows(stored(products).reshape(n, d * d), row, size).reshape(size, d, d)
+    each = max(1, CHUNK // (d * d))
+    rounds = -(-n // each)
+
+    def chunks(x: Array, fill: int = 0) -> Array:
+        padded = jnp.pad(x, [(0, rounds * each - n)] + [(0, 0)] * (x.ndim - 1), constant_values=fill)
+        return stored_in_order(padded.reshape(rounds, each, *x.shape[1:]))
+
+    def add(sums: Array, part: tuple[Array, Array, Array]) -> tuple[Array, None]:
+        left, right, row = part
+        products = jnp.matmul(jnp.swapaxes(left, 1, 2), right, precision=jax.lax.Precision.HIGHEST)
+        return sums.at[row].add(products, mode="drop"), None
+
+    return jax.lax.scan(add, jnp.zeros((size, d, d), left.dtype), (chunks(left), chunks(right), chunks(row, size)))[0]
 
 
 Ids = tuple[int, ...]

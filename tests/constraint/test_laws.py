@@ -37,7 +37,6 @@ def rows_of(law: Law, dim: int, friction: float = 0.6, seed: int = 0) -> RowGrou
         frictionloss=rng.uniform(1, 9, size=COUNT) if law == Law.BOUNDED else none,
         friction=table,
         mu=0.8 * table[0] if contact else none,
-        spans_blocks=none,
         anchor=np.zeros((0, 2, 3)),
     )
 

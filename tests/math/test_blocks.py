@@ -18,6 +18,7 @@ from diffsim.math.linalg import (
     solve_general_blocks,
     stack_rows,
 )
+from diffsim.math.stencil_rows import PairRows
 
 LABELS = {
     "none": [],
@@ -77,7 +78,7 @@ def test_columns_are_those_of_the_dense_matrix(name: str) -> None:
     a, b = rng.normal(size=len(label)), rng.normal(size=5)
 
     @uncompiled
-    def found(left: jax.Array, right: jax.Array, a: jax.Array, b: jax.Array) -> dict[str, jax.Array]:
+    def found(left: jax.Array, right: jax.Array, a: jax.Array, b: jax.Array) -> dict[str, dict[str, jax.Array]]:
         ours, other, none = columns_of(split, left), columns_of(split, right), columns_of(split, left[:0])
         parts = {"dense": ours.dense, "product": ours.mul_vec(a), "stack": stack_rows(split, [ours, other]).dense}
         for name, one in (("", ours), (" of a transpose", ours.readable_by_columns())):
@@ -97,6 +98,40 @@ def test_columns_are_those_of_the_dense_matrix(name: str) -> None:
     shapes = {"dense": (0, count), "product": (0,), "gram": (count, count), "transposed": (count,)}
     for name, shape in shapes.items():
         assert ours["none"][name].shape == shape and not np.any(ours["none"][name])
+
+
+@pytest.mark.parametrize("name", ["equal", "sizes", "scattered"])
+@pytest.mark.parametrize("large", [1, 8])
+def test_rows_of_pairs_are_those_of_the_dense_matrix(name: str, large: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four constraints of two rows: of two blocks, of one and none, of none, and of two again."""
+    monkeypatch.setattr("diffsim.xla.gather.LARGE", large)
+    monkeypatch.setattr("diffsim.xla.gather.CHUNK", 30)
+    label, rng = np.array(LABELS[name]), np.random.default_rng(8)
+    blocks, dim = blocks_of(label), 2
+    table, none = blocks.table, len(blocks.table)
+    block = np.array([[0, 1, none, none - 1], [1, none, none, 0]])
+    exists = np.pad(table >= 0, ((0, 1), (0, 0)))[block]
+    entries = rng.normal(size=(2, table.shape[1], dim, 4)) * np.swapaxes(exists, 1, 2)[:, :, None]
+    dense = np.zeros((dim, 4, len(label)))
+    for side, slot in np.argwhere(block < none):
+        own = table[block[side, slot]]
+        dense[:, slot, own[own >= 0]] += entries[side, own >= 0, :, slot].T
+    a, b, weight = rng.normal(size=len(label)), rng.normal(size=8), rng.normal(size=(dim, 4))
+
+    @uncompiled
+    def found(entries: jax.Array) -> dict[str, jax.Array]:
+        rows = PairRows(blocks, entries, jnp.asarray(block))
+        weighted = rows.gram(lambda y: y * jnp.asarray(weight)[..., None]).dense
+        products = {"product": rows.mul_vec(jnp.asarray(a)), "transposed": rows.mul_vec_t(jnp.asarray(b))}
+        return products | {"dense": rows.dense, "gram": weighted, "first": rows.leading(1).dense}
+
+    ours, flat = found(jnp.asarray(entries)), dense.reshape(8, -1)
+    inside = label[:, None] == label[None]
+    assert_close("dense", ours["dense"], flat, 1e-15)
+    assert_close("first", ours["first"], dense[0], 1e-15)
+    assert_close("product", ours["product"], flat @ a, 1e-13)
+    assert_close("transposed", ours["transposed"], b @ flat, 1e-13)
+    assert_close("gram", ours["gram"], np.where(inside, flat.T @ (weight.reshape(-1, 1) * flat), 0), 1e-13)
 
 
 def test_equal_blocks_are_equal() -> None:

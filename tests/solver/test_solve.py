@@ -189,7 +189,7 @@ def test_many_trees_are_solved_by_tree():
     assert whole.single
     assert not qM.blocks.single
     x = interpret(lambda rows: residuals(rows, start, rows.J @ start), rows)
-    in_one_block = rows.replace(jacobian=columns_of(whole, rows.J))
+    in_one_block = dataclasses.replace(rows, jacobian=columns_of(whole, rows.J))
     in_one = Objective(diagonal_of(whole, qM.dense), smooth, in_one_block)
     dense = interpret(lambda objective: hessian(objective, x).dense, in_one)
     objective = Objective(qM, smooth, rows)

@@ -18,6 +18,7 @@ from jax import Array
 
 from diffsim.base.enums import DisableBit
 from diffsim.base.joints import is_free
+from diffsim.constraint.islands import trees_moved
 from diffsim.math import safe
 from diffsim.math.rotation import quat_exp, quat_mul, rotate, rotate_inv
 from diffsim.math.vector import cross, dot, scale, unpack
@@ -58,8 +59,7 @@ def unconstrained(model: Model, constraints: Constraints) -> Array:
         if rows.sign:
             held = held | (bound[free.dofs[:, 0]] > 0)
             continue
-        columns = constraints.jacobian.at(free.dofs.reshape(-1))
-        touches = jnp.any(rows.select(columns).reshape(rows.dim, rows.count, -1, 6) != 0, axis=(0, 3))
+        touches = trees_moved(model, constraints, rows)[:, model.topology.dof_treeid[free.dofs[:, 0]]]
         held = held | jnp.any(touches & (bound > 0)[:, None], axis=0)
     still = (model.opt.density == 0) & (model.opt.viscosity == 0)
     light = ~free.laden | (model.body_subtreemass[free.bodies] == model.body_mass[free.bodies])
