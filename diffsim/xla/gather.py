@@ -100,14 +100,15 @@ def place(size: int, ids: np.ndarray, values: Array) -> Array:
 
 
 def add_rows(values: Array, row: Array, size: int) -> Array:
-    """(size, k) sums of values (n, k) by the row (n,) that each is added to; those beyond all rows are left out.
+    """(size, ...) sums of values (n, ...) by the row (n,) that each is added to; those beyond all rows are left out.
 
     On a GPU a product with zeros and ones: there additions by many threads have no order, and the sum no last bit.
     """
     if not for_gpu():
-        return jnp.zeros((size, values.shape[1]), values.dtype).at[row].add(values, mode="drop")
+        return jnp.zeros((size, *values.shape[1:]), values.dtype).at[row].add(values, mode="drop")
     own = (jnp.arange(size)[:, None] == row[None]).astype(values.dtype)
-    return jnp.matmul(own, values, precision=jax.lax.Precision.HIGHEST)
+    sums = jnp.matmul(own, values.reshape(len(values), -1), precision=jax.lax.Precision.HIGHEST)
+    return sums.reshape(size, *values.shape[1:])
 
 
 # `add_products` on a CPU: those of more columns are made so many numbers at once, which fit into the cache
@@ -123,7 +124,7 @@ def add_products(left: Array, right: Array, row: Array, size: int) -> Array:
     if not for_cpu() or d <= LARGE:
         listed = (jnp.swapaxes(stored_in_order(x), 0, 1) for x in (left, right))
         products = functools.reduce(operator.add, (x[:, :, None] * y[:, None] for x, y in zip(*listed, strict=True)))
-        return add_rows(stored(products).reshape(n, d * d), row, size).reshape(size, d, d)
+        return add_rows(stored(products), row, size)
     each = max(1, CHUNK // (d * d))
     rounds = -(-n // each)
 
