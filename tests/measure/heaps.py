@@ -1,10 +1,12 @@
 """What a world costs as a heap of meshes of 64 vertices grows; one line for each number of them.
 
 python -m tests.measure.heaps --counts 10 30 100 --batch 16
+python -m tests.measure.heaps --apart --step
 
-Stones fall into a box of planes and are let lie by MuJoCo; then the contacts of a batch of worlds, each a little
-elsewhere, are found in one compiled program. Printed are pairs of geoms, contacts of MuJoCo and ours, and milliseconds
-of CPU time a world and a contact, of `collide` alone, and with `--step` of whole steps: the cost follows the contacts.
+Stones fall into a box of planes, or with `--apart` boxes, balls and capsules beside each other on a floor, and are let
+lie by MuJoCo; then the contacts of a batch of worlds, each a little elsewhere, are found in one compiled program.
+Printed are pairs of geoms, contacts of MuJoCo and ours, and milliseconds of CPU time a world and a contact, of
+`collide` alone, and with `--step` of whole steps, MuJoCo's too: the cost follows the contacts.
 """
 
 import argparse
@@ -24,7 +26,7 @@ from diffsim.collision import collide
 from diffsim.collision.layout import layout_of
 from diffsim.viz import poses_of
 
-VERTICES, SETTLE, AWAY = 64, 1500, 1e-4
+VERTICES, SETTLE, AWAY, STEPS = 64, 1500, 1e-4, 100
 
 
 class Heap(NamedTuple):
@@ -56,9 +58,23 @@ def text(count: int) -> str:
     return f"<mujoco><option timestep='.004'/><asset>{meshes}</asset><worldbody>{planes}{bodies}</worldbody></mujoco>"
 
 
-def heap(count: int) -> Heap:
-    """Stones at rest."""
-    mjmodel = oracle.load_with_assets(text(count), {})
+def text_apart(count: int) -> str:
+    """Boxes, balls and capsules side by side on a floor."""
+    geoms, bodies = ("box' size='.05 .05 .05", "sphere' size='.05", "capsule' size='.03 .05"), ""
+    rng, side = np.random.default_rng(0), int(np.ceil(np.sqrt(count)))
+    for k in range(count):
+        x, y = 0.25 * np.array(divmod(k, side)) + rng.uniform(-0.02, 0.02, 2)
+        bodies += f"<body pos='{x} {y} .06'><freejoint/><geom type='{geoms[k % 3]}'/></body>"
+    names = (("max_contact_points", 4 * count), ("max_geom_pairs", 2 * count))
+    numbers = "".join(f"<numeric name='{name}' data='{value}'/>" for name, value in names)
+    floor = "<geom type='plane' size='10 10 .1'/>"
+    option = "<option timestep='.005' iterations='10' ls_iterations='10'/>"
+    return f"<mujoco>{option}<custom>{numbers}</custom><worldbody>{floor}{bodies}</worldbody></mujoco>"
+
+
+def heap(text: str) -> Heap:
+    """What has come to rest."""
+    mjmodel = oracle.load_with_assets(text, {})
     mjdata = mujoco.MjData(mjmodel)
     mujoco.mj_step(mjmodel, mjdata, SETTLE)
     mujoco.mj_forward(mjmodel, mjdata)
@@ -84,9 +100,8 @@ def milliseconds(function: Callable[..., Any], *arguments: Any, rounds: int = 5)
     return 1e3 * min(times)
 
 
-def line(count: int, batch: int, whole_steps: bool) -> str:
+def line(made: Heap, count: int, batch: int, whole_steps: bool) -> str:
     """What one heap costs."""
-    made = heap(count)
     states = worlds(made, batch)
     poses = poses_of(made.model, states)
     find = jax.jit(jax.vmap(lambda each: collide(made.model, each)))
@@ -96,14 +111,15 @@ def line(count: int, batch: int, whole_steps: bool) -> str:
     ours = float(jnp.mean(jnp.sum(found.dist < 0, axis=1)))
     cost, layout = milliseconds(find, poses) / batch, layout_of(made.model)
     said = (
-        f"heap of {count}: {len(layout.pairs.geom1)} pairs, contacts {made.mjdata.ncon} of MuJoCo, {ours:.0f} ours, "
+        f"{count} bodies: {len(layout.pairs.geom1)} pairs, contacts {made.mjdata.ncon} of MuJoCo, {ours:.0f} ours, "
         f"{int(jnp.max(found.ncon_dropped))} dropped; collide {cost:.2f} ms a world, "
         f"{1e3 * cost / ours:.0f} us a contact, compiled in {compiling:.0f} s"
     )
     if whole_steps:
         go = jax.jit(jax.vmap(lambda state: diffsim.step(made.model, state)))
         jax.block_until_ready(go(states))
-        said += f"; a step {milliseconds(go, states) / batch:.1f} ms"
+        theirs = milliseconds(lambda: mujoco.mj_step(made.mjmodel, made.mjdata, STEPS)) / STEPS
+        said += f"; a step {milliseconds(go, states) / batch:.2f} ms, of MuJoCo {theirs:.2f}"
     return said
 
 
@@ -113,9 +129,11 @@ def main() -> None:
     parser.add_argument("--counts", type=int, nargs="*", default=[10, 30, 100])
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--step", action="store_true")
+    parser.add_argument("--apart", action="store_true")
     asked = parser.parse_args()
     for count in asked.counts:
-        print(line(count, asked.batch, asked.step), flush=True)
+        made = heap((text_apart if asked.apart else text)(count))
+        print(line(made, count, asked.batch, asked.step), flush=True)
         jax.clear_caches()
 
 
