@@ -91,8 +91,8 @@ def trees_moved(model: Model, constraints: Constraints, rows: RowGroup) -> Array
         if pairs is not None:
             # trees of the dofs of each block, and dofs that a row moves
             tree = pairs.read(jnp.asarray(np.append(topology.dof_treeid, -1)[pairs.blocks.table]))
-            moved = jnp.moveaxis(jnp.any(pairs.entries != 0, axis=2), 1, 2)[..., None]
-            return jnp.any(moved & (tree[..., None] == np.arange(topology.ntree)[None, None, None]), axis=(0, 2))
+            moved = jnp.any(pairs.entries != 0, axis=2)[..., None]
+            return jnp.any(moved & (tree[..., None] == np.arange(topology.ntree)[None, None, None]), axis=(0, 1))
         jacobian = columns_of(blocks_of(np.zeros(topology.nv, int)), jacobian.dense)
     moves = jnp.zeros((rows.count, topology.ntree), bool)
     for part, index in zip(jacobian.parts, jacobian.blocks.index, strict=True):

@@ -84,12 +84,11 @@ def wrench_pairs(
     rows = PairRows(blocks, wrench, jnp.stack([second, jnp.where(first == second, none, first)]))
     # no chain ends at what is behind the dofs of a small block
     begin, end = (rows.read(jnp.asarray(np.append(x, -2)[blocks.table])) for x in chain_spans(topology))
-    ends = (jnp.asarray(last)[body][None, :, None] for body in bodies)
+    ends = (jnp.asarray(last)[body][None, None] for body in bodies)
     first_moves, second_moves = (((x >= begin) & (x <= end)).astype(wrench.dtype) for x in ends)
     # (2, d, dim, n), of axes (2, d, 1, n, 6) and a mask (2, d, 1, n)
-    cdof = jnp.moveaxis(rows.read(pick_some(axes.cdof, blocks.table)), 2, 1)[:, :, None]
-    moves = jnp.moveaxis(second_moves - first_moves, 2, 1)[:, :, None]
-    return dataclasses.replace(rows, entries=dot(wrench, cdof) * moves)
+    cdof = jnp.moveaxis(rows.read(pick_some(axes.cdof, blocks.table)), 2, -1)[:, :, None]
+    return dataclasses.replace(rows, entries=dot(wrench, cdof) * (second_moves - first_moves)[:, :, None])
 
 
 def moving_dofs(topology: Topology, body: np.ndarray, dtype: jnp.dtype) -> Array:

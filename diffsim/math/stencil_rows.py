@@ -19,7 +19,7 @@ from jax import Array
 from diffsim.math.linalg import BlockColumns, BlockDiagonal, Blocks, assemble, gram
 from diffsim.math.vector import HIGHEST, total
 from diffsim.xla.barriers import stored
-from diffsim.xla.gather import add_products, add_rows, gather_rows, pick, pick_existing, pick_some, place, sum_gathered
+from diffsim.xla.gather import add_products, add_rows, gather_rows, pick, pick_columns, pick_some, place, sum_gathered
 
 # how many times as many numbers as there are may be read by points
 WASTE = 3
@@ -194,12 +194,12 @@ class PairRows:
         return dataclasses.replace(self, entries=self.entries[:, :, :dim])
 
     def read(self, table: Array) -> Array:
-        """(2, n, ...) the rows of a table (count, ...) that belong to the blocks, zero where there is none."""
-        return pick_existing(jnp.concatenate([table, jnp.zeros_like(table[:1])]), self.block)
+        """(2, ..., n) the rows of a table (count, ...) that belong to the blocks, zero where there is none."""
+        return pick_columns(jnp.concatenate([table, jnp.zeros_like(table[:1])]), self.block)
 
     def mul_vec(self, vector: Array) -> Array:
         """The product (dim * n,) with a vector (size,)."""
-        of_blocks = jnp.moveaxis(self.read(pick_some(vector, self.blocks.table)), 1, 2)
+        of_blocks = self.read(pick_some(vector, self.blocks.table))
         return jnp.sum(self.entries * of_blocks[:, :, None], axis=(0, 1)).reshape(-1)
 
     def mul_vec_t(self, vector: Array) -> Array:

@@ -77,6 +77,11 @@ def pick_existing(values: Array, ids: np.ndarray | Array) -> Array:
     return pick(values, ids)
 
 
+def pick_columns(values: Array, ids: Array) -> Array:
+    """`pick_existing` at ids (k, n) of values (size, ...), with each component of all n in a piece: (k, ..., n)."""
+    return stored_in_order(jnp.moveaxis(pick_existing(values, ids), 1, -1))
+
+
 def pick_static(values: Array | np.ndarray, ids: Array | np.ndarray) -> Array | np.ndarray:
     """`pick_existing`, static where both are."""
     if isinstance(values, Array) or isinstance(ids, Array):
