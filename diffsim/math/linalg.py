@@ -18,7 +18,8 @@ from jax import Array
 from jax.ad_checkpoint import checkpoint_name
 
 from diffsim.math.vector import matmul, total
-from diffsim.xla.barriers import SEARCH_RESULT, for_cpu, stored_for_derivatives, stored_in_order
+from diffsim.xla.barriers import SEARCH_RESULT, for_cpu, stored_for_derivatives
+from diffsim.xla.bilinear import stored_in_order
 from diffsim.xla.gather import pick_some
 from diffsim.xla.kernels.cholesky import Limbs, factor, is_small, solve, solve_sum
 

@@ -8,7 +8,6 @@ import jax
 import jax.core
 import jax.numpy as jnp
 import numpy as np
-from jax.experimental.layout import Layout, with_layout_constraint
 from jax.experimental.xla_metadata import set_xla_metadata
 from jax.extend.core import Literal
 
@@ -61,14 +60,6 @@ def stored(values: T) -> T:
     On a GPU larger fused kernels are faster, and a barrier would be one more pass over memory.
     """
     return barrier(values) if for_cpu() else values
-
-
-def stored_in_order(values: jax.Array) -> jax.Array:
-    """The same array, `stored` with its last axis contiguous in memory.
-
-    Of a transposed array XLA would otherwise store a copy in the old order, and transpose that where it is read.
-    """
-    return barrier(with_layout_constraint(values, Layout(tuple(range(values.ndim))))) if for_cpu() else values
 
 
 @jax.custom_jvp

@@ -19,10 +19,11 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 from jax.core import ShapedArray
+from jax.experimental.layout import Layout, with_layout_constraint
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
-from diffsim.xla.barriers import entwined, for_cpu, stored, stored_in_order
+from diffsim.xla.barriers import entwined, for_cpu, stored
 from diffsim.xla.compiled import run_alone
 
 # numbers that a CPU raises to a power at once, and those of a row that LLVM does not write out
@@ -33,6 +34,31 @@ def unpack(v: Array, axis: int = -1) -> list[Array]:
     """The elements along an axis as separate arrays."""
     axis = axis % v.ndim
     return [jax.lax.squeeze(part, [axis]) for part in jax.lax.split(v, (1,) * v.shape[axis], axis)]
+
+
+def stored_in_order(values: Array) -> Array:
+    """The same array, `stored` with its last axis contiguous in memory.
+
+    Of a transposed array XLA would otherwise store a copy in the old order, and transpose that where it is read.
+    """
+    return stored(in_order_p.bind(values)) if for_cpu() else values
+
+
+def _lowered(context: mlir.LoweringRuleContext, value: Any) -> Any:
+    """In a program that is exported, which may hold no such constraint, the array as it is."""
+    if context.module_context.lowering_parameters.for_export:
+        return [value]
+    ordered = lambda x: with_layout_constraint(x, Layout(tuple(range(x.ndim))))  # noqa: E731
+    return mlir.lower_fun(ordered, multiple_results=False)(context, value)
+
+
+in_order_p = Primitive("in_order")
+run_alone(in_order_p, lambda values: values)
+in_order_p.def_abstract_eval(lambda values: values)
+ad.deflinear2(in_order_p, lambda cotangent, _: [cotangent])
+batching.primitive_batchers[in_order_p] = lambda values, dims: (in_order_p.bind(jnp.moveaxis(values[0], dims[0], 0)), 0)
+mlir.register_lowering(in_order_p, lambda _, value: [value])
+mlir.register_lowering(in_order_p, _lowered, platform="cpu")
 
 
 @jax.custom_jvp

@@ -24,7 +24,8 @@ from jax import Array
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
-from diffsim.xla.barriers import for_cpu, for_gpu, stored, stored_in_order
+from diffsim.xla.barriers import for_cpu, for_gpu, stored
+from diffsim.xla.bilinear import stored_in_order
 from diffsim.xla.compiled import run_alone
 
 Tree = TypeVar("Tree")

@@ -410,6 +410,7 @@ NUMPY: dict[str, Rule] = {
     "gather": gather,
     "gather_rows": numpy_gather_rows,
     "integer_pow": lambda x, *, y, **params: x**y,
+    "in_order": lambda x: x,
     "iota": lambda *, dtype, shape, dimension, **_: np.broadcast_to(_along(shape, dimension).astype(dtype), shape),
     "mask_product": numpy_mask_product,
     "name": lambda x, *, name: x,
