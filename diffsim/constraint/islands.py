@@ -13,8 +13,8 @@ from jax import Array
 
 from diffsim.base.enums import DisableBit
 from diffsim.constraint import laws
-from diffsim.math.linalg import blocks_of, columns_of
-from diffsim.math.stencil_rows import SparseRows
+from diffsim.math.linalg import BlockColumns
+from diffsim.math.stencil_rows import PairRows, Segment, StencilRows
 from diffsim.math.vector import matmul
 from diffsim.types import Model
 from diffsim.types.constraints import Constraints, PerGroup, RowGroup
@@ -85,23 +85,24 @@ def trees_moved(model: Model, constraints: Constraints, rows: RowGroup) -> Array
     place = topology.dof_treeid[:, None] == np.arange(topology.ntree)
     if rows.sign:
         return jnp.asarray(place)
-    jacobian = constraints.jacobian
-    if isinstance(jacobian, SparseRows):
-        pairs = jacobian.pairs_from(rows.start)
-        if pairs is not None:
+    jacobian, start = constraints.jacobian, rows.start
+    segment, start = (Segment(jacobian), start) if isinstance(jacobian, BlockColumns) else jacobian.segment_at(start)
+    numbers, moves = np.arange(topology.ntree)[None, None], jnp.zeros((rows.count, topology.ntree), bool)
+    for part in segment.parts:
+        if isinstance(part, PairRows):
             # trees of the dofs of each block, and dofs that a row moves
-            tree = pairs.read(jnp.asarray(np.append(topology.dof_treeid, -1)[pairs.blocks.table]))
-            moved = jnp.any(pairs.entries != 0, axis=2)[..., None]
-            return jnp.any(moved & (tree[..., None] == np.arange(topology.ntree)[None, None, None]), axis=(0, 1))
-        jacobian = columns_of(blocks_of(np.zeros(topology.nv, int)), jacobian.dense)
-    moves = jnp.zeros((rows.count, topology.ntree), bool)
-    for part, index in zip(jacobian.parts, jacobian.blocks.index, strict=True):
-        block = part[:, rows.start : rows.start + rows.height]
-        moved = jnp.any(block.reshape(len(index), rows.dim, rows.count, -1) != 0, axis=1)
-        tree = topology.dof_treeid[index]
-        if np.all(tree == tree[:, :1]):
-            moves = moves.at[:, tree[:, 0]].set(jnp.any(moved, axis=2).T)
-        else:
-            for own_dofs, dofs in zip(moved.astype(jacobian.dtype), index, strict=True):
-                moves = moves | (matmul(own_dofs, jnp.asarray(place[dofs], own_dofs.dtype)) > 0)
+            tree = part.read(jnp.asarray(np.append(topology.dof_treeid, -1)[part.blocks.table]))
+            moved = jnp.any(part.entries != 0, axis=2)
+            moves |= jnp.any(moved[..., None] & (tree[..., None] == numbers[None]), axis=(0, 1))
+            continue
+        if isinstance(part, StencilRows):
+            # a point is a body of its own
+            tree = jnp.asarray(np.append(topology.dof_treeid[part.points.dofs.array[:, 0]], -1))[part.ids]
+            moved = jnp.any(part.coefficient != 0, axis=(1, 2))
+            moves |= jnp.any(moved[..., None] & (tree[..., None] == numbers), axis=0)
+            continue
+        for columns, index in zip(part.parts, part.blocks.index, strict=True):
+            own = columns[:, start : start + rows.height].reshape(len(index), rows.dim, rows.count, -1)
+            moved = jnp.any(own != 0, axis=1).astype(columns.dtype)
+            moves |= jnp.any(matmul(moved, jnp.asarray(place[index], moved.dtype)) > 0, axis=0)
     return moves

@@ -104,6 +104,11 @@ class StencilRows:
         """Number of rows."""
         return self.coefficient.shape[2] * self.coefficient.shape[3]
 
+    @property
+    def ids(self) -> Array:
+        """(k, n) the points of each constraint."""
+        return jnp.asarray(self.touched.array) if self.index is None and self.touched is not None else self._beyond
+
     def mul_vec(self, vector: Array) -> Array:
         """The product (dim * n,) with a vector (size,)."""
         of_points = self.points.components(vector)
@@ -312,13 +317,11 @@ class SparseRows:
     blocks: Blocks
     segments: tuple[Segment, ...]
 
-    def pairs_from(self, start: int) -> PairRows | None:
-        """The rows of pairs that start there, if such rows do."""
-        for segment in self.segments:
-            if start == 0 and isinstance(segment.stencil, PairRows):
-                return segment.stencil
-            start -= segment.height
-        return None
+    def segment_at(self, row: int) -> tuple[Segment, int]:
+        """The segment that a row belongs to, and its number there."""
+        starts = np.cumsum([0, *(segment.height for segment in self.segments)])
+        number = int(np.searchsorted(starts, row, side="right")) - 1
+        return self.segments[number], row - int(starts[number])
 
     @property
     def of_points(self) -> bool:

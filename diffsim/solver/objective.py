@@ -16,7 +16,7 @@ import numpy as np
 
 from diffsim.constraint import laws
 from diffsim.math.linalg import BlockColumns, BlockDiagonal, gram, per_block
-from diffsim.math.stencil_rows import Segment, SparseRows
+from diffsim.math.stencil_rows import PairRows, Segment, SparseRows
 from diffsim.math.vector import inner
 from diffsim.types.constraints import Constraints, PerGroup, RowGroup
 
@@ -102,9 +102,11 @@ def may_join(constraints: Constraints) -> Array:
     jacobian, flags = constraints.jacobian, [jnp.zeros((), bool)]
     for rows in constraints.groups:
         if not rows.sign:
-            pairs = jacobian.pairs_from(rows.start) if isinstance(jacobian, SparseRows) else None
+            acts, pairs = jnp.any(rows.D != 0, axis=0), None
+            if isinstance(jacobian, SparseRows):
+                pairs = jacobian.segment_at(rows.start)[0].stencil
             # where it is not known which blocks a constraint couples, any that acts counts
-            flags.append(jnp.any(jnp.any(rows.D != 0, axis=0) & (True if pairs is None else pairs.joins)))
+            flags.append(jnp.any(acts & pairs.joins if isinstance(pairs, PairRows) else acts))
     return jnp.any(jnp.stack(flags))
 
 

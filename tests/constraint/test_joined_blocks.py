@@ -10,7 +10,7 @@ from oracle import assert_close, mujoco
 import diffsim
 from diffsim.constraint.islands import trees_moved
 from diffsim.kinematics.tree import dof_blocks
-from diffsim.math.stencil_rows import SparseRows
+from diffsim.math.stencil_rows import PairRows, SparseRows
 from diffsim.solver.objective import may_join
 
 COUNT = 20
@@ -38,8 +38,8 @@ def test_rows_touch_the_trees_of_their_bodies(spacing: float, joined: bool) -> N
     assert bool(may_join(constraints)) == joined
     assert isinstance(constraints.jacobian, SparseRows)
     for rows in constraints.contacts:
-        pairs = constraints.jacobian.pairs_from(rows.start)
-        assert pairs is not None
+        pairs = constraints.jacobian.segment_at(rows.start)[0].stencil
+        assert isinstance(pairs, PairRows)
         dense = np.asarray(constraints.basis_jacobian(rows))
         of_tree = model.topology.dof_treeid[:, None] == np.arange(COUNT)
         touched = np.any((dense != 0)[..., None] & of_tree, axis=(0, 2))
