@@ -162,11 +162,10 @@ BARRIERS = ast.parse((ROOT / "xla/barriers.py").read_text())
 TOLD = {node.name for node in BARRIERS.body if isinstance(node, ast.FunctionDef) and node.name[0] != "_"} - OPERATORS
 TOLD |= {"optimization_barrier", "default_backend"}
 LEDGER = {
-    # one more since what derivatives of J^T f read many times is stored (the gradient of a humanoid takes 0.93)
-    "math": 8,
+    "math": 7,
     "geometry": 89,
     "collision": 10,
-    "constraint": 6,
+    "constraint": 5,
     "solver": 5,
     "simulate": 4,
     "optimize": 3,

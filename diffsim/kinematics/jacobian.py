@@ -24,7 +24,7 @@ from diffsim.types.data import ComFrame
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology
 from diffsim.xla.bilinear import by_components
-from diffsim.xla.gather import pick, pick_some
+from diffsim.xla.gather import pick, pick_some, pick_static
 
 Ids = Array | np.ndarray | int | np.integer
 
@@ -77,14 +77,16 @@ def wrench_pairs(
     topology: Topology, blocks: Blocks, axes: MotionAxes, wrench: Array, bodies: Sequence[Array | np.ndarray]
 ) -> PairRows:
     """Rows of wrenches (dim, n, 6) that measure how the second of two bodies (n,) moves relative to the first."""
-    none, exists, last = len(blocks.table), np.argwhere(blocks.table >= 0), last_dof(topology)
+    none, last = len(blocks.table), last_dof(topology)
     number = np.full(topology.nv + 1, none)
-    number[blocks.table[tuple(exists.T)]] = exists[:, 0]
-    first, second = (jnp.asarray(number[last])[body] for body in bodies)
-    rows = PairRows(blocks, wrench, jnp.stack([second, jnp.where(first == second, none, first)]))
+    number[blocks.table] = np.arange(none)[:, None]
+    # what is behind the dofs of a small block, and what no dof moves
+    number[-1] = none
+    first, second = (pick_static(number[last], body) for body in bodies)
+    rows = PairRows(blocks, wrench, jnp.stack([jnp.asarray(second), jnp.where(first == second, none, first)]))
     # no chain ends at what is behind the dofs of a small block
     begin, end = (rows.read(jnp.asarray(np.append(x, -2)[blocks.table])) for x in chain_spans(topology))
-    ends = (jnp.asarray(last)[body][None, None] for body in bodies)
+    ends = (jnp.asarray(pick_static(last, body))[None, None] for body in bodies)
     first_moves, second_moves = (((x >= begin) & (x <= end)).astype(wrench.dtype) for x in ends)
     # (2, d, dim, n), of axes (2, d, 1, n, 6) and a mask (2, d, 1, n)
     cdof = jnp.moveaxis(rows.read(pick_some(axes.cdof, blocks.table)), 2, -1)[:, :, None]

@@ -89,6 +89,11 @@ class Blocks:
         wide = [np.pad(index, ((0, 0), (0, most - index.shape[1])), constant_values=-1) for index in self.index]
         return np.concatenate([np.zeros((0, most), int), *wide])
 
+    def by_size(self, listed: Array) -> tuple[Array, ...]:
+        """What is listed (count, ...) in the order of `table`, for the blocks of each size."""
+        ends = np.cumsum([len(index) for index in self.index])
+        return tuple(jnp.split(listed, ends[:-1]))
+
     @functools.cached_property
     def order(self) -> np.ndarray | None:
         """(size,) the place of each index in the concatenation of all blocks, -1 for none; None for the identity."""

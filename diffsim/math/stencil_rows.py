@@ -4,6 +4,9 @@ A row measures sum_k c_k . v_k, c_k a coefficient (d,) and v_k the velocity (d,)
 the point slides on. Of 900 points and 2,700 rows a matrix would have 7 million entries, which are zero but for 16,000.
 Which points a row touches is known when tracing (edges), or only at run time (contacts); the product with the transpose
 then gathers what all rows give to each point, or adds it.
+
+A contact of articulated bodies touches two trees: a row has columns for the dofs of both (`PairRows`), where those of
+all trees would be zero but for these. Segments of such rows, and of rows with columns of all dofs, are J.
 """
 
 import dataclasses
@@ -16,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from diffsim.math.linalg import BlockColumns, BlockDiagonal, Blocks, assemble, gram
+from diffsim.math.linalg import BlockColumns, BlockDiagonal, Blocks, PerSize, assemble, gram
 from diffsim.math.vector import HIGHEST, total
 from diffsim.xla.barriers import stored
 from diffsim.xla.gather import add_products, add_rows, gather_rows, pick, pick_columns, pick_some, place, sum_gathered
@@ -107,7 +110,7 @@ class StencilRows:
     @property
     def ids(self) -> Array:
         """(k, n) the points of each constraint."""
-        return jnp.asarray(self.touched.array) if self.index is None and self.touched is not None else self._beyond
+        return self._beyond if self.touched is None else jnp.asarray(self.touched.array)
 
     def mul_vec(self, vector: Array) -> Array:
         """The product (dim * n,) with a vector (size,)."""
@@ -139,11 +142,8 @@ class StencilRows:
         weighted = jnp.moveaxis(weigh(flat), -1, 0).reshape(self.coefficient.shape)
         blocks = total([self.coefficient[:, :, None, row] * weighted[:, None, :, row] for row in range(dim)])
         summed = self._sum(jnp.moveaxis(blocks, 0, 2).reshape(axes * axes, points, count))
-        of_points, parts, start = jnp.moveaxis(summed.reshape(axes, axes, -1), -1, 0), [], 0
-        for count, size in (index.shape for index in self.points.blocks.index):
-            parts.append(of_points[start : start + count, :size, :size])
-            start += count
-        return BlockDiagonal(self.points.blocks, tuple(parts))
+        of_points = jnp.moveaxis(summed.reshape(axes, axes, -1), -1, 0)
+        return BlockDiagonal(self.points.blocks, squares(self.points.blocks, of_points))
 
     @property
     def dense(self) -> Array:
@@ -212,7 +212,9 @@ class PairRows:
         force = vector.reshape(self.entries.shape[2:])
         parts = total([self.entries[:, :, row] * force[row][None, None] for row in range(len(force))])
         listed = jnp.moveaxis(parts, 1, 2).reshape(-1, parts.shape[1])
-        return assemble(self.blocks, self._by_size(add_rows(listed, self.block.reshape(-1), len(self.blocks.table))))
+        sums = self.blocks.by_size(add_rows(listed, self.block.reshape(-1), len(self.blocks.table)))
+        pairs = zip(sums, self.blocks.index, strict=True)
+        return assemble(self.blocks, tuple(part[:, : index.shape[1]] for part, index in pairs))
 
     def gram(self, weigh: Callable[[Array], Array]) -> BlockDiagonal:
         """The blocks on the diagonal of J^T K J, where `weigh` takes y (dim, n, m) to K y."""
@@ -220,8 +222,8 @@ class PairRows:
         weighted = jnp.moveaxis(weigh(jnp.moveaxis(self.entries.reshape(-1, dim, count), 0, -1)), -1, 0)
         left, right = (jnp.transpose(x.reshape(self.entries.shape), (0, 3, 2, 1)) for x in (self.entries, weighted))
         left, right = (x.reshape(2 * count, dim, size) for x in (left, right))
-        parts = self._by_size(add_products(left, right, self.block.reshape(-1), len(self.blocks.table)))
-        return BlockDiagonal(self.blocks, tuple(part[:, :, : part.shape[1]] for part in parts))
+        sums = add_products(left, right, self.block.reshape(-1), len(self.blocks.table))
+        return BlockDiagonal(self.blocks, squares(self.blocks, sums))
 
     @property
     def dense(self) -> Array:
@@ -233,13 +235,11 @@ class PairRows:
         exists = np.flatnonzero(table >= 0)
         return place(self.blocks.size, table.reshape(-1)[exists], pick(columns, exists)).T
 
-    def _by_size(self, table: Array) -> tuple[Array, ...]:
-        """The rows (count, d, ...) of blocks of each size, without what is behind them."""
-        parts, start = [], 0
-        for count, size in (index.shape for index in self.blocks.index):
-            parts.append(table[start : start + count, :size])
-            start += count
-        return tuple(parts)
+
+def squares(blocks: Blocks, listed: Array) -> PerSize:
+    """The blocks of a matrix (count, size, size) from blocks as large as the largest (count, d, d)."""
+    pairs = zip(blocks.by_size(listed), blocks.index, strict=True)
+    return tuple(part[:, : index.shape[1], : index.shape[1]] for part, index in pairs)
 
 
 class _Places(NamedTuple):
@@ -309,7 +309,7 @@ class Segment:
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["segments"], meta_fields=["blocks"])
 @dataclasses.dataclass(frozen=True, eq=False)
 class SparseRows:
-    """A Jacobian of articulated bodies and points: segments one below the other, with what BlockColumns can do.
+    """A Jacobian of many trees, or of points: segments one below the other, with what BlockColumns can do.
 
     `blocks` are those of M; the columns of a segment may leave out some of them.
     """

@@ -48,8 +48,8 @@ def _lowered(context: mlir.LoweringRuleContext, value: Any) -> Any:
     """In a program that is exported, which may hold no such constraint, the array as it is."""
     if context.module_context.lowering_parameters.for_export:
         return [value]
-    ordered = lambda x: with_layout_constraint(x, Layout(tuple(range(x.ndim))))  # noqa: E731
-    return mlir.lower_fun(ordered, multiple_results=False)(context, value)
+    order = Layout(tuple(range(context.avals_out[0].ndim)))
+    return mlir.lower_fun(lambda x: with_layout_constraint(x, order), multiple_results=False)(context, value)
 
 
 in_order_p = Primitive("in_order")
@@ -77,6 +77,7 @@ def _derivative(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, A
 
 
 def _transposed_in(store: Callable[[Array], Array], vectors: Array) -> Array:
+    """The vectors, stored as they are and then by components."""
     return jnp.swapaxes(store(jnp.swapaxes(store(vectors), 0, 1)), 0, 1) if for_cpu() else vectors
 
 

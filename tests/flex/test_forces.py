@@ -9,7 +9,9 @@ from uncompiled import uncompiled
 
 import diffsim
 from diffsim.base.errors import UnsupportedError
-from diffsim.math.stencil_rows import SparseRows
+from diffsim.constraint.islands import trees_moved
+from diffsim.math.linalg import BlockColumns
+from diffsim.math.stencil_rows import SparseRows, StencilRows
 
 PIN = '<pin id="0 1"/>'
 MODELS = {
@@ -90,3 +92,25 @@ def test_implicit_steps_see_the_damping_of_edges(integrator):
         state = step(model, state)
         mujoco.mj_step(mjmodel, data)
     np.testing.assert_allclose(state.qvel, data.qvel, atol=1e-12)
+
+
+CLOTH_AND_BODIES = """<mujoco><worldbody>
+  <flexcomp name="cloth" type="grid" dim="2" count="6 6 1" spacing=".05 .05 .05" radius=".01" mass=".1">
+    <edge equality="true"/><contact selfcollide="none"/></flexcomp>
+  <body pos=".02 .01 .05"><freejoint/><geom size=".05" condim="3"/></body>
+  <body pos="1 0 0"><joint name="a"/><geom size=".1"/></body><body pos="2 0 0"><joint name="b"/><geom size=".1"/></body>
+</worldbody><equality><joint joint1="a" joint2="b"/></equality></mujoco>"""
+
+
+def test_trees_that_rows_move_are_those_of_a_matrix():
+    model, mjmodel = pair(CLOTH_AND_BODIES)
+    constraints = uncompiled(diffsim.forward)(model, state_of(moved(mjmodel))).efc
+    parts = {type(part) for segment in constraints.jacobian.segments for part in segment.parts}
+    assert parts >= {BlockColumns, StencilRows}
+    assert any(np.any(rows.D) for rows in constraints.contacts)
+    own = model.topology.dof_treeid[:, None] == np.arange(model.topology.ntree)
+    for rows in constraints.groups:
+        dense = np.asarray(constraints.basis_jacobian(rows)) != 0
+        touched = np.any(dense[..., None] & own, axis=(0, 2))
+        found = uncompiled(lambda constraints, rows=rows: trees_moved(model, constraints, rows))(constraints)
+        assert np.array_equal(found, touched), rows.family

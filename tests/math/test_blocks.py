@@ -101,11 +101,14 @@ def test_columns_are_those_of_the_dense_matrix(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["equal", "sizes", "scattered"])
-@pytest.mark.parametrize("large", [1, 8])
-def test_rows_of_pairs_are_those_of_the_dense_matrix(name: str, large: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("how", ["at once", "in chunks", "for a GPU"])
+def test_rows_of_pairs_are_those_of_the_dense_matrix(name: str, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Four constraints of two rows: of two blocks, of one and none, of none, and of two again."""
-    monkeypatch.setattr("diffsim.xla.gather.LARGE", large)
+    monkeypatch.setattr("diffsim.xla.gather.LARGE", 1 if how == "in chunks" else 8)
     monkeypatch.setattr("diffsim.xla.gather.CHUNK", 30)
+    if how == "for a GPU":
+        monkeypatch.setattr("diffsim.xla.gather.for_cpu", lambda: False)
+        monkeypatch.setattr("diffsim.xla.gather.for_gpu", lambda: True)
     label, rng = np.array(LABELS[name]), np.random.default_rng(8)
     blocks, dim = blocks_of(label), 2
     table, none = blocks.table, len(blocks.table)

@@ -390,9 +390,9 @@ CALLS |= dict.fromkeys(("custom_jvp_call", "custom_vjp_call"), "call_jaxpr")
 # operations whose parameters say nothing more than the shapes and types of their inputs, and numpy's names for them
 NAMES = (
     "abs acos:arccos add add_any:add and:bitwise_and asin:arcsin atan:arctan atan2:arctan2 copy:asarray cos eq:equal "
-    "exp expm1 ge:greater_equal gt:greater is_finite:isfinite le:less_equal log log1p lt:less max:maximum min:minimum "
-    "mul:multiply ne:not_equal neg:negative not:invert or:bitwise_or pow:power rem:fmod sign sin sqrt square "
-    "stop_gradient:asarray sub:subtract tan tanh"
+    "exp expm1 ge:greater_equal gt:greater in_order:asarray is_finite:isfinite le:less_equal log log1p lt:less "
+    "max:maximum min:minimum mul:multiply ne:not_equal neg:negative not:invert or:bitwise_or pow:power rem:fmod sign "
+    "sin sqrt square stop_gradient:asarray sub:subtract tan tanh"
 )
 UFUNCS: dict[str, Rule] = {name.partition(":")[0]: getattr(np, name.split(":")[-1]) for name in NAMES.split()}
 
@@ -410,7 +410,6 @@ NUMPY: dict[str, Rule] = {
     "gather": gather,
     "gather_rows": numpy_gather_rows,
     "integer_pow": lambda x, *, y, **params: x**y,
-    "in_order": lambda x: x,
     "iota": lambda *, dtype, shape, dimension, **_: np.broadcast_to(_along(shape, dimension).astype(dtype), shape),
     "mask_product": numpy_mask_product,
     "name": lambda x, *, name: x,
