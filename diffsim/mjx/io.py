@@ -388,7 +388,7 @@ def install() -> None:
     for name, sources in _MODULES.items():
         module = ModuleType(f"mujoco.mjx._src.{name}", f"mujoco.mjx._src.{name}, by diffsim.")
         for source in sources:
-            held = vars(importlib.import_module(f"diffsim.mjx.{source}"))
+            held = vars(sys.modules[f"{ours.__name__}.{source}"])
             vars(module).update({key: value for key, value in held.items() if not key.startswith("__")})
         setattr(inside, name, module)
         sys.modules[module.__name__] = module
