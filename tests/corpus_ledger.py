@@ -83,7 +83,7 @@ OTHER_CONTACTS: dict[str, str] = {
         "a box with a margin in a mesh: there MuJoCo tilts both to get a second point, ours is that of the flat sides"
     ),
     f"{_PLAYGROUND}/g1/xmls/scene_mjx_feetonly_rough_terrain.xml": (
-        "boxes on a height field: MuJoCo stops its search too early and reports less depth (README, limits)"
+        "boxes on a height field: MuJoCo stops its search too early and reports less depth (docs: limits)"
     ),
 }
 

@@ -20,7 +20,7 @@ One line per model, one line of counts at the end. A model that limits its conta
 states that are `compared` in all fields. Where contacts differ by more than 1e-9 the oracle is given ours and goes on
 from there; all fields are compared then, too, and the state is `near`: each pair of geoms has as many contacts and
 their depths are the same to 1e-8 m (a search ends near the place, two normals are equally good); it has `other points`:
-the deepest of each pair are the same to 1e-8 m, but one has more of them; or `other contacts`: other depths (README,
+the deepest of each pair are the same to 1e-8 m, but one has more of them; or `other contacts`: other depths (docs,
 "Limits", and tests/corpus_ledger.py). Where the oracle's forces do not give its acceleration, to 1e-6 of the forces,
 acceleration and sensors alone are compared, and nothing if the acceleration differs: `forces cancel`. The last are
 those that the oracle itself cannot continue.
