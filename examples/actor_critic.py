@@ -1,17 +1,17 @@
-"""Actor-critic with replayed derivatives: a step of the simulator is a model of all actions, not only of its own.
+"""Actor-critic with replayed derivatives: one step of the simulator also predicts the effect of nearby actions.
 
 A step from observation o with action a gives the next observation o', the reward r, and, by forward mode, how both
-change with the action. Later it can tell what another action would have done there:
+change with the action. Later it can predict the value of another action b in the same state:
 
     Q(b) = r + dr/da (b - a) + gamma V(o' + do'/da (b - a))
 
-So policy and critic learn from all steps seen so far, many times each, with no new step of the simulator:
+Policy and critic therefore learn from each stored step many times, without new steps of the simulator:
 
-    policy:  maximize mean Q(pi(o))        critics:  V(o) -> Q(pi(o)),  their V on the right lagging behind
+    policy:  maximize mean Q(pi(o))        critics:  V(o) -> Q(pi(o)),  with lagging copies of V on the right
 
-There are two critics, and the lower value counts, since a policy finds out where one is too high. What fits best is a
-task whose next state depends nearly linearly on one action, as it does where an action lasts a few hundredths of a
-second. Sources: Heess et al. 2015, "Learning continuous control policies by stochastic value gradients"; Lillicrap et
+There are two critics, and the lower value counts, because a policy exploits states where a critic is too high. The
+method suits tasks whose next state is nearly linear in one action, which is true if an action lasts a few hundredths of
+a second. Sources: Heess et al. 2015, "Learning continuous control policies by stochastic value gradients"; Lillicrap et
 al. 2016, "Continuous control with deep reinforcement learning"; Fujimoto et al. 2018, "Addressing function
 approximation error in actor-critic methods".
 """
@@ -31,11 +31,11 @@ Weights = list[tuple[Array, Array]]
 
 
 class Settings(NamedTuple):
-    """Of the learner.
+    """Settings of the learner.
 
-    An update samples `horizon` steps of all `worlds`, and makes `lessons` gradient steps on `batch` of all steps seen.
-    `noise` is added to each action, half of it anew at each step and half held over a horizon. `rate` falls to a tenth
-    over all `updates`; `lag` is the part of the critics that the lagging ones take over after each lesson.
+    An update samples `horizon` steps of all `worlds`, and makes `lessons` gradient steps on batches of `batch` stored
+    steps. `noise` is added to each action; half of it is new at each step, and half is constant over a horizon. `rate`
+    falls to a tenth over all `updates`. `lag` is the weight of the critics in the update of the lagging critics.
     """
 
     updates: int = 80
@@ -51,9 +51,9 @@ class Settings(NamedTuple):
 
 
 class Step(NamedTuple):
-    """Steps (n, ...): observation and action; reward and next observation, with their derivatives by the action.
+    """Steps (n, ...): observation and action; reward and next observation, and their derivatives by the action.
 
-    `goes_on` is 0 after a failure, else 1, also where an episode ended because its time was over.
+    `goes_on` is 0 after a failure, otherwise 1, also if an episode ended because its time was over.
     """
 
     obs: Array
@@ -66,7 +66,7 @@ class Step(NamedTuple):
 
 
 class Learner(NamedTuple):
-    """Weights of policy and critics, optimizers, all steps and how many they are, scales of observations."""
+    """Weights of policy and critics, optimizer states, stored steps and their number, scales of observations."""
 
     policy: Weights
     critics: Weights
@@ -78,7 +78,7 @@ class Learner(NamedTuple):
 
 
 def network(weights: Weights, x: Array) -> Array:
-    """Layers with elu between."""
+    """Output of linear layers with elu between them."""
     for matrix, bias in weights[:-1]:
         x = jax.nn.elu(x @ matrix + bias)
     matrix, bias = weights[-1]
@@ -86,7 +86,7 @@ def network(weights: Weights, x: Array) -> Array:
 
 
 def make_weights(key: Array, sizes: tuple[int, ...]) -> Weights:
-    """Random, the last layer small."""
+    """Random weights; the last layer is small."""
     keys, last = jax.random.split(key, len(sizes)), len(sizes) - 2
     return [
         (jax.random.normal(keys[i], (rows, columns)) * (0.01 if i == last else 1.0) / rows**0.5, jnp.zeros(columns))
@@ -95,19 +95,19 @@ def make_weights(key: Array, sizes: tuple[int, ...]) -> Weights:
 
 
 def scaled(obs: Array, scales: tuple[Array, Array]) -> Array:
-    """Observations with mean 0 and deviation 1, as far as seen."""
+    """Observations normalized to mean 0 and deviation 1 over the stored steps."""
     mean, deviation = scales
-    # the derivative of jnp.clip may get lost: it compares with its result, which compilers round in another way
+    # jnp.clip may lose its derivative: it compares with its result, which compilers round differently
     return jax.lax.clamp(-10.0, (obs - mean) / deviation, 10.0)
 
 
 def action_of(learner: Learner, obs: Array) -> Array:
-    """What the policy does, in [-1, 1], without noise."""
+    """Action of the policy, in [-1, 1], without noise."""
     return jnp.tanh(network(learner.policy, scaled(obs, learner.scales)))
 
 
 class ActorCritic:
-    """Learns a task. `env` is a batch of `settings.worlds` worlds with episodes, as `envs.wrap` makes it."""
+    """Learns a task. `env` is a batch of `settings.worlds` worlds with episodes, made by `envs.wrap`."""
 
     def __init__(self, env: envs.Wrapper, settings: Settings) -> None:
         self.env, self.settings = env, settings
@@ -116,7 +116,7 @@ class ActorCritic:
         self.improve = jax.jit(self._improve)
 
     def begin(self, key: Array) -> tuple[Learner, envs.EnvState]:
-        """Random weights, no steps yet, and worlds at the beginning of an episode."""
+        """Returns a learner with random weights and no steps, and worlds at the beginning of an episode."""
         one, two, three = jax.random.split(key, 3)
         settings, actions = self.settings, self.env.action_size
         state = jax.jit(self.env.reset)(jax.random.split(three, settings.worlds))
@@ -131,7 +131,7 @@ class ActorCritic:
         return Learner(policy, critics, critics, memory, replay, jnp.zeros((), int), scales), state
 
     def _improve(self, learner: Learner, state: envs.EnvState, key: Array) -> tuple[Learner, envs.EnvState]:
-        """One update: new steps of all worlds, then lessons from all steps. With no room left the oldest give way."""
+        """One update: new steps of all worlds, then lessons from all steps. A full store drops its oldest steps."""
         sampling, learning = jax.random.split(key)
         state, steps = self._sampled(learner, state, sampling)
         learner = _remembered(learner, steps)
@@ -139,7 +139,7 @@ class ActorCritic:
         return jax.lax.scan(lambda now, key: (self._learned(now, key), None), learner, lessons)[0], state
 
     def _sampled(self, learner: Learner, state: envs.EnvState, key: Array) -> tuple[envs.EnvState, Step]:
-        """A horizon of all worlds: the states at its end, and its steps (T, worlds, ...)."""
+        """Simulates one horizon of all worlds; returns the final states and the steps (T, worlds, ...)."""
         settings, shape = self.settings, (self.settings.worlds, self.env.action_size)
         anew, once = jax.random.split(key)
         held = jax.random.normal(once, shape)
@@ -151,7 +151,7 @@ class ActorCritic:
         return jax.lax.scan(one, state, jax.random.split(anew, settings.horizon))
 
     def _tried(self, state: envs.EnvState, action: Array) -> tuple[envs.EnvState, Step]:
-        """One step of all worlds, with its derivatives by the action."""
+        """One step of all worlds, with its derivatives with respect to the action."""
 
         def result(action: Array) -> tuple[tuple[Array, Array], envs.EnvState]:
             later = self.env.step(state, action)
@@ -160,13 +160,13 @@ class ActorCritic:
         def along(direction: Array) -> tuple[tuple[Array, Array], tuple[Array, Array], envs.EnvState]:
             return jax.jvp(result, (action,), (jnp.broadcast_to(direction, action.shape),), has_aux=True)
 
-        # worlds do not depend on each other: one direction for all of them at once
+        # worlds are independent, so one direction serves all of them at once
         (reward, after), slopes, later = jax.vmap(along, out_axes=(None, 1, None))(jnp.eye(action.shape[-1]))
         failed = later.done * (1 - later.info["truncation"])
         return later, Step(state.obs, action, reward, slopes[0], after, slopes[1], 1 - failed)
 
     def _learned(self, learner: Learner, key: Array) -> Learner:
-        """One gradient step of critics and policy, on steps drawn from all."""
+        """One gradient step of critics and policy on a random batch of stored steps."""
         chosen = jax.random.randint(key, (self.settings.batch,), 0, learner.count)
         steps = jax.tree.map(lambda leaf: leaf[chosen], learner.replay)
         goal = self._ahead(learner, learner.lagging, steps)
@@ -188,7 +188,7 @@ class ActorCritic:
         return optax.apply_updates(weights, updates), memory
 
     def _ahead(self, learner: Learner, critics: Weights, steps: Step) -> Array:
-        """(n,) Q of what the policy would do now: reward, and the lower value of where it leads."""
+        """(n,) Q of the policy's current action: reward plus the lower value of the next observation."""
         change = action_of(learner, steps.obs) - steps.action
         reward = steps.reward + jnp.einsum("nu,nu->n", change, steps.reward_slope)
         after = steps.after + jnp.einsum("nu,nuo->no", change, steps.after_slope)
@@ -197,16 +197,16 @@ class ActorCritic:
 
 
 def _values(critics: Weights, x: Array) -> Array:
-    """(2, n) of both critics."""
+    """(2, n) values of both critics."""
     return jax.vmap(network, in_axes=(0, None))(critics, x)[..., 0]
 
 
 def _remembered(learner: Learner, steps: Step) -> Learner:
-    """The steps beside those before, and scales of all."""
+    """The learner with new steps added to the store, and scales of all stored steps."""
     rows = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), steps)
     room, new = len(learner.replay.reward), len(rows.reward)
     full = learner.count >= room
-    # room is a whole number of updates
+    # the size of the store is a multiple of the number of steps per update
     old = jax.tree.map(lambda leaf: jnp.where(full, jnp.roll(leaf, -new, axis=0), leaf), learner.replay)
     begin = jnp.where(full, room - new, learner.count)
     replay = jax.tree.map(lambda leaf, own: jax.lax.dynamic_update_slice_in_dim(leaf, own, begin, 0), old, rows)
@@ -218,7 +218,7 @@ def _remembered(learner: Learner, steps: Step) -> Learner:
 
 
 def returns(env: envs.Env, learner: Learner, keys: Array, steps: int) -> Array:
-    """(worlds,) undiscounted returns of one episode each, without noise; what comes after a failure does not count."""
+    """(worlds,) undiscounted returns of one episode each, without noise; rewards after a failure do not count."""
     batch = envs.VmapWrapper(env)
 
     def one(carry: tuple[envs.EnvState, Array, Array], _: None) -> tuple[tuple, None]:

@@ -1,7 +1,7 @@
-"""Which falls can a regulator stop? A pole on a cart, linearized at the top, and a regulator by LQR, tried on a grid.
+"""Which falls can a regulator stop? A cart-pole is linearized upright, and its LQR regulator is tried on a grid.
 
-Every pixel is a world: an angle and a speed of the pole at the beginning, and whether it stands after three seconds.
-The motor is bounded, so that the regulator cannot save all; the result is the share that it saves.
+Every pixel is a world with its own initial angle and speed of the pole. The color shows whether the pole stands after
+three seconds. The motor is bounded, so the regulator cannot stop every fall; the result is the fraction that it stops.
 """
 
 import jax
@@ -15,7 +15,7 @@ from diffsim import envs, optimize
 
 
 def main() -> None:
-    """Linearizes, regulates, draws."""
+    """Computes the regulator, simulates the grid, and draws it."""
     options = arguments(__doc__, pixels=64, steps=300)
     model = diffsim.load(envs.MODELS / "cartpole.xml")
     upright = diffsim.make_state(model)
@@ -37,7 +37,7 @@ def main() -> None:
 
     figure, panel = plt.subplots(figsize=(6.5, 5), constrained_layout=True)
     shown = panel.pcolormesh(np.degrees(angles), speeds, np.asarray(height), cmap="RdYlBu", vmin=-1, vmax=1)
-    panel.set(xlabel="angle at the beginning (deg)", ylabel="speed (rad/s)", title="height of the pole after 3 s")
+    panel.set(xlabel="initial angle (deg)", ylabel="initial speed (rad/s)", title="height of the pole after 3 s")
     figure.colorbar(shown)
     figure.savefig(options.out / "balance.png", dpi=110)
     slowest = float(np.abs(regulator.poles).max())

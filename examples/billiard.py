@@ -1,8 +1,9 @@
-"""A ball that shall hit another: what an optimizer sees of misses, with contacts that are felt from a distance.
+"""A ball should hit another ball: what an optimizer sees of misses, without and with contacts felt from a distance.
 
-The first ball is pushed ahead and aside, the second shall rest at the origin 3 s later. Where the first one misses, the
-loss is flat and its derivative zero; `contact_reach` lets derivatives feel that both would touch. Draws the loss and
-both derivatives over the push aside, and prints how many pushes have a descent direction.
+The first ball is pushed forward and sideways; the second should rest at the origin 3 s later. Where the first ball
+misses, the loss is flat and its derivative zero. `contact_reach` lets derivatives feel contacts that nearly happen. The
+example draws the loss and both derivatives as functions of the sideways push, and prints how many pushes have a descent
+direction.
 """
 
 import jax
@@ -13,7 +14,7 @@ from common import arguments, result
 
 import diffsim
 
-# s, a step; how many of them the push lasts
+# timestep, s; duration of the push, steps
 H, PUSH = 2e-3, 5
 XML = f"""<mujoco><option timestep="{H}" integrator="RK4"><flag refsafe="disable"/></option>
 <default><geom solimp=".9 .95 .01 .5 2" solref=".01 .2" friction=".2 .01 .01"/></default><worldbody>
@@ -23,7 +24,7 @@ XML = f"""<mujoco><option timestep="{H}" integrator="RK4"><flag refsafe="disable
 
 
 def loss(aside: jax.Array, model: diffsim.Model, steps: int) -> jax.Array:
-    """Squared distance of the second ball from the origin, m^2, after a push with 4 N ahead and some aside."""
+    """Squared distance of the second ball from the origin, m^2, after a push of 4 N forward and `aside` N sideways."""
     still = diffsim.make_inputs(model)
     push = still.replace(qfrc_applied=jnp.zeros(model.nv).at[0].set(4.0).at[1].set(aside))
     pushed = diffsim.rollout(model, diffsim.make_state(model), jnp.zeros((PUSH, 0)), inputs=push).final
@@ -31,7 +32,7 @@ def loss(aside: jax.Array, model: diffsim.Model, steps: int) -> jax.Array:
 
 
 def main() -> None:
-    """Computes and draws."""
+    """Computes the losses and derivatives, and draws them."""
     options = arguments(__doc__, points=81, steps=1500)
     jax.config.update("jax_enable_x64", True)
     plain, asides = diffsim.load(XML), jnp.linspace(-5, 5, options.points)
@@ -47,8 +48,8 @@ def main() -> None:
     panels[0].plot(asides, values, color="black")
     panels[1].plot(asides, slopes, color="#f27326", label="derivative")
     panels[1].plot(asides, further, color="#2a75b5", label="with contacts felt from 10 cm")
-    panels[0].set(xlabel="push aside (N)", ylabel="loss (m²)")
-    panels[1].set(xlabel="push aside (N)", ylabel="derivative (m²/N)")
+    panels[0].set(xlabel="sideways push (N)", ylabel="loss (m²)")
+    panels[1].set(xlabel="sideways push (N)", ylabel="derivative (m²/N)")
     panels[1].legend(fontsize=8)
     figure.savefig(options.out / "billiard.png", dpi=110)
 

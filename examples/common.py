@@ -1,4 +1,4 @@
-"""What the examples share: the folder of models, results that a test can read, and the folder for pictures."""
+"""What all examples use: the folder of models, results that a test can read, and the folder for pictures."""
 
 import argparse
 import pathlib
@@ -15,7 +15,7 @@ MODELS = pathlib.Path(__file__).parent / "models"
 
 
 def arguments(description: str | None, **defaults: int | pathlib.Path) -> argparse.Namespace:
-    """Command line of an example: `--out FOLDER` for pictures, and its settings, integers and files."""
+    """Parses the command line: `--out FOLDER` for pictures, and one option for each default (integer or file)."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("out"), help="folder for pictures")
     for name, value in defaults.items():
@@ -32,14 +32,14 @@ def result(**values: Any) -> None:
 
 
 def timed(function: Any, *args: Any) -> tuple[Any, float]:
-    """A result that is ready, and the seconds that it took."""
+    """Calls a function; returns its finished result and the seconds that it took."""
     start = time.perf_counter()
     value = jax.block_until_ready(function(*args))
     return value, time.perf_counter() - start
 
 
 def planned(task: optimize.Task, state: diffsim.State, options: Any, name: str, camera: viz.View) -> None:
-    """Finds a motion through contact in `--seconds` at most, prints how it fares, and films it."""
+    """Plans a motion through contact in at most `--seconds`, prints its costs, and makes a film."""
     begin = time.process_time()
     optimize.plan(task, state, options.steps, seconds=0, ctrl=np.zeros((options.steps, task.model.nu)))
     compiled = time.process_time() - begin

@@ -1,7 +1,7 @@
-"""The main job in three minutes: a batch of robots with contacts, a gradient through them, a picture.
+"""diffsim in three minutes: a batch of robots with contacts, a gradient through contacts, and a picture.
 
-Simulates a batch of quadrupeds in random poses and prints the throughput; differentiates a rollout with contacts and
-compares with a finite difference; draws what happened.
+Simulates a batch of quadrupeds with random controls and prints the throughput. Differentiates a rollout with contacts
+and compares the gradient with a finite difference. Draws the final poses.
 """
 
 import time
@@ -20,7 +20,7 @@ GRADIENT_STEPS = 25
 
 
 def simulate(worlds: int, chunks: int, steps: int) -> tuple[diffsim.Model, diffsim.State, float]:
-    """The model, the final states, and steps per second; controls are random, contacts are on."""
+    """Returns the model, the final states, and steps per second, with random controls and contacts on."""
     model = diffsim.load(envs.MODELS / "quadruped.xml")
     state, inputs = diffsim.make_state(model, "stand"), diffsim.make_inputs(model, "stand")
     states = jax.tree.map(lambda x: jnp.broadcast_to(x, (worlds, *x.shape)), state)
@@ -41,7 +41,7 @@ def simulate(worlds: int, chunks: int, steps: int) -> tuple[diffsim.Model, diffs
 
 
 def gradient_error() -> tuple[float, float, float]:
-    """(derivative, central difference, relative error) of a distance travelled with feet on the ground, in float64."""
+    """(derivative, central difference, relative error) of the distance walked with feet on the ground, in float64."""
     with jax.enable_x64(True):
         model = diffsim.load(envs.MODELS / "quadruped.xml")
         model = model.replace(opt=model.opt.replace(tolerance=1e-12))
@@ -61,7 +61,7 @@ def gradient_error() -> tuple[float, float, float]:
 
 
 def picture(model: diffsim.Model, states: diffsim.State, columns: int = 3) -> np.ndarray:
-    """A contact sheet of the first worlds."""
+    """Pictures of the first worlds side by side."""
     first = jax.tree.map(lambda leaf: leaf[: columns * 2], states)
     tiles = viz.render(model, first, camera="side", size=(480, 320))
     rows = [np.concatenate(tiles[k * columns : (k + 1) * columns], axis=1) for k in range(2)]
@@ -69,7 +69,7 @@ def picture(model: diffsim.Model, states: diffsim.State, columns: int = 3) -> np
 
 
 def main() -> None:
-    """Simulates, differentiates, draws."""
+    """Simulates, differentiates and draws."""
     options = arguments(__doc__, worlds=1024, chunks=10, steps=20)
     model, states, speed = simulate(options.worlds, options.chunks, options.steps)
     print("differentiating a rollout with contacts ...", flush=True)

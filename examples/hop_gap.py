@@ -1,4 +1,4 @@
-"""A leg hops over a gap and is upright beyond it: a plan through contact, searched for and tried under noise."""
+"""A leg hops over a gap and stays upright: a plan through contact, found by search and tested under noise."""
 
 from common import MODELS, arguments, planned
 
@@ -8,7 +8,7 @@ from diffsim.optimize import costs
 
 
 def main() -> None:
-    """Plans and films."""
+    """Plans the motion and makes a film."""
     options = arguments(__doc__, steps=110, seconds=60)
     model = diffsim.load(MODELS / "hop_gap.xml")
     torso = model.body("torso")

@@ -1,8 +1,8 @@
 """System identification with `jax.grad` of the Model: masses, damping and friction of an arm from a noisy recording.
 
-The recording is made by a true arm that the fit never sees. The gradient of the prediction error with respect to the
-Model is itself a Model; its leaves `body_mass`, `body_inertia`, `dof_damping` and `dof_frictionloss` drive Adam on the
-logarithms of the unknowns. Prints the worst relative error and draws the fit.
+The recording comes from a true arm that the fit never sees. The gradient of the prediction error with respect to the
+Model is itself a Model. Its leaves `body_mass`, `body_inertia`, `dof_damping` and `dof_frictionloss` are the gradients
+that Adam uses, on the logarithms of the unknowns. Prints the worst relative error and draws the fit.
 """
 
 import jax
@@ -19,7 +19,7 @@ Unknowns = dict[str, jax.Array]
 
 
 def apply(model: diffsim.Model, scale: Unknowns) -> diffsim.Model:
-    """The model with its unknowns scaled, inertia with mass, derived constants included."""
+    """The model with scaled unknowns; inertia scales with mass, and derived constants are recomputed."""
     mass, damping, friction = (jnp.exp(scale[name]) for name in ("mass", "damping", "friction"))
     changed = model.replace(
         body_mass=model.body_mass.at[1:].multiply(mass),
@@ -31,13 +31,13 @@ def apply(model: diffsim.Model, scale: Unknowns) -> diffsim.Model:
 
 
 def main() -> None:
-    """Records, identifies and draws."""
+    """Makes a recording, identifies the arm, and draws the fit."""
     options = arguments(__doc__, iterations=250, windows=16, steps=80)
     model = diffsim.load(MODELS / "arm.xml")
     rng = np.random.default_rng(0)
     shape = (options.windows, options.steps, model.nu)
 
-    # slow random torques, strong enough to move every joint both ways
+    # slow random torques, strong enough to move every joint in both directions
     torque = rng.normal(size=(options.windows, options.steps // 10 + 1, model.nu)) * np.array([6.0, 12.0, 6.0])
     ctrl = jnp.asarray(np.repeat(torque, 10, axis=1)[:, : shape[1]])
     start = jax.vmap(lambda q, v: diffsim.make_state(model).replace(qpos=q, qvel=v))(
@@ -78,9 +78,7 @@ def main() -> None:
     panels[0].legend()
     for offset, (name, color) in enumerate(zip(truth, ("#2a75b5", "#f27326", "#40474f"), strict=True)):
         panels[1].bar(np.arange(3) + 0.27 * offset - 0.27, 100 * errors[name], 0.25, color=color, label=name)
-    panels[1].set(
-        xticks=range(3), xlabel="link or joint", ylabel="error (%)", title="what was found, against the truth"
-    )
+    panels[1].set(xticks=range(3), xlabel="link or joint", ylabel="error (%)", title="error of the fitted values")
     panels[1].legend()
     figure.savefig(options.out / "identify_arm.png", dpi=110)
     result(

@@ -1,4 +1,4 @@
-"""A plate keeps a ball bouncing: it hits it as hard as each bounce takes, and tilts it back to the middle."""
+"""A plate keeps a ball bouncing: it restores the energy of each bounce and steers the ball back to the center."""
 
 import jax.numpy as jnp
 from common import MODELS, arguments, planned
@@ -9,7 +9,7 @@ from diffsim.optimize import costs
 
 
 def main() -> None:
-    """Plans and films."""
+    """Plans the motion and makes a film."""
     options = arguments(__doc__, steps=160, seconds=60)
     model = diffsim.load(MODELS / "juggle.xml")
     ball, height = model.body("ball"), 0.4
@@ -19,7 +19,7 @@ def main() -> None:
         apex = place[2] + speed[2] ** 2 / (2 * 9.81)
         return jnp.stack([place[0] / 0.05, place[1] / 0.05, speed[0] / 0.3, speed[1] / 0.3, (apex - height) / 0.05])
 
-    # no goal at the end: it goes on
+    # no final cost: the motion continues
     task = optimize.make_task(
         model,
         running=lambda state, data, ctrl: costs.join(0.2 * off(state, data), costs.effort(ctrl, 2.0)),

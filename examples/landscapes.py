@@ -1,8 +1,8 @@
-"""What an optimizer sees of an impact: a ball falls, bounces, and its height after a second is the loss.
+"""What an optimizer sees of an impact: a ball falls and bounces, and its height after a second is the loss.
 
-The height and its derivative over the initial velocity, by plain steps of 4 ms, by steps that are split where it meets
-and leaves the floor (`events=2`), and by steps of 0.1 ms, whose differences are the truth. Prints how far derivatives
-are from it, and draws them.
+Computes the height and its derivative as functions of the initial velocity, with plain steps of 4 ms, with steps that
+are split where the ball meets and leaves the floor (`events=2`), and with steps of 0.1 ms, whose finite differences are
+the reference. Prints the errors of the derivatives, and draws all of them.
 """
 
 import jax
@@ -20,7 +20,7 @@ SECONDS = 1.0
 
 
 def heights(h: float, events: int, velocities: jax.Array) -> tuple[np.ndarray, np.ndarray]:
-    """Height after SECONDS, m, and its derivative by the initial velocity, s, for each of the velocities (n,)."""
+    """Height after SECONDS, m, and its derivative with respect to the initial velocity, s, for velocities (n,)."""
     model = diffsim.load(XML.format(h=h))
     model = model.replace(opt=model.opt.replace(events=events))
     still = jnp.zeros((round(SECONDS / h), 0))
@@ -34,7 +34,7 @@ def heights(h: float, events: int, velocities: jax.Array) -> tuple[np.ndarray, n
 
 
 def main() -> None:
-    """Computes and draws."""
+    """Computes the heights and derivatives, and draws them."""
     options = arguments(__doc__, points=161)
     jax.config.update("jax_enable_x64", True)
     velocities = jnp.linspace(-0.8, 0.8, options.points)

@@ -1,7 +1,7 @@
-"""A policy learns by an actor-critic that replays the simulator's derivatives (actor_critic.py), with optax.
+"""A policy is trained by an actor-critic that replays derivatives of the simulator (actor_critic.py), with optax.
 
-A cart learns to keep its pole up in a few thousand steps of the simulator. Prints the mean return of an episode of
-four seconds before and after, and the number of steps, and draws the return as learning goes on.
+A cart learns to balance its pole in a few thousand steps of the simulator. Prints the mean return of an episode of four
+seconds before and after training and the number of steps, and draws the return during training.
 """
 
 import jax
@@ -15,7 +15,7 @@ from diffsim import envs
 
 
 def main() -> None:
-    """Learns and draws."""
+    """Trains the policy and draws the returns."""
     options = arguments(__doc__, updates=64, worlds=4, horizon=16, steps=200)
     settings = Settings(options.updates, options.worlds, options.horizon, discount=0.99, lag=0.02)
     env = envs.make("cartpole")

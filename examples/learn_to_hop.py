@@ -1,7 +1,7 @@
-"""A hopper is trained by PPO, with Brax's trainer (`pip install brax`), in seven minutes on two cores.
+"""A hopper is trained with Brax's PPO (`pip install brax`), in seven minutes on two cores.
 
-`envs.wrap` is what the trainer asks for as `wrap_env_fn`. Prints the mean return of an episode of ten seconds before
-and after, and draws it as training goes on.
+`envs.wrap` is passed to the trainer as `wrap_env_fn`. Prints the mean return of an episode of ten seconds before and
+after training, and draws the return during training.
 """
 
 import functools
@@ -15,9 +15,9 @@ from diffsim import envs
 
 
 def main() -> None:
-    """Learns and draws."""
+    """Trains the policy and draws the returns."""
     options = arguments(__doc__, timesteps=1_200_000, worlds=256, steps=500, evaluations=8)
-    # imported here: `--help` works without it
+    # imported here, so that `--help` works without Brax
     from brax.training.agents.ppo import networks, train
 
     from diffsim.envs import brax

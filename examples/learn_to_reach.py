@@ -1,7 +1,8 @@
-"""A policy learns to reach by gradients: returns are differentiated through the environment, contacts or not.
+"""A policy learns to reach targets: the return is differentiated through the environment.
 
 A small network drives the two motors of `envs.make("reacher")` to targets anywhere on the table. Each update
-differentiates a second of 256 worlds. Prints the mean distance to the target at the end, in metres, before and after.
+differentiates one second of 256 worlds. Prints the mean final distance to the target, in meters, before and after
+training.
 """
 
 import jax
@@ -18,14 +19,14 @@ Weights = list[tuple[jax.Array, jax.Array]]
 
 
 def network(weights: Weights, obs: jax.Array) -> jax.Array:
-    """Actions in [-1, 1]."""
+    """Returns actions in [-1, 1]."""
     for matrix, bias in weights:
         obs = jnp.tanh(obs @ matrix + bias)
     return obs
 
 
 def main() -> None:
-    """Learns and draws."""
+    """Trains the policy and draws the returns."""
     options = arguments(__doc__, updates=120, worlds=256, steps=50)
     env = envs.make("reacher")
     keys = jax.random.split(jax.random.key(0), 3)
@@ -68,7 +69,7 @@ def main() -> None:
     panels[0].plot(returns, color="#2a75b5")
     panels[0].set(xlabel="update", title="mean reward of a step")
     panels[1].semilogy(100 * misses, color="#f27326")
-    panels[1].set(xlabel="update", title="distance to the target at the end (cm)")
+    panels[1].set(xlabel="update", title="final distance to the target (cm)")
     figure.savefig(options.out / "learn_to_reach.png", dpi=110)
     result(first_miss=float(misses[0]), last_miss=float(misses[-1]), last_reward=float(returns[-1]))
 

@@ -1,4 +1,4 @@
-"""Two fingers take a ball and lift it: a plan through contact that is searched for, and tried under noise."""
+"""Two fingers squeeze a ball and lift it: a plan through contact, found by search and tested under noise."""
 
 from common import MODELS, arguments, planned
 
@@ -8,7 +8,7 @@ from diffsim.optimize import costs
 
 
 def main() -> None:
-    """Plans and films."""
+    """Plans the motion and makes a film."""
     options = arguments(__doc__, steps=80, seconds=120)
     model = diffsim.load(MODELS / "lift_ball.xml")
     ball = model.body("ball")

@@ -1,6 +1,6 @@
-"""Looking at a robot: a picture, a film with a camera that follows, and a page to turn and scrub in a browser.
+"""How to look at a robot: a picture, a film with a camera that follows, and a page to turn and scrub in a browser.
 
-The robot is a quadruped that trots by hand-made controls. Prints how far it came, in metres, and the size of the page.
+A quadruped trots with hand-made controls. Prints how far it walked, in meters, and the size of the page.
 """
 
 import jax
@@ -17,7 +17,7 @@ def main() -> None:
     model = diffsim.load(envs.MODELS / "quadruped.xml")
     state, inputs = diffsim.make_state(model, "stand"), diffsim.make_inputs(model, "stand")
 
-    # diagonal legs together: hips swing, knees lift
+    # diagonal legs move together: hips swing, knees lift
     time = jnp.arange(options.steps) * model.opt.timestep
     sides = jnp.array([1.0, -1.0, -1.0, 1.0])
     swing = jnp.zeros((options.steps, model.nu))

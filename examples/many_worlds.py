@@ -1,8 +1,8 @@
-"""Thousands of worlds at once: the same robot with different masses, friction and controls, on all cores or devices.
+"""Thousands of worlds at once: one robot with different masses, friction and controls, on all cores or devices.
 
-Every world is a quadruped whose torso mass and floor friction are drawn at random; `randomize` keeps its inertia and
-all that is derived from masses right, and says which leaves of the model have a batch axis. Prints the throughput and
-draws where the robots end up.
+Every world has a quadruped with random torso mass and floor friction. `randomize` keeps inertia and all constants that
+depend on masses consistent, and tells which leaves of the model have a batch axis. Prints the throughput and draws the
+final positions of the robots.
 """
 
 import math
@@ -21,13 +21,13 @@ from diffsim import envs, parallel
 def main() -> None:
     """Simulates and draws."""
     options = arguments(__doc__, worlds=4096, steps=100)
-    # without an accelerator, cores of the CPU step equal shares of the worlds
+    # without an accelerator, each core of the CPU steps the same number of worlds
     parallel.use_cores(math.gcd(options.worlds, os.cpu_count() or 1))
     model = diffsim.load(envs.MODELS / "quadruped.xml")
     keys = jax.random.split(jax.random.key(0))
     torso = model.body("torso").id
 
-    # randomize the model: inertia and derived constants follow the mass; each changed leaf gets a leading axis
+    # randomize the model: inertia and derived constants follow the mass, and each changed leaf gets a leading axis
     fields = {
         "body_mass": diffsim.Scale(0.5, 2.0, only="torso"),
         "geom_friction": diffsim.Uniform((0.3, 0.005, 1e-4), (1.2, 0.005, 1e-4), only="floor"),
@@ -35,7 +35,7 @@ def main() -> None:
     models, axes = diffsim.randomize(model, keys[0], fields, options.worlds)
     heavier = models.body_mass[:, torso] / model.body_mass[torso]
 
-    # the same standing start, a random target pose held for the whole run
+    # all worlds start standing; each holds a random target pose
     state = diffsim.make_state(model, "stand")
     inputs = diffsim.make_inputs(model, "stand")
     offset = 0.4 * jax.random.normal(keys[1], (options.worlds, model.nu))
@@ -58,7 +58,7 @@ def main() -> None:
     panels[0].set_aspect("equal", "datalim")
     figure.colorbar(points, ax=panels[0], label="torso mass factor")
     panels[1].hist(height, bins=60, color="#2a75b5")
-    panels[1].set(xlabel="torso height (m)", ylabel="robots", title="who still stands")
+    panels[1].set(xlabel="torso height (m)", ylabel="robots", title="height at the end")
     figure.savefig(options.out / "many_worlds.png", dpi=110)
 
     result(

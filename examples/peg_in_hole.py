@@ -1,4 +1,4 @@
-"""A peg that hangs askew in a yielding wrist goes into a hole: the rim must turn it upright; tried under noise."""
+"""A tilted peg in a compliant wrist goes into a hole, whose rim must turn it upright: a plan tested under noise."""
 
 from common import MODELS, arguments, planned
 
@@ -8,7 +8,7 @@ from diffsim.optimize import costs
 
 
 def main() -> None:
-    """Plans and films."""
+    """Plans the motion and makes a film."""
     options = arguments(__doc__, steps=100, seconds=60)
     model = diffsim.load(MODELS / "peg_in_hole.xml")
     peg = model.body("peg")

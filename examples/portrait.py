@@ -1,8 +1,8 @@
-"""A portrait of a robot on a checkered floor: the robot is attached to a stage, and the floor is put under its feet.
+"""Draws a robot on a checkered floor: the robot is attached to a stage, and the floor is put under its feet.
 
-`python examples/portrait.py --robot ROBOT.xml` draws any MJCF or URDF file; with none, the quadruped of `diffsim.envs`.
-`--azimuth 150` turns the camera, `--hide 0` leaves out group 0 too, where some packages keep what is to collide.
-Prints the seconds that the picture takes when all is compiled.
+`python examples/portrait.py --robot ROBOT.xml` draws any MJCF or URDF file; the default is the quadruped of
+`diffsim.envs`. `--azimuth 150` turns the camera. `--hide 0` also hides group 0, where some packages keep collision
+geoms. Prints the seconds per picture after compilation.
 """
 
 import pathlib
@@ -27,7 +27,7 @@ STAGE = """
 
 
 def on_stage(path: pathlib.Path) -> diffsim.Model:
-    """The robot in a world with a floor; as it is if it has a floor already."""
+    """The robot in a world with a floor; unchanged if it has a floor already."""
     robot = mjcf.read(path, allow_outside=True)
     if any(geom.type == GeomType.PLANE for geom in robot.geoms):
         return diffsim.compile(robot)
@@ -37,7 +37,7 @@ def on_stage(path: pathlib.Path) -> diffsim.Model:
 
 
 def floor_under(model: diffsim.Model, state: diffsim.State) -> diffsim.Model:
-    """The stage at the height of the robot's lowest point."""
+    """The model with its stage moved to the height of the robot's lowest point."""
     poses = viz.poses_of(model, state)
     stage = model.geom("stage").id
     middle, half = np.split(np.asarray(model.geom_aabb), 2, axis=1)
@@ -49,7 +49,7 @@ def floor_under(model: diffsim.Model, state: diffsim.State) -> diffsim.Model:
 
 
 def main() -> None:
-    """Builds the stage and draws."""
+    """Builds the stage and draws the robot."""
     quadruped = envs.MODELS / "quadruped.xml"
     options = arguments(__doc__, robot=quadruped, width=480, azimuth=140, elevation=-12, distance=200, hide=5)
     model = on_stage(options.robot)
@@ -58,7 +58,7 @@ def main() -> None:
         model = floor_under(model, state)
     places = np.asarray(viz.poses_of(model, state).geom_xpos)[model.topology.geom_bodyid > 0]
     low, high = places.min(axis=0), places.max(axis=0)
-    # in percent of the robot's largest side
+    # the option is a percentage of the robot's largest side
     distance = options.distance / 100 * float(np.max(high - low))
     view = viz.View(tuple((low + high) / 2), distance, options.azimuth, options.elevation)
     look = {"size": (options.width, options.width * 2 // 3), "samples": 3, "hidden_groups": (3, 4, options.hide)}

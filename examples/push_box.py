@@ -1,4 +1,4 @@
-"""A finger goes around a box and pushes it to a pose: a plan that is searched for, and tried under noise."""
+"""A finger goes around a box and pushes it to a pose: a plan through contact, found by search, tested under noise."""
 
 from common import MODELS, arguments, planned
 
@@ -8,7 +8,7 @@ from diffsim.optimize import costs
 
 
 def main() -> None:
-    """Plans and films."""
+    """Plans the motion and makes a film."""
     options = arguments(__doc__, steps=100, seconds=60)
     model = diffsim.load(MODELS / "push_box.xml")
     box = model.body("box")

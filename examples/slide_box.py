@@ -1,4 +1,4 @@
-"""A finger slides a free box over a table to a place: six coordinates that only gravity, friction and contacts hold."""
+"""A finger slides a free box over a table to a position; only gravity, friction and contacts hold the box."""
 
 from common import MODELS, arguments, planned
 
@@ -8,7 +8,7 @@ from diffsim.optimize import costs
 
 
 def main() -> None:
-    """Plans and films."""
+    """Plans the motion and makes a film."""
     options = arguments(__doc__, steps=120, seconds=60)
     model = diffsim.load(MODELS / "slide_box.xml")
     box = model.body("box")

@@ -1,9 +1,9 @@
-"""How soft is it? Young's modulus and damping of a cube from a noisy recording of its fall, through contact.
+"""Identifies Young's modulus and damping of a soft cube from a noisy recording of its fall, through contact.
 
-A cube of 64 vertices, moved by 8 nodes, falls on an edge and wobbles. What cameras would see of some vertices is
-recorded, with noise. Stiffness follows from Young's modulus by `set_const`, with its derivative, so that Gauss-Newton
-steps on the logarithms of both unknowns find them, from a guess that is twice too stiff. Prints the worst
-relative error and films the fall.
+A cube of 64 vertices, moved by 8 nodes, falls on an edge and wobbles. The recording has noisy positions of some
+vertices, as cameras would see them. `set_const` computes the stiffness from Young's modulus, with its derivative.
+Levenberg-Marquardt steps on the logarithms of both unknowns find them, from a guess that is twice too stiff. Prints the
+worst relative error and makes a film of the fall.
 """
 
 import jax
@@ -19,14 +19,14 @@ START = jnp.log(jnp.array([2.0, 0.6]))
 
 
 def main() -> None:
-    """Records, identifies and films."""
+    """Makes a recording, identifies the cube, and makes a film."""
     options = arguments(__doc__, steps=100, iterations=8)
     model = diffsim.load(MODELS / "soft_cube.xml")
     state = diffsim.make_state(model)
     ctrl = jnp.zeros((options.steps, model.nu))
 
     def fall(scale: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Places of the nodes (steps, nq) and of every seventh vertex, in a fall of the cube with scaled unknowns."""
+        """Positions of the nodes (steps, nq) and of every seventh vertex during a fall with scaled unknowns."""
         young, damping = model.flex_young * scale[0], model.flex_damping * scale[1]
         changed = diffsim.set_const(model.replace(flex_young=young, flex_damping=damping))
         read = lambda state, data: (state.qpos, data.flexvert_xpos[::7])  # noqa: E731
@@ -47,7 +47,7 @@ def main() -> None:
         gram = slopes.T @ slopes
         trial = unknown - jnp.linalg.solve(gram + damp * jnp.diag(jnp.diag(gram)), slopes.T @ errors)
         tried, tried_slopes = look(trial)
-        # Levenberg and Marquardt: what makes it worse is tried again with a shorter step
+        # Levenberg-Marquardt: a step that makes the error larger is tried again with more damping
         better = bool(tried @ tried < errors @ errors)
         damp = damp / 10 if better else damp * 10
         if better:

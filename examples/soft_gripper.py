@@ -1,7 +1,7 @@
-"""Two soft fingers lift an egg, and how hard they squeeze it.
+"""Two soft fingers lift an egg.
 
-Each finger is a solid of 60 vertices that 8 nodes move, four of them held by the hand. Prints how high the egg is at
-the end, m, and the largest force on it from the floor and the fingers, N.
+Each finger is a solid of 60 vertices moved by 8 nodes, four of which the hand holds. Prints the final height of the
+egg, m, and the largest force of floor and fingers on it, N.
 """
 
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ from diffsim import viz
 
 
 def main() -> None:
-    """Simulates and films."""
+    """Simulates the gripper and makes a film."""
     options = arguments(__doc__, steps=400)
     model = diffsim.load(MODELS / "soft_gripper.xml")
     state = diffsim.make_state(model)

@@ -1,4 +1,4 @@
-"""A quadruped that moves in its plane gets onto a step: a plan through contact, searched for and tried under noise."""
+"""A planar quadruped gets onto a step: a plan through contact, found by search and tested under noise."""
 
 from common import MODELS, arguments, planned
 
@@ -8,7 +8,7 @@ from diffsim.optimize import costs
 
 
 def main() -> None:
-    """Plans and films."""
+    """Plans the motion and makes a film."""
     options = arguments(__doc__, steps=160, seconds=90)
     model = diffsim.load(MODELS / "step_up.xml")
     torso = model.body("torso")

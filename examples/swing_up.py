@@ -1,6 +1,6 @@
-"""A pole swings up: a plan by iLQR, which linearizes the simulator along the motion, with bounds on the motor.
+"""A pole swings up: a plan by iLQR, which linearizes the simulator along the motion and respects motor bounds.
 
-The result is the angle from the vertical at the end. Draws the plan, and films it.
+Prints the final angle from the vertical, draws the plan, and makes a film.
 """
 
 import jax
@@ -14,7 +14,7 @@ from diffsim import envs, optimize, viz
 
 
 def main() -> None:
-    """Plans and draws."""
+    """Plans the motion and draws it."""
     options = arguments(__doc__, steps=200, iterations=150)
     model = diffsim.load(envs.MODELS / "cartpole.xml")
     hanging = model.set_qpos(diffsim.make_state(model), {"hinge": jnp.pi})
@@ -38,7 +38,7 @@ def main() -> None:
     panels[0].set(xlabel="time (s)", title="from hanging to standing")
     panels[0].legend()
     panels[1].step(time[:-1], path.ctrl[:, 0], color="#40474f")
-    panels[1].set(xlabel="time (s)", title="motor, bounded by -1 and 1", ylim=(-1.1, 1.1))
+    panels[1].set(xlabel="time (s)", title="motor, between -1 and 1", ylim=(-1.1, 1.1))
     figure.savefig(options.out / "swing_up.png", dpi=110)
     viz.video(model, path.states, options.out / "swing_up.gif", "side", fps=15, size=(240, 135))
     angle = float(jnp.abs(jnp.sin(path.states.qpos[-1, 1] / 2))) * 2

@@ -1,7 +1,7 @@
-"""Trajectory optimization through a bounce: throw a ball at the floor so that it bounces into a target.
+"""Trajectory optimization through a bounce: a ball is thrown at the floor so that it bounces into a target.
 
-The unknown is the velocity at release. The gradient of the miss runs through the whole flight, the contact included;
-optax does the rest. Prints the miss in metres and draws the flights.
+The unknown is the velocity at release. The gradient of the squared distance from the target goes through the whole
+flight, including the contact, and optax minimizes it. Prints the distance in meters and draws the flights.
 """
 
 import jax
@@ -14,7 +14,7 @@ import diffsim
 
 
 def main() -> None:
-    """Optimizes and draws."""
+    """Optimizes the throw and draws the flights."""
     options = arguments(__doc__, iterations=150, steps=450)
     model = diffsim.load(MODELS / "throw.xml")
     start = diffsim.make_state(model)
@@ -49,7 +49,7 @@ def main() -> None:
         panel.plot(path[:, 0], path[:, 2], color="#f27326", alpha=shade, lw=2)
     panel.plot(target[0], target[2], "o", ms=14, mfc="none", mec="#2a75b5", mew=3, label="target")
     panel.axhline(0, color="#40474f", lw=3)
-    panel.set(xlabel="x (m)", ylabel="z (m)", title="first throw, two on the way, and the last")
+    panel.set(xlabel="x (m)", ylabel="z (m)", title="first throw, two in between, and the last")
     panel.legend()
     figure.savefig(options.out / "throw_to_target.png", dpi=110)
 

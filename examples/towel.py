@@ -1,7 +1,7 @@
-"""A towel falls on a robot's arm, which then lifts and turns: does it stay?
+"""A towel falls on a robot's arm, which then lifts and turns. Does the towel stay?
 
-A cloth of 196 vertices whose edges keep their length, in contact with capsules and a ball. Prints how high the middle
-of the towel is at the end over the floor, and the share of its vertices that still hang higher than the floor.
+The towel is a cloth of 196 vertices whose edges keep their length, in contact with capsules and a sphere. Prints the
+final mean height of the towel above the floor, and the fraction of its vertices that do not lie on the floor.
 """
 
 import jax.numpy as jnp
@@ -12,12 +12,12 @@ from diffsim import viz
 
 
 def main() -> None:
-    """Simulates and films."""
+    """Simulates the towel and makes a film."""
     options = arguments(__doc__, steps=900)
     model = diffsim.load(MODELS / "towel.xml")
     state = diffsim.make_state(model)
 
-    # it falls for half a second, then the arm lifts and turns, as smoothly as a cosine
+    # the towel falls first; then the arm lifts and turns along half a cosine
     time = model.opt.timestep * jnp.arange(options.steps)
     share = 0.5 - 0.5 * jnp.cos(jnp.pi * jnp.clip((time - 0.7) / 0.9, 0, 1))
     ctrl = jnp.stack([0.8 * share, 0.25 * share], axis=1)

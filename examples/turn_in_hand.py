@@ -1,4 +1,4 @@
-"""Two fingers of two joints turn a ball in a planar hand by a quarter, and leave it where it was; tried under noise."""
+"""Two fingers with two joints each turn a ball in a planar hand by a quarter, in place: a plan tested under noise."""
 
 from common import MODELS, arguments, planned
 
@@ -8,7 +8,7 @@ from diffsim.optimize import costs
 
 
 def main() -> None:
-    """Plans and films."""
+    """Plans the motion and makes a film."""
     options = arguments(__doc__, steps=100, seconds=60)
     model = diffsim.load(MODELS / "turn_in_hand.xml")
     ball, quarter = model.body("ball"), (2**-0.5, 0, 2**-0.5, 0)

@@ -1,4 +1,4 @@
-"""A finger goes to the bar of a knob and turns it once around: a plan through contact, tried under noise."""
+"""A finger turns the bar of a knob once around: a plan through contact, tested under noise."""
 
 import jax.numpy as jnp
 from common import MODELS, arguments, planned
@@ -9,7 +9,7 @@ from diffsim.optimize import costs
 
 
 def main() -> None:
-    """Plans and films."""
+    """Plans the motion and makes a film."""
     options = arguments(__doc__, steps=120, seconds=60)
     model = diffsim.load(MODELS / "turn_knob.xml")
     task = optimize.make_task(
