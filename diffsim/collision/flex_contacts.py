@@ -51,9 +51,8 @@ from diffsim.math.vector import dot, dot_components, scale, total
 from diffsim.types.data import Contacts, Flexes
 from diffsim.types.model import Model
 from diffsim.types.slots import FlexMeeting, FlexSlots, Meeting
-from diffsim.xla.barriers import anywhere
 from diffsim.xla.gather import pick, pick_existing, pick_static
-from diffsim.xla.select import where
+from diffsim.xla.select import anywhere, where
 
 
 class MeetingContacts(NamedTuple):

@@ -23,7 +23,7 @@ from jax import Array
 from diffsim.math import safe
 from diffsim.math.vector import total
 from diffsim.types.constraints import Law, RowGroup
-from diffsim.xla.barriers import elementwise_stage
+from diffsim.xla.barriers import stored_results
 from diffsim.xla.bilinear import arrow_product
 from diffsim.xla.select import where
 
@@ -125,7 +125,7 @@ def hessian_product(rows: RowGroup, x: Array, y: Array) -> Array:
     """K y: the second derivative of the cost at x, applied to y (dim, n) or (dim, n, k)."""
     if rows.law == Law.CONE:
         return _cone_product(rows, x, y)
-    stiffness = (elementwise_stage(_stiffness) if y.ndim > 2 else _stiffness)(rows, x)
+    stiffness = (stored_results(_stiffness) if y.ndim > 2 else _stiffness)(rows, x)
     if rows.law != Law.PYRAMID:
         return _wide(stiffness[0], y) * y
     normal, coupling, tangential = (_wide(part, y) for part in stiffness)

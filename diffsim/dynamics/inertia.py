@@ -19,7 +19,8 @@ from diffsim.math.vector import scale
 from diffsim.types.data import ComFrame, Inertia, Tendons
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology, per_topology
-from diffsim.xla.barriers import elementwise_stage, stage, with_transpose
+from diffsim.xla.barriers import computed_once, stored_results
+from diffsim.xla.bilinear import with_transpose
 from diffsim.xla.gather import pick
 
 
@@ -31,13 +32,13 @@ def compute_inertia(model: Model, com: ComFrame, tendons: Tendons) -> Inertia:
     return Inertia(crb=crb, M=joint_space_inertia(model, momentum, com.cdof, tendons))
 
 
-@stage
+@computed_once
 def dof_momenta(crb: Array, cdof: Array) -> Array:
     """(nv, 6) momenta of the subtrees that dofs move, crb (nv, 10), at unit velocity along cdof (nv, 6)."""
     return inertia_mul(crb, cdof)
 
 
-@elementwise_stage
+@stored_results
 def joint_space_inertia(model: Model, momentum: Array, cdof: Array, tendons: Tendons) -> BlockDiagonal:
     """M by blocks, from momenta of dofs (nv, 6) and their axes (nv, 6).
 

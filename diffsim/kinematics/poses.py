@@ -35,9 +35,9 @@ from diffsim.math.vector import cross, mul_mat, mul_vec, transpose, turn
 from diffsim.types.data import Kinematics
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology, per_topology
-from diffsim.xla.barriers import elementwise_stage, on_rows, stage
+from diffsim.xla.barriers import computed_once, stored_results
 from diffsim.xla.compiled import run_alone
-from diffsim.xla.gather import pick, pick_computed, place
+from diffsim.xla.gather import on_rows, pick, pick_computed, place
 from diffsim.xla.tree_sums import Trees
 
 # fields of Kinematics, by name
@@ -125,9 +125,9 @@ def compose_poses(model: Model, qpos: Array, mocap_pos: Array, mocap_quat: Array
     links = chain(model.topology)
     base_pos, base_quat = _base_frames(model, links, mocap_pos, mocap_quat)
     # the rotation of a node in its parent: the fixed one, then that of the joint
-    turns = stage(quat_mul)(base_quat, _at_nodes(links, joint_rotations(model, qpos), [1, 0, 0, 0]))
+    turns = computed_once(quat_mul)(base_quat, _at_nodes(links, joint_rotations(model, qpos), [1, 0, 0, 0]))
     quat = links.trees.compose(turns, quat_mul, IDENTITY)
-    mat = stage(quat_to_mat)(quat)
+    mat = computed_once(quat_to_mat)(quat)
 
     # a position is its parent's, plus the anchor, which is fixed in the frame before the joint, plus the shift from the
     # anchor to the origin of the frame after the joint
@@ -140,7 +140,7 @@ def compose_poses(model: Model, qpos: Array, mocap_pos: Array, mocap_quat: Array
     before = pick(mat, links.parent)
     shift = mul_vec(mat, _at_nodes(links, joint_shifts(model, qpos), [0, 0, 0]))
     # offset 0, of the world, is zero
-    pos = links.trees.above(stage(lambda: mul_vec(before, anchor) + shift)())
+    pos = links.trees.above(computed_once(lambda: mul_vec(before, anchor) + shift)())
 
     xpos, xmat = pick(pos, links.last), pick(mat, links.last)
     # frames that are fixed to bodies: inertial frames, geoms, sites
@@ -183,7 +183,7 @@ def _at_nodes(links: Chain, values: Array, default: list[int]) -> Array:
     return pick(jnp.concatenate([values, constant]), links.joint)
 
 
-@stage
+@computed_once
 def _attached(xpos: Array, xmat: Array, body: np.ndarray, pos: Array, quat: Array) -> tuple[Array, Array]:
     """World positions (n, 3) and matrices (n, 3, 3) of frames at pos (n, 3) and quat (n, 4) in bodies (n,)."""
     above = pick(xmat, body)
@@ -284,7 +284,7 @@ def _look_at(pos: Array, target: Array) -> Array:
     return transpose(jnp.stack([x, y, z], axis=-2))
 
 
-@elementwise_stage
+@stored_results
 def pose_rates(topology: Topology, qpos: Array, change: Array, poses: Poses) -> Poses:
     """d poses / dt for d qpos / dt = `change` (nq,), at qpos (nq,)."""
     count = topology.nbody

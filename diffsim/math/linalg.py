@@ -18,10 +18,11 @@ from jax import Array
 from jax.ad_checkpoint import checkpoint_name
 
 from diffsim.math.vector import matmul, total
-from diffsim.xla.barriers import SEARCH_RESULT, for_cpu, stored_for_derivatives
+from diffsim.xla.barriers import for_cpu, stored
 from diffsim.xla.bilinear import stored_in_order
 from diffsim.xla.gather import pick_some
 from diffsim.xla.kernels.cholesky import Limbs, factor, is_small, solve, solve_sum
+from diffsim.xla.reverse_mode import SEARCH_RESULT
 
 # products with the Hessian that a solve by blocks is expected to take, and one by a dense factor does not
 PRODUCTS = 8
@@ -210,6 +211,17 @@ class BlockDiagonal:
         return jnp.concatenate([zero, *entries], axis=-1)[..., self.blocks.entry]
 
 
+@jax.custom_jvp
+def _stored_for_derivatives(values: Array) -> Array:
+    """The same array, `stored` where it is differentiated, because derivatives read it many times."""
+    return values
+
+
+@_stored_for_derivatives.defjvp
+def _stored_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    return stored(*primals), tangents[0]
+
+
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["parts", "transposed"], meta_fields=["blocks"])
 @dataclasses.dataclass(frozen=True, eq=False)
 class BlockColumns:
@@ -251,7 +263,7 @@ class BlockColumns:
 
     def mul_vec_t(self, vector: Array) -> Array:
         """The transposed matrix times a vector (k,)."""
-        vector = stored_for_derivatives(vector)
+        vector = _stored_for_derivatives(vector)
 
         def product(part: Array) -> Array:
             copies = jnp.broadcast_to(vector, (part.shape[0], *vector.shape))

@@ -55,8 +55,8 @@ from diffsim.simulate.integrate.runge_kutta import (
 from diffsim.solver.objective import residuals_at
 from diffsim.types import Data, Inputs, Model, State
 from diffsim.types.constraints import ActiveSet
-from diffsim.xla.barriers import anywhere, entwined, recomputed
-from diffsim.xla.select import where_tree
+from diffsim.xla.reverse_mode import entwined, recomputed
+from diffsim.xla.select import anywhere, where_tree
 
 # how far behind the zero of a signal the motion goes on, as a part of its change within the step, by bytes of a number:
 # there the decisions are those that follow, whatever the rounding

@@ -39,8 +39,7 @@ from diffsim.types import Data, Inputs, Model, State
 from diffsim.types.data import Actuation, Contacts, Tendons
 from diffsim.types.state import make_inputs, make_state
 from diffsim.types.topology import Topology, per_topology
-from diffsim.xla.barriers import anywhere
-from diffsim.xla.select import where
+from diffsim.xla.select import anywhere, where
 
 T = TypeVar("T")
 

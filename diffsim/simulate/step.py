@@ -25,8 +25,9 @@ from diffsim.types import Data, Inputs, Model, Rollout, State
 from diffsim.types.data import Inverse
 from diffsim.types.history import record_controls, record_readings
 from diffsim.types.hooks import advance_plugins
-from diffsim.xla.barriers import anywhere, entwined, recomputed
 from diffsim.xla.compiled import compiled, uncollected
+from diffsim.xla.reverse_mode import entwined, recomputed
+from diffsim.xla.select import anywhere
 
 T = TypeVar("T")
 

@@ -38,9 +38,10 @@ from diffsim.solver.objective import (
     may_join,
     row_weights,
 )
-from diffsim.xla.barriers import SEARCH_RESULT, for_cpu, for_gpu
+from diffsim.xla.barriers import for_cpu, for_gpu
 from diffsim.xla.batched_loops import WhileLoop, run_short
 from diffsim.xla.kernels.cholesky import is_small, solve_gram, solve_sum
+from diffsim.xla.reverse_mode import SEARCH_RESULT
 from diffsim.xla.select import where
 
 Array = jax.Array

@@ -20,8 +20,8 @@ from diffsim.math import safe
 from diffsim.math.vector import inner
 from diffsim.solver.line_search import Derivatives, LineRows, line_rows, line_search
 from diffsim.solver.objective import Objective, generalized_force, project, residuals
-from diffsim.xla.barriers import SEARCH_RESULT
 from diffsim.xla.batched_loops import WhileLoop, run
+from diffsim.xla.reverse_mode import SEARCH_RESULT
 from diffsim.xla.select import where, where_tree
 
 Array = jax.Array

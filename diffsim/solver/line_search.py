@@ -25,7 +25,7 @@ from diffsim.constraint.laws import SPRINGS
 from diffsim.math import safe
 from diffsim.math.vector import total
 from diffsim.types.constraints import Constraints, Law, PerGroup, RowGroup
-from diffsim.xla.barriers import for_gpu, launched_once
+from diffsim.xla.barriers import for_gpu, launched
 from diffsim.xla.select import where
 
 Array = jax.Array
@@ -194,8 +194,8 @@ def line_rows(constraints: Constraints, x: PerGroup, v: PerGroup) -> LineRows:
     return LineRows((*others, _listed(pushing)) if pushing else tuple(groups))
 
 
-@launched_once
 def _listed(groups: Sequence[_Springs]) -> _Pushing:
     """The springs of several groups as one list."""
     parts = [(group.x, group.v, group.rows.D * group.v) for group in groups]
-    return _Pushing(*(jnp.concatenate([part.reshape(-1) for part in column]) for column in zip(*parts, strict=True)))
+    columns = (jnp.concatenate([part.reshape(-1) for part in column]) for column in zip(*parts, strict=True))
+    return launched(_Pushing(*columns))

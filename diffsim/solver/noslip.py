@@ -53,7 +53,7 @@ from diffsim.solver.objective import Objective, row_forces_on_dofs
 from diffsim.solver.projected_gauss_seidel import Cones, concatenate
 from diffsim.types import Model
 from diffsim.types.constraints import Constraints, Law, PerGroup
-from diffsim.xla.barriers import SEARCH_RESULT
+from diffsim.xla.reverse_mode import SEARCH_RESULT
 
 Array = jax.Array
 

@@ -29,7 +29,7 @@ from diffsim.solver.iteration import Direction, Iterate, Rule, RuleMaker, Settin
 from diffsim.solver.objective import Objective, acting_contacts, cost, residuals
 from diffsim.types import Model
 from diffsim.types.constraints import Constraints, PerGroup
-from diffsim.xla.barriers import SEARCH_RESULT
+from diffsim.xla.reverse_mode import SEARCH_RESULT
 from diffsim.xla.select import if_everywhere
 
 Array = jax.Array

@@ -35,7 +35,7 @@ from diffsim.solver.projected_gauss_seidel import solve_dual
 from diffsim.types import Model
 from diffsim.types.constraints import Constraints
 from diffsim.types.data import Smooth, Solution
-from diffsim.xla.barriers import SEARCH_RESULT
+from diffsim.xla.reverse_mode import SEARCH_RESULT
 
 Array = jax.Array
 

@@ -25,8 +25,9 @@ from jax import Array
 from jax.ad_checkpoint import checkpoint_name
 from jax.interpreters.partial_eval import dce_jaxpr
 
-from diffsim.xla.barriers import SEARCH_RESULT, for_cpu
+from diffsim.xla.barriers import for_cpu, for_gpu
 from diffsim.xla.gather import Packed, packed
+from diffsim.xla.reverse_mode import SEARCH_RESULT
 from diffsim.xla.select import where_tree
 
 Tree = TypeVar("Tree")
@@ -447,3 +448,19 @@ def _explicit(function: Callable[..., Any], *arguments: Any) -> tuple[Callable[.
         return jax.tree.unflatten(tree, jax.core.eval_jaxpr(jaxpr, constants, *jax.tree.leaves(arguments)))
 
     return call, list(closed.consts)
+
+
+def short_scan(step: Callable[..., Any], start: Any, parts: Any) -> tuple[Any, Any]:
+    """`jax.lax.scan` over a few parts, written out on a GPU."""
+    return jax.lax.scan(step, start, parts, unroll=for_gpu())
+
+
+def one_by_one(function: Callable[[Any], Any], parts: Any) -> Any:
+    """The results of a function for each of a few parts, along their leading axes.
+
+    On a CPU by a scan: under `vmap` XLA would compile what the parts share into each of them. On a GPU by `vmap`: in a
+    scan each part would have kernels of its own.
+    """
+    return (
+        jax.vmap(function)(parts) if for_gpu() else jax.lax.scan(lambda _, part: (None, function(part)), None, parts)[1]
+    )

@@ -19,7 +19,7 @@ import jaxlib.version
 import numpy as np
 from jax.extend.core import Primitive
 
-from diffsim.xla.barriers import CUDA_GRAPHS, for_cpu, for_gpu
+from diffsim.xla.barriers import for_cpu, for_gpu
 
 
 @contextmanager
@@ -34,6 +34,13 @@ def uncollected() -> Iterator[None]:
             gc.enable()
 
 
+# of `jax.jit` and `compile` on CUDA: the whole program becomes one CUDA graph, with the loops whose conditions the host
+# tests by default. Kernels must then write what a loop stores of each of its steps: the pass that is switched off
+# prepares copies to places that the host works out, which would keep the loop out of the graph
+CUDA_GRAPHS = {
+    "xla_gpu_enable_command_buffer": "FUSION,CUBLAS,CUBLASLT,CUSTOM_CALL,CUDNN,CONDITIONAL,WHILE,DYNAMIC_SLICE_FUSION",
+    "xla_disable_hlo_passes": "dynamic-slice-annotator",
+}
 # the older way of making kernels for CPUs compiles in two thirds of the time, and what it makes runs as long or less
 OLDER_KERNELS = {"xla_cpu_use_fusion_emitters": False}
 # the first jaxlib that gains nothing of it

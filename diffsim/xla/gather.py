@@ -98,6 +98,21 @@ def pick_computed(values: Tree, ids: np.ndarray, compute: Callable[[], Tree]) ->
     return jax.tree.map(lambda x: pick(x, ids), values)
 
 
+def on_rows(function: Callable[..., tuple], tables: list[tuple]) -> list[tuple]:
+    """The results of a function of rows, for each of a few tables: tuples of columns (n, ...) in numpy or JAX.
+
+    On a CPU table by table, so that XLA leaves out tables that nothing reads; elsewhere for all rows at once, by one
+    kernel.
+    """
+    if for_cpu():
+        return [function(*table) for table in tables]
+    columns = list(zip(*tables, strict=True))
+    libraries = [jnp if any(isinstance(part, jax.Array) for part in column) else np for column in columns]
+    results = function(*(lib.concatenate(column) for lib, column in zip(libraries, columns, strict=True)))
+    ends = np.cumsum([len(table[0]) for table in tables])[:-1]
+    return list(zip(*(jnp.split(column, ends) for column in results), strict=True))
+
+
 def place(size: int, ids: np.ndarray, values: Array) -> Array:
     """(size, ...) with `values` (n, ...) at `ids` (n,), which are distinct, and zeros elsewhere: again a gather."""
     row = np.full(size, -1)

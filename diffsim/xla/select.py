@@ -25,9 +25,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from diffsim.xla.barriers import anywhere, for_cpu, for_gpu, recomputed, stored
+from diffsim.xla.barriers import for_cpu, for_gpu, stored
 from diffsim.xla.bilinear import unpack
 from diffsim.xla.gather import move
+from diffsim.xla.reverse_mode import recomputed
 
 Tree = TypeVar("Tree", bound=Any)
 
@@ -48,6 +49,21 @@ def where_tree(condition: Array, yes: Tree, no: Tree) -> Tree:
         return where(jnp.expand_dims(condition, range(condition.ndim, x.ndim)), x, y)
 
     return jax.tree.map(of_leaf, yes, no)
+
+
+@jax.custom_batching.custom_vmap
+def anywhere(flag: Array) -> Array:
+    """Whether a flag () is set; under `vmap`, whether it is set in any world: one boolean for the whole batch.
+
+    `lax.cond` of it runs one branch, so that a batch does not pay for what none of its worlds needs. A `lax.cond` of
+    one boolean for each world would compute both branches.
+    """
+    return flag
+
+
+@anywhere.def_vmap
+def _anywhere_in_a_batch(size: int, batched: list[bool], flag: Array) -> tuple[Array, bool]:
+    return anywhere(jnp.any(flag)), False
 
 
 def if_anywhere(flag: Array, compute: Callable[[], Tree], otherwise: Tree, *, spares: bool = False) -> Tree:

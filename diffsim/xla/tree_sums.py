@@ -24,7 +24,7 @@ from jax import Array
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
-from diffsim.xla.barriers import computed_once, for_cpu, for_gpu, launched_once, stored
+from diffsim.xla.barriers import computed_once, for_cpu, for_gpu, launched, stored
 from diffsim.xla.compiled import run_alone
 from diffsim.xla.gather import pick, pick_some
 
@@ -109,13 +109,12 @@ class Trees:
             values = values + pick_some(values, pointer)
         return values
 
-    @launched_once
     def above_at(self, nodes: np.ndarray, *terms: Scaled) -> Array:
         """(m, k): sum over `nodes` (m,) and their ancestors of vectors times factors of all terms; 0 for node -1."""
         if self.shapes is None and len(self.parent) <= MASK_LIMIT:
             mask = np.vstack([self.mask, np.zeros((1, len(self.parent)), dtype=bool)])[nodes]
-            return (_written_out if for_gpu() else _product)(mask, _total(terms))
-        return pick_some(self.above(_total(terms)), nodes)
+            return launched((_written_out if for_gpu() else _product)(mask, _total(terms)))
+        return launched(pick_some(self.above(_total(terms)), nodes))
 
     def compose(self, values: Array, product: Callable[[Array, Array], Array], identity: np.ndarray) -> Array:
         """(n, k): products of `values` (n, k) from the root to each node; those of a common root are the identity.
@@ -210,11 +209,10 @@ batching.primitive_batchers[mask_product_p] = lambda values, dims, *, mask: (
 mlir.register_lowering(mask_product_p, mlir.lower_fun(_plain, multiple_results=False))
 
 
-@launched_once
 def _written_out(mask: np.ndarray, values: Array) -> Array:
     """A mask (n, n) times values (..., n, k) as a sum, which XLA does not turn into a matrix product of all worlds."""
     weights = jnp.asarray(mask, values.dtype).reshape((1,) * (values.ndim - 2) + (*mask.shape, 1))
-    return jnp.sum(weights * values[..., None, :, :], axis=-2)
+    return launched(jnp.sum(weights * values[..., None, :, :], axis=-2))
 
 
 def _sums_by_shape(shapes: Sequence[Shape], values: Array, below: bool) -> Array:

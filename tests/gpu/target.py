@@ -12,7 +12,7 @@ import jax
 import numpy as np
 from jax.experimental import topologies
 
-from diffsim.xla.barriers import CUDA_GRAPHS
+from diffsim.xla.compiled import CUDA_GRAPHS
 
 TARGET = pathlib.Path(__file__).with_name("h200.txtpb")
 

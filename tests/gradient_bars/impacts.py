@@ -9,7 +9,7 @@ import numpy as np
 from jax.ad_checkpoint import checkpoint_name
 
 import diffsim
-from diffsim.xla.barriers import SEARCH_RESULT, entwined, recomputed
+from diffsim.xla.reverse_mode import SEARCH_RESULT, entwined, recomputed
 from tests.gradient_bars.bar import Bar, timed
 from tests.gradient_bars.soft_cube import softened
 from tests.oracle import mujoco, stepped

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from jax.ad_checkpoint import checkpoint_name
 
-from diffsim.xla.barriers import SEARCH_RESULT, decided, recorded, stored
+from diffsim.xla.barriers import decided, stored
+from diffsim.xla.reverse_mode import SEARCH_RESULT, recorded
 
 Array = jax.Array
 

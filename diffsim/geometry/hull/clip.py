@@ -16,7 +16,8 @@ from jax import Array
 from diffsim.math import safe
 from diffsim.math.rotation import frame_from_z
 from diffsim.math.vector import Components, cross, dot, dot_components, mul_vec, scale, total, unpack
-from diffsim.xla.barriers import short_scan, stored
+from diffsim.xla.barriers import stored
+from diffsim.xla.batched_loops import short_scan
 from diffsim.xla.select import first, greatest, number_of, ranked
 
 # two places, or one after another of each of several lines

@@ -20,7 +20,8 @@ from jax import Array
 from diffsim.geometry.shapes import Candidates, Shape
 from diffsim.math import safe
 from diffsim.math.vector import cross, dot, mul_mat, mul_vec, mul_vec_t, pack, scale, total, transpose, unpack
-from diffsim.xla.barriers import one_by_one, short_scan, stored
+from diffsim.xla.barriers import stored
+from diffsim.xla.batched_loops import one_by_one, short_scan
 from diffsim.xla.select import argmin
 
 

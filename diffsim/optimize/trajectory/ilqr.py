@@ -39,9 +39,10 @@ from diffsim.optimize.trajectory.task import (
 )
 from diffsim.types import State
 from diffsim.types.record import Record, leaf, record, static, whole_number
-from diffsim.xla.barriers import Recorded, for_cpu
+from diffsim.xla.barriers import for_cpu
 from diffsim.xla.batched_loops import Loop, in_turn, run_in_slots
 from diffsim.xla.compiled import by_hand, jit
+from diffsim.xla.reverse_mode import Recorded
 from diffsim.xla.select import where_tree
 
 # bounds and factor of the regularization mu

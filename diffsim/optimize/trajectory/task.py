@@ -26,7 +26,7 @@ from diffsim.simulate.step import step_data
 from diffsim.types import Data, Inputs, Model, State
 from diffsim.types.record import Record, child, leaf, record, static
 from diffsim.types.state import make_inputs
-from diffsim.xla.barriers import Recorded, recomputed, recorded
+from diffsim.xla.reverse_mode import Recorded, recomputed, recorded
 
 Running = Callable[[State, Data, Array], Array]
 Final = Callable[[State, Data], Array]
