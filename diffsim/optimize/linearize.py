@@ -37,14 +37,14 @@ class Linearization(Record):
 
 
 @checked
-@compiled
-def linearize(model: Model, state: State, inputs: Inputs | None = None) -> Linearization:
+def linearize(model: Model, state: State, inputs: Inputs | None = None, contacts: bool = True) -> Linearization:
     """How the next state and the sensors change with state and controls. Batch it with `jax.vmap`.
 
     Args:
       model: the compiled model.
       state: where.
       inputs: what is applied there; None for `make_inputs(model)`.
+      contacts: False linearizes as if nothing could touch anything; the program then compiles in a part of the time.
 
     Returns:
       The matrices A, B, C and D.
@@ -52,6 +52,11 @@ def linearize(model: Model, state: State, inputs: Inputs | None = None) -> Linea
     Raises:
       UnsupportedError: a model with delays, whose samples are states that (dq, dv, da) has no place for.
     """
+    return _linearize(model if contacts else model.without_contacts(), state, inputs)
+
+
+@compiled
+def _linearize(model: Model, state: State, inputs: Inputs | None) -> Linearization:
     inputs = check_arguments(model, state, inputs)
     refuse_delays(model)
     nx = tangent_size(model)

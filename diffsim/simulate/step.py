@@ -138,8 +138,7 @@ def integrate(model: Model, state: State, inputs: Inputs, data: Data) -> State:
 
 
 @checked
-@compiled
-def inverse(model: Model, state: State, qacc: Array, inputs: Inputs | None = None) -> Inverse:
+def inverse(model: Model, state: State, qacc: Array, inputs: Inputs | None = None, contacts: bool = True) -> Inverse:
     """The applied force that causes an acceleration, M qacc + bias - passive - constraint force.
 
     With the `invdiscrete` flag `qacc` (nv,) is that of a whole timestep, (qvel_next - qvel) / h, by the model's
@@ -150,6 +149,8 @@ def inverse(model: Model, state: State, qacc: Array, inputs: Inputs | None = Non
       state: positions, velocities and activations.
       qacc: (nv,) the acceleration.
       inputs: controls and applied forces; None for `make_inputs(model)`.
+      contacts: False computes as if nothing could touch anything, as for gravity compensation in free space; the
+        program then compiles in a part of the time.
 
     Returns:
       Inverse; `qfrc_inverse` (nv,) equals qfrc_applied + J^T xfrc_applied + qfrc_actuator of forward dynamics.
@@ -158,6 +159,11 @@ def inverse(model: Model, state: State, qacc: Array, inputs: Inputs | None = Non
       ValueError: shapes that are not those of one world of this model.
       UnsupportedError: `invdiscrete` with an integrator that has no inverse.
     """
+    return _inverse(model if contacts else model.without_contacts(), state, qacc, inputs)
+
+
+@compiled
+def _inverse(model: Model, state: State, qacc: Array, inputs: Inputs | None) -> Inverse:
     inputs = check_arguments(model, state, inputs)
     check_shape("qacc", qacc, model.nv)
     # only what is used below is computed
@@ -195,6 +201,7 @@ def rollout(
     readout: Callable[[State, Data], Any] | None = None,
     inputs: Inputs | None = None,
     checkpoint: bool = True,
+    contacts: bool = True,
 ) -> Rollout:
     """Steps through a sequence of controls, or with those of a policy.
 
@@ -210,6 +217,7 @@ def rollout(
       checkpoint: in reverse mode compute each step again instead of storing it, its solver's result excepted, so that
         memory grows by a state and an acceleration a step, with PGS and noslip by constraint forces too. Without it,
         reverse mode is somewhat faster.
+      contacts: False simulates as if nothing could touch anything; the program then compiles in a part of the time.
 
     Returns:
       The final state, and the readouts stacked along a leading axis of length T: unpack it as a pair. Its `status`
@@ -219,6 +227,7 @@ def rollout(
     Raises:
       ValueError: controls of a wrong shape.
     """
+    model = model if contacts else model.without_contacts()
     base = check_arguments(model, state, inputs)
     if isinstance(ctrl, Policy):
         return _closed_loop(model, state, ctrl, readout, base, checkpoint)

@@ -401,6 +401,13 @@ class Model(Record):
         topology = dataclasses.replace(changed.topology, present={**changed.topology.present, **present})
         return dataclasses.replace(changed, topology=topology)
 
+    def without_contacts(self) -> Self:
+        """The model as if nothing could touch anything: its programs hold no collisions and compile faster.
+
+        Joint limits, equalities and friction of joints stay. States, inputs and controls are those of the model.
+        """
+        return self.replace(opt=self.opt.replace(disableflags=self.opt.disableflags | DisableBit.CONTACT))
+
     # one object, by name or index, with its fields
     body, joint, geom, site, camera, light = map(named, ("body", "joint", "geom", "site", "camera", "light"))
     mesh, hfield, texture, material = map(named, ("mesh", "hfield", "texture", "material"))

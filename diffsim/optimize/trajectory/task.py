@@ -17,7 +17,6 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from diffsim.base.checked import checked
-from diffsim.base.enums import DisableBit
 from diffsim.math import safe
 from diffsim.math.vector import inner, matmul
 from diffsim.optimize.tangent import columns, difference, displaced, no_change, tangent_size
@@ -71,7 +70,7 @@ def make_task(
       The task.
     """
     if not contacts:
-        model = model.replace(opt=model.opt.replace(disableflags=model.opt.disableflags | DisableBit.CONTACT))
+        model = model.without_contacts()
     dtype = model.qpos0.dtype
     if bounds is None:
         limited = model.topology.actuator_ctrllimited != 0
