@@ -126,6 +126,17 @@ class ContactLayout(NamedTuple):
         return any(grid is not None for grid in self.grids)
 
     @property
+    def described(self) -> str:
+        """What makes a program with these contacts large, in words."""
+        if not self.groups:
+            return "nothing can touch"
+        # a search for nearest points is the most code; among searches and among closed forms, that of the most pairs
+        costliest = max(self.groups, key=lambda group: (group.collider.searches, group.stop - group.start))
+        names = " with ".join(kind.name.lower() for kind in costliest.kinds)
+        kinds = "one kind of pair" if len(self.groups) == 1 else f"{len(self.groups)} kinds of pairs"
+        return f"{kinds} of geoms can touch, {names} costs most; model.without_contacts() if nothing touches"
+
+    @property
     def static(self) -> bool:
         """Whether every slot always belongs to one pair."""
         return not self.culls and all(block.kept == block.stop - block.start for block in self.blocks)

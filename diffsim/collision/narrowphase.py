@@ -30,6 +30,7 @@ from diffsim.types.data import Contacts, Kinematics
 from diffsim.types.model import Model
 from diffsim.xla.barriers import decided, for_cpu, stored
 from diffsim.xla.gather import pick_existing, pick_static
+from diffsim.xla.progress import describe
 from diffsim.xla.select import count, if_anywhere, largest, rows_where, where, where_tree
 
 Index = Array | np.ndarray
@@ -133,6 +134,7 @@ def collide(model: Model, poses: Poses, awake: Array | None = None) -> Contacts:
       UnsupportedError: two geoms that can touch have types without a pair function.
     """
     layout = layout_of(model)
+    describe(layout.described)
     table = pair_parameters(model, layout.pairs)
     moves = None if awake is None else awake[model.topology.geom_bodyid]
     examined, culled = _examine(model, poses, layout, table, moves)
