@@ -5,6 +5,7 @@ import os
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
+from diffsim.base import changes
 from diffsim.base.errors import ArgumentError, MissingFileError, Problem
 from diffsim.compiler.budget import check_capacities
 from diffsim.compiler.passes import compile_all
@@ -25,6 +26,7 @@ def load(
     max_pairs: int | None = None,
     keep: Collection[str] = (),
     hooks: Hooks | None = None,
+    mujoco: str | None = None,
 ) -> Model:
     """Loads a model: MJCF, URDF, what `Model.save` wrote, or one that comes with diffsim.
 
@@ -37,6 +39,8 @@ def load(
       max_contacts, max_pairs: contact capacities; None for what the model asks for (see `diffsim.compile`).
       keep: names of switch fields (such as "dof_damping") that stay in the program although they are zero.
       hooks: functions of yours, as in `model.replace(hooks=...)`; here if there are plugins among them.
+      mujoco: the version of MuJoCo whose semantics the model gets: "3.8.1" (None), or a later one up to "4.0", whose
+        changes `docs/coming/newer.md` lists. A saved model keeps the version that it was loaded with.
 
     Returns:
       The Model. Equal content gives an equal `topology`, and so shares every compilation.
@@ -51,16 +55,29 @@ def load(
     if assets is not None and not isinstance(assets, Mapping):
         raise ArgumentError(f"assets: a mapping of names to bytes is expected, {type(assets).__name__} was given")
     check_capacities(max_contacts, max_pairs)
+    if mujoco is not None:
+        mujoco = _version(mujoco)
     hooks = Hooks() if hooks is None else hooks
     if not isinstance(source, bytes) and not str(source).lstrip().startswith("<") and is_saved(source):
         if keep:
             raise ValueError("keep is for models from XML: a saved model keeps what it had when it was compiled")
-        model, capacities = restore(Model, source), {"max_contacts": max_contacts, "max_pairs": max_pairs}
+        model = restore(Model, source)
+        if mujoco not in (None, model.opt.mujoco):
+            raise ValueError(f"mujoco: the model was saved with the semantics of MuJoCo {model.opt.mujoco}")
+        capacities = {"max_contacts": max_contacts, "max_pairs": max_pairs}
         changed = {name: number for name, number in capacities.items() if number is not None}
         topology = dataclasses.replace(model.topology, **changed) if changed else model.topology
         return model.replace(hooks=hooks, topology=topology)
-    spec = read(source, assets=assets, allow_outside=allow_outside)
+    spec = read(source, assets=assets, allow_outside=allow_outside, mujoco=mujoco or changes.DEFAULT)
     return compile_all(spec, max_contacts=max_contacts, max_pairs=max_pairs, keep=keep, hooks=hooks)
+
+
+def _version(mujoco: str) -> str:
+    """The version of MuJoCo that a user names, as `base.changes` spells it."""
+    try:
+        return changes.version_of(mujoco)
+    except ValueError as error:
+        raise ArgumentError(f"mujoco: {error}") from None
 
 
 def _source(source: object) -> str | bytes | Path:

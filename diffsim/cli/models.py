@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from diffsim.base import changes
 from diffsim.base.enums import GeomType
 from diffsim.compiler.passes import compile_all
 from diffsim.envs.tasks import MODEL_OF
@@ -36,6 +37,7 @@ def declare_model(parser: argparse.ArgumentParser) -> None:
     loading.add_argument("--strict", action="store_true", help="open no files outside the folder of the model")
     loading.add_argument("--max-contacts", type=int, help="slots for contacts (default: what the model asks for)")
     loading.add_argument("--max-pairs", type=int, help="pairs of a kind that are examined (default: likewise)")
+    loading.add_argument("--mujoco", help="version of MuJoCo whose semantics the model gets (default: 3.8.1)")
     loading.add_argument("--keep", nargs="*", default=[], metavar="FIELD", help="fields to have although they are zero")
 
 
@@ -46,7 +48,7 @@ def declare_floor(parser: argparse.ArgumentParser) -> None:
 
 def loading_options(options: argparse.Namespace) -> dict[str, Any]:
     """The arguments of `diffsim.load`, but for the model."""
-    same = {name: getattr(options, name) for name in ("max_contacts", "max_pairs", "keep")}
+    same = {name: getattr(options, name) for name in ("max_contacts", "max_pairs", "keep", "mujoco")}
     return same | {"allow_outside": False if options.strict else None}
 
 
@@ -61,14 +63,14 @@ def load_on_floor(options: argparse.Namespace) -> Model:
     ground = (GeomType.PLANE, GeomType.HFIELD)
     if options.no_floor or np.isin(model.topology.geom_type, ground).any() or not model.ngeom or is_saved(path):
         return model
-    spec = read(path, allow_outside=loading_options(options)["allow_outside"])
+    spec = read(path, allow_outside=loading_options(options)["allow_outside"], mujoco=model.opt.mujoco)
     poses = poses_of(model, make_state(model))
     # of each geom the lowest corner of its bounding box
     axis, box = np.asarray(poses.geom_xmat)[:, 2], np.asarray(model.geom_aabb)
     middle = np.asarray(poses.geom_xpos)[:, 2] + np.sum(axis * box[:, :3], axis=1)
     low = middle - np.sum(np.abs(axis) * box[:, 3:], axis=1)
     spec.worldbody.add("geom", type="plane", size=[0, 0, 1], pos=[0, 0, float(low.min())])
-    sizes = {name: value for name, value in loading_options(options).items() if name != "allow_outside"}
+    sizes = {name: value for name, value in loading_options(options).items() if name not in ("allow_outside", "mujoco")}
     return compile_all(spec, **sizes)
 
 
@@ -93,6 +95,7 @@ def _run_info(options: argparse.Namespace) -> None:
     model = load_model(options)
     if options.all:
         return print_model(model)
+    print(f"{'mujoco':>8} {model.opt.mujoco}{_followed(model.opt.mujoco)}")
     for name in SIZES:
         print(f"{name:>8} {getattr(model.topology, name)}")
     for kind in NAMED:
@@ -100,6 +103,12 @@ def _run_info(options: argparse.Namespace) -> None:
         names = [model.name(kind, index) or f"({index})" for index in range(min(count, MOST))]
         if names:
             print(f"{kind}s: {', '.join(names)}{' ...' if count > MOST else ''}")
+
+
+def _followed(version: str) -> str:
+    """Which later changes of MuJoCo a model of a version follows, as the end of a line."""
+    names = changes.followed(version)
+    return f", with {', '.join(names)}" if names else ""
 
 
 INFO = Command("what a model contains", _declare_info, _run_info)

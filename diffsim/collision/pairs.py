@@ -324,6 +324,8 @@ def completed(model: Model, columns: tuple[Array, ...]) -> PairParameters:
         friction = _repeated(model.opt.o_friction, count)
         solref = solreffriction = _repeated(model.opt.o_solref, count)
         solimp = _repeated(model.opt.o_solimp, count)
+    if model.opt.follows("margin_gap"):
+        margin = margin + gap
     return PairParameters(margin, margin - gap, safe.maximum(friction, MIN_FRICTION), solref, solreffriction, solimp)
 
 

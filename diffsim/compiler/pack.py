@@ -11,6 +11,7 @@ import jax
 import numpy as np
 
 from diffsim.actuator.laws import state_slots
+from diffsim.base import changes
 from diffsim.base.enums import Cone, EnableBit, Integrator, Jacobian, Solver, WrapType
 from diffsim.compiler.elements.plugins import own_states
 from diffsim.flex.rest_shape import element_reach
@@ -84,6 +85,7 @@ def pack(
     opt, stat = fields["opt"], fields["stat"]
     static = [f.name for f in dataclasses.fields(Option) if f.metadata.get("static")]
     choices: dict[str, Any] = {name: int(opt[name]) for name in static if name in opt}
+    choices["mujoco"] = fields.get("mujoco", changes.DEFAULT)
     choices.update({name: kind(choices[name]) for name, kind in CHOICES.items()})
     leaves: dict[str, Any] = {}
     for field in _leaves(Model):

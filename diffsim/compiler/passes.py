@@ -17,6 +17,7 @@ import numpy as np
 
 from diffsim.actuator.laws import torn_apart
 from diffsim.actuator.transmission import TRANSMISSIONS
+from diffsim.base import changes
 from diffsim.base.checked import checked
 from diffsim.base.enums import MINVAL
 from diffsim.collision import unsupported_pairs
@@ -108,6 +109,7 @@ def compile(
     max_pairs: int | None = None,
     keep: Collection[str] = (),
     hooks: Hooks = NO_HOOKS,
+    mujoco: str | None = None,
 ) -> Model:
     """Compiles a Spec.
 
@@ -117,6 +119,8 @@ def compile(
         `max_geom_pairs` ask for, else for the rule of `diffsim.collision`.
       keep: switch fields that stay in the program although they are zero (see `Model.replace`).
       hooks: functions of the user's. Plugins are needed here; others can be given later by `Model.replace`.
+      mujoco: the version of MuJoCo whose semantics the model gets, as for `diffsim.load`; None for `spec.mujoco`. It
+        stays in the Spec.
 
     Returns:
       The Model, on the default device and in the default precision.
@@ -124,6 +128,8 @@ def compile(
     Raises:
       MjcfError: the model is wrong. UnsupportedError: the model uses what diffsim lacks.
     """
+    if mujoco is not None:
+        spec.mujoco = changes.version_of(mujoco)
     check(spec)
     return compile_all(spec, max_contacts, max_pairs, keep, hooks)
 

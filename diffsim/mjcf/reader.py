@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from diffsim.base import changes
 from diffsim.base.errors import MissingFileError, MjcfError, Problem, Problems, near_match
 from diffsim.mjcf import versions
 from diffsim.mjcf.elements.asset import FileAsset, ModelAsset
@@ -37,7 +38,10 @@ MOST_ELEMENTS = 25_000
 
 
 def read(
-    source: str | bytes | Path, assets: Mapping[str, bytes] | None = None, allow_outside: bool | None = None
+    source: str | bytes | Path,
+    assets: Mapping[str, bytes] | None = None,
+    allow_outside: bool | None = None,
+    mujoco: str = changes.DEFAULT,
 ) -> Spec:
     """Reads a model, MJCF or URDF.
 
@@ -46,6 +50,7 @@ def read(
       assets: files in memory by name; they come before files on disk.
       allow_outside: whether files outside of the model's folder may be read; by default those that a file on the disk
         names are, and text opens none. Pass False for a file that came from a stranger.
+      mujoco: the version of MuJoCo whose semantics the model gets, as for `diffsim.load`.
 
     Returns:
       The Spec, checked.
@@ -56,10 +61,10 @@ def read(
       UnsupportedError: the model is right but needs what diffsim lacks.
     """
     root, resources = _open(source, assets, allow_outside)
-    return _read(root, resources, {root.file: None}, True)
+    return _read(root, resources, {root.file: None}, True, changes.version_of(mujoco))
 
 
-def _read(root: Node, resources: Resources, files: "dict[str, Spec | None]", complete: bool) -> Spec:
+def _read(root: Node, resources: Resources, files: "dict[str, Spec | None]", complete: bool, mujoco: str) -> Spec:
     """The Spec of an XML tree. `files`: models read so far, None while they are being read.
 
     complete: False for a model that is only there to be attached, whose references may lead out of it.
@@ -81,6 +86,7 @@ def _read(root: Node, resources: Resources, files: "dict[str, Spec | None]", com
     problems.raise_if_any()
     model = _element(root, Mujoco, None, problems, False)
     spec = assemble(model, resources, problems)
+    spec.mujoco = mujoco
     _read_models(spec, files, problems)
     _check(spec, complete, problems)
     problems.raise_if_any()
@@ -118,7 +124,7 @@ def _read_models(spec: Spec, files: "dict[str, Spec | None]", problems: Problems
         if file not in files:
             files[file] = None
             try:
-                files[file] = _read(parse(data, file), spec.resources, files, False)
+                files[file] = _read(parse(data, file), spec.resources, files, False, spec.mujoco)
             except MjcfError as error:
                 problems.take(error)
         child = files[file]
@@ -290,6 +296,10 @@ def _check(spec: Spec, complete: bool, problems: Problems) -> None:
     """What only shows when the whole model is there."""
     for element in spec.root.walk():
         element.check(problems)
+        for name in element.given() if spec.mujoco == changes.DEFAULT else ():
+            if since := versions.BY_WORD.get((element.tag, xml_name(name))):
+                message, hint = f"attribute '{xml_name(name)}' is new in MuJoCo {since}", f'load(..., mujoco="{since}")'
+                problems.unsupported(element, message, hint)
     expand(spec, problems)
     spec.names = index_names(spec, problems)
     if complete and not any(problem.unsupported for problem in problems):  # what is not read may hold the names

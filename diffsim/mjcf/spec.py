@@ -29,6 +29,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Generic, overload
 
+from diffsim.base import changes
 from diffsim.base.errors import MjcfError, Problem, Problems, near_match
 from diffsim.mjcf.elements.actuator import Actuator
 from diffsim.mjcf.elements.asset import HField, Material, Mesh, Skin, Texture
@@ -126,6 +127,7 @@ class Spec:
     names: elements by kind ("body", "joint", ...) and name.
     models: the models that `<asset><model/></asset>` lets this one attach, by name.
     homes: where the files of attached models are, by the identity of the compiler settings that came with them.
+    mujoco: the version of MuJoCo whose semantics the model gets (base/changes.py).
     """
 
     root: Mujoco
@@ -140,6 +142,7 @@ class Spec:
     names: dict[str, dict[str, Element]] = field(default_factory=dict)
     models: "dict[str, Spec]" = field(default_factory=dict)
     homes: dict[int, Resources] = field(default_factory=dict)
+    mujoco: str = changes.DEFAULT
 
     # all elements of a class; of bodies the first is the world
     bodies = _Every(Body)
@@ -191,6 +194,10 @@ class Spec:
     def flags(self) -> Flags:
         """The merged `<flag>` elements."""
         return self.option.first(Flags) or Flags().filled()
+
+    def follows(self, change: str) -> bool:
+        """Whether the model follows a change that MuJoCo made after 3.8.1, a name of `base.changes.CHANGES`."""
+        return changes.follows(changes.version_of(self.mujoco), change)
 
     def all(self, kind: type[AnyElement]) -> list[AnyElement]:
         """Every element of class `kind` outside of default classes, in file order."""

@@ -1,7 +1,9 @@
-"""What other versions of MuJoCo have and 3.8.1 has not: what to write instead, or since when it is there.
+"""Words of MJCF that other versions of MuJoCo have and 3.8.1 has not: what to write instead, or since when they exist.
 
-Source: MuJoCo changelog.
+What changed in the numbers of files without new words is in base/changes.py. Source: MuJoCo changelog.
 """
+
+from collections.abc import Iterator
 
 # by element, then attribute
 ATTRIBUTES: dict[str, dict[str, str]] = {
@@ -95,3 +97,37 @@ def says_nothing(tag: str, name: str, text: str) -> bool:
     words = text.split()
     none = words == ["warning" if name == "conflict" else "disable"] or all(word.strip("+-.0") == "" for word in words)
     return name in SILENT.get(tag, ()) or (none and name in NOTHING.get(tag, ()))
+
+
+# newer words that diffsim has for every model, because no file that 3.8.1 loads can say them
+BUILT = {
+    ("geom", "surfacevel"): "3.11",
+    ("attach", "frame"): "3.11",
+    ("tendon", "armature"): "4.0",
+    ("tendon", "actuatorfrcrange"): "4.0",
+    ("tendon", "actuatorfrclimited"): "4.0",
+}
+
+# newer words that diffsim has for models that name a version of MuJoCo that has them, `load(..., mujoco="4.0")`
+BY_WORD: dict[tuple[str, str], str] = {}
+
+REFUSED = "refused"
+
+
+def words() -> Iterator[tuple[str, str, str]]:
+    """The newer words, for the table in the documentation: the version, the words, and what diffsim does."""
+    yield from ((since, f"`{name}` of `{tag}`", "built") for (tag, name), since in BUILT.items())
+    for (tag, name), since in BY_WORD.items():
+        yield since, f"`{name}` of `{tag}`", f'built for `mujoco="{since}"` and later'
+    for tag, names in NEWER_ATTRIBUTES.items():
+        for name, since in names.items():
+            if name in SILENT.get(tag, ()):
+                does = "read: it does not change the motion"
+            else:
+                does = "read where it says nothing, else refused" if name in NOTHING.get(tag, ()) else REFUSED
+            yield since, f"`{name}` of `{tag}`", does
+    for section, tags in NEWER_ELEMENTS.items():
+        yield from ((since, f"`{tag}` in `{section}`", REFUSED) for tag, since in tags.items())
+    for (tag, name), (said, since) in NEWER_WORDS.items():
+        yield since, f'`{name}="{" ".join(sorted(said))}"` of `{tag}`', REFUSED
+    yield from ((since, f"`{tag}` without `{name}`", REFUSED) for (tag, name), since in NEWER_WITHOUT.items())

@@ -14,6 +14,7 @@ import jax.core
 import numpy as np
 from jax import Array
 
+from diffsim.base import changes
 from diffsim.base.enums import Cone, DisableBit, EnableBit, Integrator, Jacobian, Solver
 from diffsim.types.hooks import Hooks
 from diffsim.types.record import (
@@ -93,6 +94,12 @@ class Option(Record):
     events: int = static(whole_number, default=0)
     # ours: m, distance from which on contacts act on derivatives; 0: when they touch (constraint/contact.py)
     contact_reach: float = static(_length, default=0.0)
+    # ours: the version of MuJoCo whose semantics the model has (base/changes.py)
+    mujoco: str = static(changes.version_of, default=changes.DEFAULT)
+
+    def follows(self, change: str) -> bool:
+        """Whether the model follows a change that MuJoCo made after 3.8.1, a name of `base.changes.CHANGES`."""
+        return changes.follows(self.mujoco, change)
 
     @property
     def unrolled(self) -> bool:

@@ -332,6 +332,8 @@ def _put_together(cls: type[T], prefix: str, arrays: Mapping[str, np.ndarray], f
             is_enum = isinstance(hint, type) and issubclass(hint, Enum)
             return hint(facts[key]) if is_enum else _tuples(facts[key])
         inside = [name for entries in (arrays, facts) for name in entries if name.startswith(f"{key}/")]
+        if not inside and field.default is not dataclasses.MISSING:
+            return field.default
         if not inside:
             raise KeyError(f"'{key}' is missing")
         return {name[len(key) + 1 :]: arrays[name] if name in arrays else _tuples(facts[name]) for name in inside}

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from diffsim.base import changes
 from diffsim.base.enums import TextureRole
 from diffsim.base.joints import kind_of
 from diffsim.compiler.draft import Draft, Node, addresses, columns
@@ -33,6 +34,7 @@ def options(draft: Draft) -> None:
     flags = draft.spec.flags
     option["disableflags"], option["enableflags"] = int(flags.disableflags), int(flags.enableflags)
     draft.fields["opt"] = option
+    draft.fields["mujoco"] = changes.version_of(draft.spec.mujoco)
 
 
 def materials(draft: Draft) -> None:
