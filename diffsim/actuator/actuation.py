@@ -26,6 +26,7 @@ from diffsim.actuator.actuators import (
     has_pid,
     limit_on_joints,
     limit_on_tendons,
+    saturated,
     switched_off,
     usable_controls,
 )
@@ -192,8 +193,8 @@ def _unless_switched_off(model: Model, force: Array) -> Array:
 def velocity_slopes(model: Model, state: State, inputs: Inputs, data: Data) -> tuple[np.ndarray, Array]:
     """Actuators whose force depends on velocity, and d force / d velocity (n,), N s / m or N m s / rad.
 
-    Zero where the force is at its limit. As in MuJoCo, the control is taken as the user set it, and limits of tendons
-    and joints are not seen.
+    Zero where the force is at its limit; since MuJoCo 4.0 also where a tendon or joint is at its limit of actuator
+    forces. As in MuJoCo, the control is taken as the user set it.
     """
     idle = switched_off(model)
     moving = [
@@ -211,6 +212,8 @@ def velocity_slopes(model: Model, state: State, inputs: Inputs, data: Data) -> t
     if limited.any():
         force, (lower, upper) = pick(data.actuator_force, ids), pick(model.actuator_forcerange, ids).T
         slope = jnp.where(limited & ((force <= lower) | (force >= upper)), 0, slope)
+    if model.opt.follows("saturated_targets"):
+        slope = jnp.where(pick(saturated(model, data.actuator_force, data.qfrc_actuator), ids), 0, slope)
     return ids, slope
 
 

@@ -181,6 +181,33 @@ def limit_on_joints(model: Model, force: Array) -> Array:
     return clamp(force, model.jnt_actfrcrange[joint], first & (topology.jnt_actfrclimited[joint] != 0))
 
 
+def saturated(model: Model, force: Array, on_dofs: Array) -> Array:
+    """(nu,) which actuators pull a tendon, or drive a joint, whose limit of actuator forces acts.
+
+    Args:
+      force: (nu,) N, of the actuators, as the limits of tendons leave them.
+      on_dofs: (nv,) N or N m, of all actuators together, as the limits of joints leave them.
+    """
+    topology, target = model.topology, model.topology.actuator_trnid[:, 0]
+    saturated = jnp.zeros((model.nu,), bool)
+    joint = np.isin(topology.actuator_trntype, (TrnType.JOINT, TrnType.JOINTINPARENT))
+    joint &= np.append(topology.jnt_actfrclimited, 0)[np.where(joint, target, -1)] != 0
+    if joint.any():
+        driven = target[joint]
+        at, (lower, upper) = pick(on_dofs, topology.jnt_dofadr[driven]), pick(model.jnt_actfrcrange, driven).T
+        saturated = saturated.at[np.flatnonzero(joint)].set((at <= lower) | (at >= upper))
+    tendon = topology.actuator_trntype == TrnType.TENDON
+    tendon &= np.append(topology.tendon_actfrclimited, 0)[np.where(tendon, target, -1)] != 0
+    if tendon.any():
+        pulled = target[tendon]
+        # shares of a limit add up to it but for rounding
+        total = matmul(jnp.asarray(pulled[:, None] == pulled[None], force.dtype), force[tendon])
+        least, most = model.tendon_actfrcrange[pulled].T
+        slack = 8 * jnp.finfo(force.dtype).eps * jnp.maximum(jnp.abs(least), jnp.abs(most))
+        saturated = saturated.at[np.flatnonzero(tendon)].set((total <= least + slack) | (total >= most - slack))
+    return saturated
+
+
 def user_rate(actuators: Actuators) -> Array:
     """(n, k) d act / dt by the hook `act_dyn`, per second."""
     if actuators.user is None:

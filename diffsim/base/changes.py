@@ -31,6 +31,48 @@ CHANGES: dict[str, Change] = {
         "contacts are listed below `margin` and push below `margin - gap`",
         "contacts are listed below `margin + gap` and push below `margin`",
     ),
+    "free_bodies": Change(
+        "3.11",
+        "simulate/integrate/integrators.py",
+        "with `implicitfast` free bodies that nothing holds turn by the midpoint rule, others gain energy",
+        "with `implicitfast` free bodies, with what is fixed to them, turn as with `implicit`, and never gain energy",
+    ),
+    "sleep_tolerance": Change(
+        "3.11",
+        "mjcf/reader.py",
+        "`sleep_tolerance` is 1e-4 where the file gives none",
+        "`sleep_tolerance` is 1e-3 where the file gives none",
+    ),
+    "tendon_force_limits": Change(
+        "3.14",
+        "mjcf/spec.py",
+        "`actuatorfrcrange` of a tendon acts where `actuatorfrclimited` is given too",
+        "`actuatorfrcrange` of a tendon acts by itself, as the one of a joint",
+    ),
+    "dampratio": Change(
+        "3.15",
+        "simulate/constants.py",
+        "`dampratio` of a servo takes the sum of M_jj / J_j^2 for the inertia that the servo feels",
+        "`dampratio` of a servo takes 1 / (J M^-1 J^T): half the damping for a tendon over two equal joints",
+    ),
+    "replicated_keys": Change(
+        "3.16",
+        "mjcf/macros/keys.py",
+        "a `<replicate>` makes a keyframe for each copy out of one for a single copy",
+        "keyframes are of the model with all copies; shorter ones are completed with the initial values",
+    ),
+    "rk4_rotations": Change(
+        "4.0",
+        "simulate/integrate/runge_kutta.py",
+        "with `RK4` the rotations of ball and free joints are exact to second order in the timestep",
+        "with `RK4` they are exact to fourth order, as all else is",
+    ),
+    "saturated_targets": Change(
+        "4.0",
+        "actuator/actuation.py",
+        "servos on a joint or tendon whose `actuatorfrcrange` is reached add their damping to implicit integrators",
+        "such servos add none, as those whose own `forcerange` is reached",
+    ),
     "tactile_depth": Change(
         "3.9",
         "",

@@ -25,6 +25,7 @@ from diffsim.math.rotation import (
     quat_rate,
     quat_sub,
     rotate_inv,
+    rotvec_rate,
 )
 from diffsim.math.spatial import spatial_vector
 from diffsim.math.vector import cross, dot, transpose
@@ -317,3 +318,15 @@ def integrate_position(model: Model, qpos: Array, qvel: Array, dt: Array) -> Arr
         return jax.vmap(group.motion.integrate, (0, 0, None))(pick(qpos, group.qpos), pick(qvel, group.dofs), dt)
 
     return _by_type(model.topology, "qpos", of_type, qpos)
+
+
+def rates_on_the_way(model: Model, way: Array, qvel: Array) -> Array:
+    """(nv,) the rates of the coordinates (nv,) in which `way` leads from a position to one with velocity qvel (nv,).
+
+    They are qvel but for the rotations of balls, whose coordinates are rotation vectors.
+    """
+    dofs = [group.dofs[:, -3:] for group in groups(model.topology) if group.kind.quaternion is not None]
+    if not dofs:
+        return qvel
+    turning = np.concatenate(dofs)
+    return qvel.at[turning].set(rotvec_rate(pick(way, turning), pick(qvel, turning)))

@@ -125,6 +125,25 @@ def quat_rate(q: Array, change: Array) -> Array:
     return scale(_left_conjugated(q, change)[..., 1:], where(valid, 2 / where(valid, squared, 1), 0))
 
 
+# rad^2, below which a series stands for a quotient of small numbers
+SMALL_TURN = 1e-2
+
+
+def rotvec_rate(rotvec: Array, omega: Array) -> Array:
+    """(..., 3) the rate of a rotation vector r, while the rotation exp(r) turns with the local angular velocity omega.
+
+    dr / dt = omega + r x omega / 2 + c r x (r x omega), with c = (1 - (a / 2) cot(a / 2)) / a^2 of the angle a = |r|:
+    the inverse of the right Jacobian of the exponential map (Chirikjian 2011, section 10.3). Singular at full turns.
+    """
+    squared = dot(rotvec, rotvec)
+    small = squared < SMALL_TURN
+    angle = jnp.sqrt(where(small, 1, squared))
+    quotient = (1 - 0.5 * angle / jnp.tan(0.5 * angle)) / where(small, 1, squared)
+    series = 1 / 12 + squared / 720 + squared**2 / 30240 + squared**3 / 1209600
+    turned = cross(rotvec, omega)
+    return omega + 0.5 * turned + scale(cross(rotvec, turned), where(small, series, quotient))
+
+
 def frame_from_z(z: Array) -> Array:
     """Right-handed orthonormal matrix (..., 3, 3) with rows z and two tangents, the first from the axis far from z."""
     return frame_along(unpack(z), unpack(axis_far_from(z)))

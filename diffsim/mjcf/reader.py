@@ -85,8 +85,7 @@ def _read(root: Node, resources: Resources, files: "dict[str, Spec | None]", com
         problems.add(root, f"the model has {count} elements, more than {MOST_ELEMENTS}")
     problems.raise_if_any()
     model = _element(root, Mujoco, None, problems, False)
-    spec = assemble(model, resources, problems)
-    spec.mujoco = mujoco
+    spec = assemble(model, resources, problems, mujoco)
     _read_models(spec, files, problems)
     _check(spec, complete, problems)
     problems.raise_if_any()
@@ -265,7 +264,7 @@ def _recheck(spec: Spec, complete: bool, problems: Problems) -> None:
     for child in spec.models.values():
         _recheck(child, False, problems)
         spec.homes |= {id(child.compiler): child.resources, **child.homes}
-    spec.defaults = Defaults(spec.root.each(Default), problems)
+    spec.defaults = Defaults(spec.root.each(Default), problems, changes.version_of(spec.mujoco))
     for section in spec.root.children:
         _check_section(section, isinstance(section, Default), problems)
     for name in ("compiler", "option", "size", "visual", "statistic"):
@@ -306,10 +305,13 @@ def _check(spec: Spec, complete: bool, problems: Problems) -> None:
         check_references(spec, problems)
 
 
+# m/s, below which trees may fall asleep where a file does not say, since MuJoCo 3.11
+SLEEP_TOLERANCE = 1e-3
+
 SETTING_TAGS: dict[type[Element], str] = {cls: tag for tag, cls in SECTIONS.items()}
 
 
-def assemble(root: Mujoco, resources: Resources, problems: Problems) -> Spec:
+def assemble(root: Mujoco, resources: Resources, problems: Problems, mujoco: str = changes.DEFAULT) -> Spec:
     """The model as views of its elements: settings merged, one world body, default classes built."""
     # all world bodies become one, the last section
     worlds = root.each(Body)
@@ -319,16 +321,21 @@ def assemble(root: Mujoco, resources: Resources, problems: Problems) -> Spec:
     for child in world.children:
         child.parent = world
     root.children = [section for section in root.children if not isinstance(section, Body)] + [world]
+    options = root.each(Option)
+    option = merge(options, Option)
+    if changes.follows(mujoco, "sleep_tolerance") and all(one.sleep_tolerance is None for one in options):
+        option.sleep_tolerance = SLEEP_TOLERANCE
     return Spec(
         root=root,
         compiler=merge(root.each(Compiler), Compiler),
-        option=merge(root.each(Option), Option),
+        option=option,
         size=merge(root.each(Size), Size),
         visual=merge(root.each(Visual), Visual),
         statistic=merge(root.each(Statistic), Statistic),
         worldbody=world,
-        defaults=Defaults(root.each(Default), problems),
+        defaults=Defaults(root.each(Default), problems, mujoco),
         resources=resources,
+        mujoco=mujoco,
     )
 
 

@@ -31,6 +31,7 @@ from typing import Any, Generic, overload
 
 from diffsim.base import changes
 from diffsim.base.errors import MjcfError, Problem, Problems, near_match
+from diffsim.mjcf.attributes import Tristate
 from diffsim.mjcf.elements.actuator import Actuator
 from diffsim.mjcf.elements.asset import HField, Material, Mesh, Skin, Texture
 from diffsim.mjcf.elements.body import Body, Camera, FreeJoint, Geom, Joint, Light, Site
@@ -54,9 +55,11 @@ Values = dict[str, Element]
 class Defaults:
     """Every default class of a model, by name."""
 
-    def __init__(self, sections: Iterable[Default], problems: Problems) -> None:
+    def __init__(self, sections: Iterable[Default], problems: Problems, mujoco: str = changes.DEFAULT) -> None:
         kinds = {cls.default_key: DEFAULTS[cls.default_key] for cls in DEFAULTS.values()}
         first = {key: cls().filled() for key, cls in kinds.items()}
+        if changes.follows(mujoco, "tendon_force_limits"):
+            first[Tendon.default_key] = first[Tendon.default_key].replace(actuatorfrclimited=Tristate.AUTO)
         self.classes: dict[str, Values] = {MAIN: dict(first)}
         for section in sections:
             if section.settings is not None and section.class_:

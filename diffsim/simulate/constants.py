@@ -202,7 +202,11 @@ def constants(model: Model, meshes: bool = True) -> dict[str, Any]:
     if meshes:
         computed |= around(trees(model.topology), model.mesh_vert)
     computed["eq_data"] = _relative_poses(model, kinematics)
-    computed["actuator_biasprm"] = _damping_from_ratio(model, transmission, computed["dof_M0"])
+    if model.opt.follows("dampratio"):
+        reflected = _operational_inertia(inertia, transmission)
+    else:
+        reflected = _summed_inertia(computed["dof_M0"], transmission)
+    computed["actuator_biasprm"] = _damping_from_ratio(model, reflected)
     if model.topology.nflex:
         rest = rest_shape(model, kinematics)
         computed |= shape_fields(model, rest)
@@ -242,15 +246,28 @@ def position(model: Model, qpos: Array) -> Position:
 # ------------------------------------------------------------------------------------------- tendons and actuators
 
 
-def _damping_from_ratio(model: Model, transmission: Transmission, inertia: Array) -> Array:
-    """actuator_biasprm (nu, 10), in which damping ratios of position servos have become damping, with a minus sign.
-
-    damping = 2 ratio sqrt(kp m), where m is the sum of dof_M0 / moment^2 over the dofs that the actuator moves.
-    """
-    kp, bias = model.actuator_gainprm[:, 0], model.actuator_biasprm
+def _summed_inertia(inertia: Array, transmission: Transmission) -> Array:
+    """(nu,) kg or kg m^2, the sum of dof_M0 / moment^2 over the dofs that an actuator moves."""
     square = transmission.actuator_moment**2
     reflected = jnp.where(square > MINVAL, divide(jnp.broadcast_to(inertia[None, :], square.shape), square), 0.0)
-    damping = 2 * bias[:, 2] * sqrt(kp * jnp.sum(reflected, axis=1))
+    return jnp.sum(reflected, axis=1)
+
+
+def _operational_inertia(inertia: Inertia, transmission: Transmission) -> Array:
+    """(nu,) kg or kg m^2, 1 / (J M^-1 J^T) with the moment J of an actuator."""
+    if not inertia.M.blocks.size:
+        return jnp.zeros(len(transmission.actuator_moment), transmission.actuator_moment.dtype)
+    inverse = _squares(_solve_lower(inverse_factor(inertia.M), transmission.actuator_moment))
+    return divide(jnp.ones_like(inverse), inverse)
+
+
+def _damping_from_ratio(model: Model, reflected: Array) -> Array:
+    """actuator_biasprm (nu, 10), in which damping ratios of position servos have become damping, with a minus sign.
+
+    damping = 2 ratio sqrt(kp m), where m (nu,) is the inertia that an actuator feels.
+    """
+    kp, bias = model.actuator_gainprm[:, 0], model.actuator_biasprm
+    damping = 2 * bias[:, 2] * sqrt(kp * reflected)
     has_ratio = (kp == -bias[:, 1]) & (bias[:, 2] > 0)
     return bias.at[:, 2].set(jnp.where(has_ratio, -damping, bias[:, 2]))
 

@@ -70,7 +70,7 @@ def expand(spec: Spec, problems: Problems) -> None:
             section.parent = spec.root
             spec.root.children.insert(len(spec.root.children) - 1, section)
     if spec.models:
-        spec.defaults = Defaults(spec.root.each(Default), problems)
+        spec.defaults = Defaults(spec.root.each(Default), problems, spec.mujoco)
         for section in spec.root.each(AssetSection):
             section.children = [child for child in section.children if not isinstance(child, ModelAsset)]
     keys.place()

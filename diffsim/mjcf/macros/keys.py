@@ -89,10 +89,10 @@ class Keys:
 
     def take(self, source: Replicate, count: int) -> list[_Pending]:
         """The keyframes that stand in their sections when `source` is about to be copied `count` times; none stand
-        afterwards.
+        afterwards. Since MuJoCo 3.16 they are of the whole model and stay where they are.
         """
         standing = self.spec.keys
-        if not standing:
+        if not standing or self.spec.follows("replicated_keys"):
             return []
         if len(standing) * (count + 1) > MOST_KEYS:
             more = f"with a keyframe for each copy the model has {len(standing) * (count + 1)}, more than {MOST_KEYS}"

@@ -21,7 +21,7 @@ from diffsim.dynamics.inertia import DOF_DAMPING
 from diffsim.dynamics.passive import damping_derivative
 from diffsim.flex.cell_forces import with_cells
 from diffsim.kinematics.tree import dof_limbs
-from diffsim.math.linalg import BlockDiagonal, solve_blocks, solve_general_blocks
+from diffsim.math.linalg import BlockDiagonal, Blocks, diagonal_of, solve_blocks, solve_general_blocks
 from diffsim.sensor import read_sensors
 from diffsim.simulate.events import split_step
 from diffsim.simulate.forward import forward
@@ -141,10 +141,18 @@ def implicit_inertia(model: Model, state: State, inputs: Inputs, data: Data) -> 
 
 
 def implicit_fast(model: Model, state: State, inputs: Inputs, data: Data) -> Motion:
-    """As `implicit`, without Coriolis forces and symmetric; free bodies that nothing holds by the midpoint rule."""
+    """As `implicit`, without Coriolis forces and symmetric.
+
+    Free bodies go by rules of their own: those that nothing holds by the midpoint rule, and since MuJoCo 3.11 all of
+    them as by `implicit`, which does not keep their energy but never adds to it.
+    """
     force = data.qfrc_smooth + data.qfrc_constraint
-    inertia = implicit_fast_inertia(model, state, inputs, data)
+    inertia = _symmetric_inertia(model, state, inputs, data)
     qacc = with_cells(model, state.qvel, data, inertia, force, solve_blocks(inertia, force, dof_limbs(model.topology)))
+    turning = _turning(model, state, inputs, data)
+    if turning is not None:
+        apart = np.isin(np.arange(model.nv), free_bodies(model.topology).dofs)
+        return _semi_implicit(model, state, data, jnp.where(apart, solve_general_blocks(turning, force), qacc))
     plain = _semi_implicit(model, state, data, qacc)
     free = free_bodies(model.topology)
     if not free.dofs.size or model.opt.enabled(EnableBit.INVDISCRETE):
@@ -157,6 +165,29 @@ def implicit_fast(model: Model, state: State, inputs: Inputs, data: Data) -> Mot
 
 
 def implicit_fast_inertia(model: Model, state: State, inputs: Inputs, data: Data) -> BlockDiagonal:
+    """M - h d qfrc_smooth / d qvel: symmetric and without Coriolis forces, but for free bodies since MuJoCo 3.11."""
+    turning, symmetric = _turning(model, state, inputs, data), _symmetric_inertia(model, state, inputs, data)
+    if turning is None:
+        return symmetric
+    apart = np.isin(np.arange(model.nv), free_bodies(model.topology).dofs)
+    both = jnp.where(apart[:, None] & apart, turning.dense, symmetric.dense)
+    return diagonal_of(data.M.blocks, both)
+
+
+def _turning(model: Model, state: State, inputs: Inputs, data: Data) -> BlockDiagonal | None:
+    """M - h d qfrc_smooth / d qvel of the free bodies, by blocks (6, 6); None where they do not go by it.
+
+    Nothing but a constraint couples a free body to another tree, so that its block is a system of its own, which may
+    be unsymmetric.
+    """
+    dofs = free_bodies(model.topology).dofs
+    if not dofs.size or not model.opt.follows("free_bodies"):
+        return None
+    whole = implicit_inertia(model, state, inputs, data).dense
+    return BlockDiagonal(Blocks(model.nv, (dofs,)), (whole[dofs[:, :, None], dofs[:, None, :]],))
+
+
+def _symmetric_inertia(model: Model, state: State, inputs: Inputs, data: Data) -> BlockDiagonal:
     """M - h d qfrc_smooth / d qvel, symmetric, without Coriolis forces; only its entries that MuJoCo stores of M."""
     change = velocity_derivative(model, state, inputs, data, coriolis=False)
     # beside the diagonal, in rows and columns of bodies whose own inertia is diagonal

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from diffsim.kinematics.joints import integrate_position
+from diffsim.kinematics.joints import integrate_position, rates_on_the_way
 from diffsim.math.vector import total
 from diffsim.types import Data, Model, State
 
@@ -119,7 +119,10 @@ def average_slopes(
         fraction, weight = row
         point = advance(model, state, slopes, fraction * h)
         data = evaluate(point)
-        slopes = Slopes(point.qvel, data.qacc, data.act_dot)
+        path = point.qvel
+        if model.opt.follows("rk4_rotations"):
+            path = rates_on_the_way(model, fraction * h * slopes.path, path)
+        slopes = Slopes(path, data.qacc, data.act_dot)
         return (slopes, jax.tree.map(lambda t, k: t + weight * k, weighted, slopes)), read(data)
 
     first = Slopes(state.qvel, *rates)
