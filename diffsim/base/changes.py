@@ -79,6 +79,108 @@ CHANGES: dict[str, Change] = {
         "the sensor `tactile` estimates a pressure",
         "the sensor `tactile` reads the depth",
     ),
+    "flexes_sleep": Change(
+        "3.9",
+        "",
+        "flexes stay awake; their equalities are refused with the flag `sleep`",
+        "flexes sleep",
+    ),
+    "hull_vertices": Change(
+        "3.10",
+        "",
+        "hulls with `maxhullvert` are those of 3.8.1",
+        "hulls with `maxhullvert` fit their meshes better",
+    ),
+    "lines_of_obj": Change(
+        "3.10",
+        "",
+        "`flexcomp` of dimension 1 takes no lines of an OBJ file, they are refused",
+        "`flexcomp` of dimension 1 takes the lines of an OBJ file",
+    ),
+    "solver_exits": Change(
+        "3.10",
+        "",
+        "the solvers stop by cost and gradient, scaled by the inertia at `qpos0`",
+        "the solvers stop by more criteria, scaled by the present inertia: differences within the tolerance",
+    ),
+    "nearest_turn": Change(
+        "3.11",
+        "",
+        "servos of ball joints, and between two sites, pull towards the target as it is given",
+        "such servos choose the nearest turn of their target",
+    ),
+    "mocap_groups": Change(
+        "3.12",
+        "",
+        "mocap bodies belong to the weld group of the world",
+        "mocap bodies have weld groups of their own",
+    ),
+    "dcmotor_inputs": Change(
+        "3.12",
+        "",
+        "`input` of `dcmotor` chooses a mode; gains are in volts",
+        "`input` of `dcmotor` lists inputs; gains are in torque",
+    ),
+    "plane_mesh": Change(
+        "3.13",
+        "",
+        "the points in which a plane touches a mesh are those of 3.8.1",
+        "the points in which a plane touches a mesh support it better",
+    ),
+    "flex_metric": Change(
+        "3.13",
+        "",
+        "`passive` contacts and the elasticity of flexes work with every solver and integrator",
+        "`passive` contacts and the elasticity of flexes need `integrator=discrete`",
+    ),
+    "weld_torques": Change(
+        "3.14",
+        "",
+        "the sensors `force` and `torque` count the torque of a weld in its own frame, and no spatial tendons",
+        "they count the torque of welds as it acts, and the forces of spatial tendons",
+    ),
+    "internal_contacts": Change(
+        "3.15",
+        "",
+        "flexes with `internal` contacts have them",
+        "`internal` contacts are removed",
+    ),
+    "shortcut_defaults": Change(
+        "3.16",
+        "",
+        "actuators take the gains of any actuator in their default class",
+        "actuators take gains only from `general` or the same shortcut in their default class",
+    ),
+    "polygon_normals": Change(
+        "3.17",
+        "",
+        "normals of the polygons of a mesh come from three of their vertices",
+        "normals of the polygons of a mesh come from all of their vertices",
+    ),
+    "wrapping": Change(
+        "4.0",
+        "",
+        "a side site chooses the side of a wrapping geom by a half plane",
+        "a side site chooses the way around a wrapping geom by the path through it",
+    ),
+    "static_acceleration": Change(
+        "4.0",
+        "",
+        "accelerometers of bodies that cannot move read zero",
+        "accelerometers of bodies that cannot move read gravity",
+    ),
+    "composites": Change(
+        "4.0",
+        "",
+        "`composite`, the equality `flexvert` and `equality=vert` of edges exist",
+        "`composite`, the equality `flexvert` and `equality=vert` of edges are removed",
+    ),
+    "elastic_constants": Change(
+        "4.0",
+        "",
+        "elastic constants from `young` and `poisson` are those of 3.8.1",
+        "with poisson 0 a cloth stretches 4 times and bends 4/3 as stiffly, solids stay; with 0.3 by 2.6, 1.9, 0.8",
+    ),
 }
 
 
