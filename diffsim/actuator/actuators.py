@@ -24,7 +24,6 @@ from diffsim.types.model import Model
 from diffsim.types.state import Inputs, State
 from diffsim.types.topology import Topology
 from diffsim.xla.gather import pick, pick_some, place
-from diffsim.xla.select import where
 
 
 def has_pid(topology: Topology) -> np.ndarray:
@@ -133,7 +132,7 @@ def clamp(values: Array, ranges: Array, limited: np.ndarray) -> Array:
     """Values (...) within ranges (..., 2) where `limited` (...) is not 0; axes of length 1 stand for all."""
     if not limited.any():
         return values
-    return where(limited != 0, safe.clip(values, ranges[..., 0], ranges[..., 1]), values)
+    return jnp.where(limited != 0, safe.clip(values, ranges[..., 0], ranges[..., 1]), values)
 
 
 def clamped_controls(model: Model, ctrl: Array) -> Array:
@@ -146,7 +145,7 @@ def clamped_controls(model: Model, ctrl: Array) -> Array:
 def usable_controls(model: Model, ctrl: Array) -> Array:
     """Clamped controls (nu,); all zero if any is NaN, infinite or beyond 1e10."""
     ctrl = clamped_controls(model, ctrl)
-    return where(safe.is_bad(ctrl), 0, ctrl)
+    return jnp.where(safe.is_bad(ctrl), 0, ctrl)
 
 
 def switched_off(model: Model) -> np.ndarray:

@@ -20,7 +20,6 @@ from jax import Array
 from diffsim.actuator.actuators import Actuators
 from diffsim.math import safe
 from diffsim.types.hooks import check_settings
-from diffsim.xla.select import where
 
 NAME = "mujoco.pid"
 # settings, in the order of the columns of actuator_pidprm; a bound of -1 is none
@@ -83,7 +82,7 @@ class Controller:
         inner, prm = self.inner.rate(_inner(actuators)), actuators.pidprm
         error = self._setpoint(actuators, act) - actuators.length
         setpoint_rate = inner[:, -1] if inner.shape[1] else jnp.zeros_like(error)
-        integral = where(actuators.has[:, 0], _next_integral(actuators, error), 0)
+        integral = jnp.where(actuators.has[:, 0], _next_integral(actuators, error), 0)
         return prm[:, KP] * error + prm[:, KI] * integral + prm[:, KD] * (setpoint_rate - actuators.velocity)
 
     def _setpoint(self, actuators: Actuators, act: Array) -> Array:
@@ -91,14 +90,14 @@ class Controller:
         wanted = act[:, -1] if act.shape[1] > STATES else actuators.ctrl
         last, reach = actuators.act[:, 1], actuators.pidprm[:, SLEWMAX] * actuators.timestep
         limited = actuators.has[:, 1] & (actuators.time > 0)
-        return where(limited, safe.clip(wanted, last - reach, last + reach), wanted)
+        return jnp.where(limited, safe.clip(wanted, last - reach, last + reach), wanted)
 
 
 def _next_integral(actuators: Actuators, error: Array) -> Array:
     """(n,) the integral of the error one timestep later, whose force ki times it is at most imax."""
     prm, integral = actuators.pidprm, actuators.act[:, 0] + error * actuators.timestep
     bound = safe.divide(prm[:, IMAX], jnp.abs(prm[:, KI]))
-    return where(prm[:, IMAX] >= 0, safe.clip(integral, -bound, bound), integral)
+    return jnp.where(prm[:, IMAX] >= 0, safe.clip(integral, -bound, bound), integral)
 
 
 def _inner(actuators: Actuators) -> Actuators:

@@ -52,7 +52,7 @@ from diffsim.types.data import Contacts, Flexes
 from diffsim.types.model import Model
 from diffsim.types.slots import FlexMeeting, FlexSlots, Meeting
 from diffsim.xla.gather import pick, pick_existing, pick_static
-from diffsim.xla.select import anywhere, where
+from diffsim.xla.select import anywhere
 
 
 class MeetingContacts(NamedTuple):
@@ -249,13 +249,13 @@ def slot_contacts(slots: FlexSlots, meeting: MeetingContacts, rows: Candidates, 
     geoms = jnp.stack([geom, jnp.full_like(geom, -1)], axis=1)
     pairs = {"geom": geoms, "flex": flex, "elem": elem, "vert": vert}
     return Contacts(
-        dist=where(valid, dist, FAR),
+        dist=jnp.where(valid, dist, FAR),
         pos=pos,
         frame=frame_from_z(normal),
         sort_key=jnp.asarray(sort_key),
         ncon_dropped=jnp.zeros((), jnp.int32),
         **{name: pick_existing(column, place) for name, column in meeting.table._asdict().items()},
-        **{name: where(valid[:, None], jnp.asarray(ends), -1) for name, ends in pairs.items()},
+        **{name: jnp.where(valid[:, None], jnp.asarray(ends), -1) for name, ends in pairs.items()},
     )
 
 
@@ -338,7 +338,8 @@ def farthest(order: Array, dist: Array, pos: Array, count: Array, most: int) -> 
         at = jnp.where(swaps, best, turn)
         # by selects, which a batch does in one pass; scatters copy all of it for each world
         row, pos = (
-            where(number == turn, x[..., at, None], where(number == at, x[..., turn, None], x)) for x in (row, pos)
+            jnp.where(number == turn, x[..., at, None], jnp.where(number == at, x[..., turn, None], x))
+            for x in (row, pos)
         )
         return _Sampling(row, pos, chosen, distance, jnp.where(swaps & (following == turn), best, following))
 

@@ -31,7 +31,7 @@ from diffsim.types.model import Model
 from diffsim.xla.barriers import decided, for_cpu, stored
 from diffsim.xla.gather import pick_existing, pick_static
 from diffsim.xla.progress import describe
-from diffsim.xla.select import count, if_anywhere, largest, rows_where, where, where_tree
+from diffsim.xla.select import count, if_anywhere, largest, rows_where, where_tree
 
 Index = Array | np.ndarray
 
@@ -144,7 +144,7 @@ def collide(model: Model, poses: Poses, awake: Array | None = None) -> Contacts:
     place, part, made = (x if row is None else pick_existing(jnp.asarray(x), row) for x in columns)
     pair = pick_static(_joined(examined), place)
     dist, pos, normal, tangent, valid = (pick_existing(column, made) for column in rows)
-    dist = where(valid, dist, FAR)
+    dist = jnp.where(valid, dist, FAR)
     geoms = jnp.stack([jnp.asarray(pick_static(end, pair)) for end in layout.pairs[:2]], axis=-1)
     none = jnp.zeros((0, 2), jnp.int32)
     return Contacts(
@@ -152,7 +152,7 @@ def collide(model: Model, poses: Poses, awake: Array | None = None) -> Contacts:
         pos=pos,
         frame=stored(_frame(normal, tangent)),
         **{name: pick_existing(column, pair) for name, column in table._asdict().items()},
-        geom=where(valid[:, None], geoms, -1).astype(jnp.int32),
+        geom=jnp.where(valid[:, None], geoms, -1).astype(jnp.int32),
         flex=none,
         elem=none,
         vert=none,
@@ -174,9 +174,9 @@ def _examine(
         gap = jax.lax.stop_gradient(bounding_gap(model, poses, grid) - table.margin[grid.pair])
         depth = -gap
         if moves is not None:
-            depth = where(moves[grid.geom1][:, None] | moves[grid.geom2][None], depth, -FAR)
+            depth = jnp.where(moves[grid.geom1][:, None] | moves[grid.geom2][None], depth, -FAR)
         # behind all pairs, also behind those that sleep, so that what is none is never taken
-        depth = stored(where(grid.pair < 0, -2 * FAR, depth)).reshape(-1)
+        depth = stored(jnp.where(grid.pair < 0, -2 * FAR, depth)).reshape(-1)
         chosen.append(pick_existing(jnp.asarray(grid.pair.reshape(-1)), largest(depth, kept)[1]))
         missed = missed + jnp.maximum(count(depth > 0) - kept, 0)
     return chosen, missed
@@ -212,7 +212,7 @@ def _rows(
             function = group.collider.steady
         if group.collider.parts is not None:
             first, left_out = jax.vmap(group.collider.parts, (*axes, 0))(first, second, margin)
-            left_out = left_out if moves is None else where(moves[geoms[0]] | moves[geoms[1]], left_out, 0)
+            left_out = left_out if moves is None else jnp.where(moves[geoms[0]] | moves[geoms[1]], left_out, 0)
             missed, function = missed + jnp.sum(left_out), jax.vmap(function, (0, None, None))
             axes[0] = 0
         # traced for one pair, and then mapped: the placeholders of nested maps are slow
@@ -244,7 +244,7 @@ def _rows(
         rows = stored(rows._replace(valid=decided(rows.valid)))
         flat = {"dist": (len(chosen), -1), "valid": (len(chosen), -1)}
         rows = Candidates(*(column.reshape(flat.get(name, (-1, 3))) for name, column in rows._asdict().items()))
-        depth = where(rows.valid, rows.dist, FAR) - pick_existing(table.includemargin, chosen)[:, None]
+        depth = jnp.where(rows.valid, rows.dist, FAR) - pick_existing(table.includemargin, chosen)[:, None]
         depths.append(depth.reshape(-1))
         groups.append(rows._replace(dist=rows.dist.reshape(-1), valid=rows.valid.reshape(-1)))
     if not groups:

@@ -42,7 +42,6 @@ from diffsim.types.hooks import Filter
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology, per_topology
 from diffsim.xla.gather import pick
-from diffsim.xla.select import where
 
 # pairs of a group whose geometry is computed at most, and slots of a contact dimension at least, by default
 PAIRS, CONTACTS = 1024, 40
@@ -336,12 +335,12 @@ def _repeated(value: Array, count: int) -> Array:
 def mixed(first: Side, second: Side) -> tuple[Array, ...]:
     """(gap, margin, friction, solref, solreffriction, solimp) of what both bring."""
     # the share of the first, 1/2 if both are zero
-    mix1, mix2 = (where(side.solmix < MINVAL, 0, side.solmix) for side in (first, second))
+    mix1, mix2 = (jnp.where(side.solmix < MINVAL, 0, side.solmix) for side in (first, second))
     weight = safe.divide(mix1, mix1 + mix2, 0.5)[:, None]
     # reference in time constant and damping ratio mixes; in direct format (not positive) the smaller value wins
     standard = (first.solref[:, :1] > 0) & (second.solref[:, :1] > 0)
     solref = weight * first.solref + (1 - weight) * second.solref
-    solref = where(standard, solref, safe.lesser(first.solref, second.solref))
+    solref = jnp.where(standard, solref, safe.lesser(first.solref, second.solref))
     solimp = weight * first.solimp + (1 - weight) * second.solimp
     friction = safe.greater(first.friction, second.friction)
     if not np.array_equal(first.priority, second.priority):
@@ -349,7 +348,8 @@ def mixed(first: Side, second: Side) -> tuple[Array, ...]:
         equal, higher = (first.priority == second.priority)[:, None], (first.priority > second.priority)[:, None]
         mixes = {"friction": friction, "solref": solref, "solimp": solimp}
         friction, solref, solimp = (
-            where(equal, mix, where(higher, getattr(first, name), getattr(second, name))) for name, mix in mixes.items()
+            jnp.where(equal, mix, jnp.where(higher, getattr(first, name), getattr(second, name)))
+            for name, mix in mixes.items()
         )
     # sliding twice, torsion, rolling twice
     friction = friction[:, np.array([0, 0, 1, 2, 2])]

@@ -38,7 +38,6 @@ from diffsim.math.vector import cross, dot, mul_vec
 from diffsim.types import Model
 from diffsim.types.data import Contacts
 from diffsim.xla.barriers import stored
-from diffsim.xla.select import where
 
 FRICTIONLESS, WITH_FRICTION = (1,), (3, 4, 6)
 
@@ -121,7 +120,7 @@ def _surface_drift(source: Sources) -> Array:
         linear, spin = mul_vec(turn, belt[:, :3]), mul_vec(turn, belt[:, 3:])
         point = linear + cross(spin, contacts.pos - poses.geom_xpos[geom])
         along_rows = jnp.stack([dot(contacts.frame[:, k], v) for k, v in ((1, point), (2, point), (0, spin))], axis=1)
-        drift = drift + sign * where(contacts.geom[:, end, None] >= 0, along_rows, 0)
+        drift = drift + sign * jnp.where(contacts.geom[:, end, None] >= 0, along_rows, 0)
     none = jnp.zeros_like(contacts.dist)
     return jnp.stack([none, *drift.T, none, none])
 

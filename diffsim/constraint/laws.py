@@ -25,7 +25,6 @@ from diffsim.math.vector import total
 from diffsim.types.constraints import Law, RowGroup
 from diffsim.xla.barriers import stored_results
 from diffsim.xla.bilinear import arrow_product
-from diffsim.xla.select import where
 
 SPRINGS = frozenset({Law.QUADRATIC, Law.BOUNDED, Law.ONE_SIDED, Law.PYRAMID})
 
@@ -46,7 +45,7 @@ def spring(rows: RowGroup, x: Array, threshold: Array) -> Spring:
         linear, elsewhere = rows.D * jnp.abs(x) < rows.frictionloss[None], -jnp.sign(x) * rows.frictionloss[None]
     else:
         linear, elsewhere = x < threshold, 0
-    return Spring(where(linear, -rows.D * x, elsewhere), where(linear, rows.D, 0))
+    return Spring(jnp.where(linear, -rows.D * x, elsewhere), jnp.where(linear, rows.D, 0))
 
 
 def on_springs(rows: RowGroup, values: Array) -> tuple[Array, ...]:
@@ -78,8 +77,8 @@ def cost(rows: RowGroup, x: Array) -> Array:
     """(n,) cost of each constraint at x (dim, n)."""
     if rows.law == Law.CONE:
         zone = _zones(rows, x)
-        quadratic = where(zone.bottom, 0.5 * total(list(rows.D * x * x)), 0)
-        return where(zone.middle, 0.5 * zone.weight * zone.gap * zone.gap, quadratic)
+        quadratic = jnp.where(zone.bottom, 0.5 * total(list(rows.D * x * x)), 0)
+        return jnp.where(zone.middle, 0.5 * zone.weight * zone.gap * zone.gap, quadratic)
     costs = []
     for y, threshold in zip(on_springs(rows, x), thresholds(rows), strict=True):
         force = spring(rows, y, threshold).force
@@ -95,7 +94,7 @@ def force(rows: RowGroup, x: Array) -> Array:
     # of elliptic contacts -d cost / dx
     zone = _zones(rows, x)
     middle = -(zone.weight * zone.gap)[None] * zone.slope * zone.scale
-    return where(zone.middle[None], middle, where(zone.bottom[None], -rows.D * x, 0))
+    return jnp.where(zone.middle[None], middle, jnp.where(zone.bottom[None], -rows.D * x, 0))
 
 
 def efc_force(rows: RowGroup, x: Array) -> Array:
@@ -206,7 +205,7 @@ def _zones(rows: RowGroup, x: Array) -> _Zones:
 def _cone_product(rows: RowGroup, x: Array, y: Array) -> Array:
     """K y of elliptic contacts, for y (dim, n) or (dim, n, k)."""
     zone = _zones(rows, x)
-    weight = where(zone.middle, zone.weight, 0)
+    weight = jnp.where(zone.middle, zone.weight, 0)
     slope, unit, curvature = _wide(zone.slope, y), _wide(zone.unit, y), _wide(zone.curvature[None], y)
     circular = _wide(zone.scale, y) * y
     tangential = circular[1:]
@@ -214,7 +213,7 @@ def _cone_product(rows: RowGroup, x: Array, y: Array) -> Array:
     middle = slope * total(list(slope * circular))[None]
     across = curvature * (tangential - unit * total(list(unit * tangential))[None])
     middle = middle + jnp.concatenate([jnp.zeros_like(circular[:1]), across])
-    bottom = where(zone.bottom[None], rows.D, 0)
+    bottom = jnp.where(zone.bottom[None], rows.D, 0)
     return _wide(weight[None] * zone.scale, y) * middle + _wide(bottom, y) * y
 
 

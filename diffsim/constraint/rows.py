@@ -28,7 +28,6 @@ from diffsim.types.slots import ContactSlots
 from diffsim.xla.barriers import for_gpu, stored
 from diffsim.xla.bilinear import powers
 from diffsim.xla.gather import pick
-from diffsim.xla.select import where
 
 MINIMP, MAXIMP = 1e-4, 0.9999
 DEFAULT_SOLREF = (0.02, 1.0)
@@ -44,7 +43,7 @@ class Reference(NamedTuple):
 
 def at_least(x: Array, lower: Array | float) -> Array:
     """max(x, lower); the derivative at a tie is that of x."""
-    return where(x < lower, lower, x)
+    return jnp.where(x < lower, lower, x)
 
 
 def reference(solref: Array, solimp: Array, violation: Array, timestep: Array, refsafe: bool) -> Reference:
@@ -65,24 +64,24 @@ def usable_solref(solref: Array, default: tuple[float, float], timestep: Array, 
     """solref (n, 2) with mixed formats replaced by `default`, and with a safe time constant."""
     first, second = solref[..., 0], solref[..., 1]
     mixed = (first > 0) != (second > 0)
-    first, second = where(mixed, default[0], first), where(mixed, default[1], second)
+    first, second = jnp.where(mixed, default[0], first), jnp.where(mixed, default[1], second)
     if refsafe:
-        first = where(first > 0, at_least(first, 2 * timestep), first)
+        first = jnp.where(first > 0, at_least(first, 2 * timestep), first)
     return jnp.stack([first, second], axis=-1)
 
 
 def stiffness(solref: Array, dmax: Array) -> Array:
     """K = 1 / (dmax tc ratio)^2, or -solref[0] / dmax^2 in the direct format."""
     standard = solref[..., 0] > 0
-    period = where(standard, dmax * solref[..., 0] * solref[..., 1], 1)
-    return where(standard, 1 / at_least(period * period, MINVAL), -solref[..., 0] / (dmax * dmax))
+    period = jnp.where(standard, dmax * solref[..., 0] * solref[..., 1], 1)
+    return jnp.where(standard, 1 / at_least(period * period, MINVAL), -solref[..., 0] / (dmax * dmax))
 
 
 def damping(solref: Array, dmax: Array) -> Array:
     """B = 2 / (dmax tc), or -solref[1] / dmax in the direct format."""
     standard = solref[..., 1] > 0
-    period = where(standard, dmax * solref[..., 0], 1)
-    return where(standard, 2 / at_least(period, MINVAL), -solref[..., 1] / dmax)
+    period = jnp.where(standard, dmax * solref[..., 0], 1)
+    return jnp.where(standard, 2 / at_least(period, MINVAL), -solref[..., 1] / dmax)
 
 
 def impedance(solimp: Array, violation: Array) -> Array:
@@ -94,22 +93,22 @@ def impedance(solimp: Array, violation: Array) -> Array:
     width, power = at_least(solimp[..., 2], 0.0), at_least(solimp[..., 4], 1.0)
     midpoint = clip(solimp[..., 3], MINIMP, MAXIMP)
     constant = (d0 == dmax) | (width <= MINVAL)
-    x = jnp.abs(violation) / where(constant, 1, width)
+    x = jnp.abs(violation) / jnp.where(constant, 1, width)
     inside = (x > 0) & (x < 1)
-    x = where(inside, x, 0.5)
+    x = jnp.where(inside, x, 0.5)
     # both halves are the same power curve, seen from either end
     rising = x <= midpoint
-    span = where(rising, midpoint, 1 - midpoint)
-    arc = span * powers(where(rising, x, 1 - x) / span, power)
-    y = where(rising, arc, 1 - arc)
-    saturated = where(jnp.abs(violation) >= width, dmax, d0)
-    curve = where(inside, d0 + y * (dmax - d0), saturated)
-    return where(constant, 0.5 * (d0 + dmax), curve)
+    span = jnp.where(rising, midpoint, 1 - midpoint)
+    arc = span * powers(jnp.where(rising, x, 1 - x) / span, power)
+    y = jnp.where(rising, arc, 1 - arc)
+    saturated = jnp.where(jnp.abs(violation) >= width, dmax, d0)
+    curve = jnp.where(inside, d0 + y * (dmax - d0), saturated)
+    return jnp.where(constant, 0.5 * (d0 + dmax), curve)
 
 
 def kinks(solimp: Array) -> Array:
     """(2, n) the violations at which the rise of the impedance turns and ends, m or rad; 0 where it is constant."""
-    width = where(solimp[..., 0] == solimp[..., 1], 0, at_least(solimp[..., 2], 0.0))
+    width = jnp.where(solimp[..., 0] == solimp[..., 1], 0, at_least(solimp[..., 2], 0.0))
     return jnp.stack([clip(solimp[..., 3], MINIMP, MAXIMP) * width, width])
 
 
@@ -229,9 +228,9 @@ def prepare(model: Model, groups: Sequence[RawRows]) -> list[Prepared]:
     """
     prepared: list[Prepared] = []
     for together in [groups] if groups and for_gpu() else [[raw] for raw in groups]:
-        violations = [where(raw.active, raw.pos - raw.margin, 0) for raw in together]
+        violations = [jnp.where(raw.active, raw.pos - raw.margin, 0) for raw in together]
         pairs = zip(together, violations, strict=True)
-        sizes = [violation if raw.size is None else where(raw.active, raw.size, 0) for raw, violation in pairs]
+        sizes = [violation if raw.size is None else jnp.where(raw.active, raw.size, 0) for raw, violation in pairs]
         solref, solimp = (jnp.concatenate([getattr(raw, name) for raw in together]) for name in ("solref", "solimp"))
         ref = reference(solref, solimp, jnp.concatenate(sizes), model.opt.timestep, _refsafe(model))
         # back to the groups
@@ -260,10 +259,10 @@ def assemble(source: Sources, family: str, law: Law, raw: RawRows, prepared: Pre
         margin=raw.margin,
         kinks=prepared.kinks,
         vel=vel,
-        aref=stored(where(active[None], aref, 0)),
-        D=stored(weight.D if law == Law.BOUNDED else where(active[None], weight.D, 0)),
+        aref=stored(jnp.where(active[None], aref, 0)),
+        D=stored(weight.D if law == Law.BOUNDED else jnp.where(active[None], weight.D, 0)),
         threshold=jnp.zeros((0, *vel.shape[1:]), vel.dtype),
-        frictionloss=none if raw.frictionloss is None else where(active, raw.frictionloss, 0),
+        frictionloss=none if raw.frictionloss is None else jnp.where(active, raw.frictionloss, 0),
         friction=jnp.zeros((0, *vel.shape[1:]), vel.dtype) if raw.friction is None else raw.friction,
         mu=none if weight.mu is None else weight.mu,
         anchor=jnp.zeros((0, 2, 3), vel.dtype) if raw.anchor is None else raw.anchor,
@@ -337,7 +336,7 @@ def _reference_acceleration(
         assert raw.solref_friction is not None
         solref = usable_solref(raw.solref_friction, (0.0, 0.0), model.opt.timestep, _refsafe(model))
         is_set = (solref[:, 0] != 0) | (solref[:, 1] != 0)
-        side = where(is_set, damping(solref, safe.clip(raw.solimp[:, 1], MINIMP, MAXIMP)), side)
+        side = jnp.where(is_set, damping(solref, safe.clip(raw.solimp[:, 1], MINIMP, MAXIMP)), side)
     return jnp.stack([aref, *[-side * vel[i] for i in range(1, raw.dim)]])
 
 

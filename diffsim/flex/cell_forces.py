@@ -38,7 +38,6 @@ from diffsim.types.data import ComFrame, Data, Velocities
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology, per_topology, rows_of
 from diffsim.xla.gather import pick, sum_gathered
-from diffsim.xla.select import where
 
 
 class Cells(NamedTuple):
@@ -133,7 +132,7 @@ def shell_bending_force(model: Model, flex: int, nodes: Array) -> Array:
     result = jnp.zeros_like(nodes)
     for sign, length, normal, (ids, weights, tangents, _) in zip((1, -1), lengths, unit, sides, strict=True):
         across = scale(residual - scale(normal, dot(normal, residual)), safe.divide(jnp.ones_like(length), length))
-        stiff = where(exists, sign * rows[:, 6], 0)
+        stiff = jnp.where(exists, sign * rows[:, 6], 0)
         lever = [scale(cross(across, tangents[axis]), stiff) for axis in (1, 0)]
         push = weights[0][..., None] * lever[0][:, None] - weights[1][..., None] * lever[1][:, None]
         result = result + sum_gathered(push.reshape(-1, 3), tuple(ids.ravel().tolist()), len(nodes), 0)

@@ -50,7 +50,7 @@ from diffsim.math.vector import (
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology
 from diffsim.xla.barriers import decided, stored
-from diffsim.xla.select import where, where_tree
+from diffsim.xla.select import where_tree
 
 Sizes = tuple[int, ...]
 
@@ -164,7 +164,7 @@ def prisms_under_body(kind: GeomType, field: Shape, body: Shape, margin: Array) 
 
 def prism_at(terrain: Terrain, margin: Array, place: Array) -> Array:
     """Vertices (6, 3) of the prism with column, row and triangle `place` (3,)."""
-    corner = where(place[2] > 0, CORNERS[1], CORNERS[0])
+    corner = jnp.where(place[2] > 0, CORNERS[1], CORNERS[0])
     row, column = stored((place[1] + corner[:, 0], place[0] + corner[:, 1]))
     top = stored([*_plane_coordinates(terrain, column, row), _height(terrain, column, row) + margin])
     bottom = [*top[:2], jnp.broadcast_to(-terrain.size[3], row.shape)]
@@ -308,15 +308,17 @@ def _nearest_of_top(top: list[Vector], height: Array, p: Vector) -> tuple[Vector
     for other in (ground, _wall(flat, p)):
         facet = where_tree(stored(other.gap > facet.gap), other, facet)
     in_plan, over_roof = stored((_is_over([zero, zero, zero + 1], top, p), _is_over(roof.normal, top, p)))
-    flat_away, under = [where(in_plan, 0, component) for component in flat.away], jnp.minimum(height, 0)
+    flat_away, under = [jnp.where(in_plan, 0, component) for component in flat.away], jnp.minimum(height, 0)
     # lower than the top where the prism is nearest in plan
     below = decided(roof.gap < dot_components(roof.normal[:2], flat_away))
-    away = stored([where(below, one, other) for one, other in zip([*flat_away, under], edge.away, strict=True)])
+    away = stored([jnp.where(below, one, other) for one, other in zip([*flat_away, under], edge.away, strict=True)])
     length = stored(safe.sqrt(dot_components(away, away)))
-    on_side = where(below, in_plan | (flat.between & (under >= 0)), over_roof)
+    on_side = jnp.where(below, in_plan | (flat.between & (under >= 0)), over_roof)
     on_facet = decided(on_side | (length <= 0))
-    dist = stored(where(on_facet, facet.gap, length))
-    return stored([where(on_facet, n, safe.divide(x, length)) for n, x in zip(facet.normal, away, strict=True)]), dist
+    dist = stored(jnp.where(on_facet, facet.gap, length))
+    return stored(
+        [jnp.where(on_facet, n, safe.divide(x, length)) for n, x in zip(facet.normal, away, strict=True)]
+    ), dist
 
 
 def _roof(top: list[Vector], p: Vector) -> _Facet:
@@ -348,7 +350,7 @@ def _nearest_side(top: list[Vector], p: Vector) -> _Side:
     squares = stored([squared(*jax.lax.stop_gradient((begin, end, p))) for begin, end in _sides(top)])
     second, third = decided(squares[1] < squares[0]), decided(squares[2] < jnp.minimum(*squares[:2]))
     begin, end = (
-        [where(third, c, where(second, b, a)) for a, b, c in zip(*corners, strict=True)]
+        [jnp.where(third, c, jnp.where(second, b, a)) for a, b, c in zip(*corners, strict=True)]
         for corners in zip(*_sides(top), strict=True)
     )
     sweep = minus_components(end, begin)

@@ -29,7 +29,6 @@ from diffsim.math.vector import (
     unpack,
 )
 from diffsim.xla.barriers import stored
-from diffsim.xla.select import where
 
 # components (x, y, z)
 Vector = list[Array]
@@ -112,9 +111,9 @@ def direction(v: Vector, fallback: Vector, size: Array | float) -> tuple[Vector,
     """
     squared = dot_components(v, v)
     valid = squared > negligible(squared, size) ** 2
-    length = stored(jnp.sqrt(where(valid, squared, 1)))
-    unit = [where(valid, x / length, other) for x, other in zip(v, fallback, strict=True)]
-    return unit, where(valid, length, dot_components(v, fallback))
+    length = stored(jnp.sqrt(jnp.where(valid, squared, 1)))
+    unit = [jnp.where(valid, x / length, other) for x, other in zip(v, fallback, strict=True)]
+    return unit, jnp.where(valid, length, dot_components(v, fallback))
 
 
 def unit_x(like: Array) -> Vector:

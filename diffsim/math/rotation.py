@@ -26,7 +26,6 @@ from diffsim.math.vector import (
 )
 from diffsim.xla.barriers import stored
 from diffsim.xla.bilinear import Rule, bilinear
-from diffsim.xla.select import where
 
 
 def quat_mul(p: Array, q: Array) -> Array:
@@ -79,9 +78,9 @@ def quat_exp(rotvec: Array) -> Array:
     squared = dot(rotvec, rotvec)
     # below the threshold the series is exact to rounding, and smooth in the square
     large = squared > 1e-3
-    half = 0.5 * jnp.sqrt(where(large, squared, 1))
-    cosine = where(large, jnp.cos(half), 1 - squared / 8 + squared**2 / 384 - squared**3 / 46080)
-    sinc = where(
+    half = 0.5 * jnp.sqrt(jnp.where(large, squared, 1))
+    cosine = jnp.where(large, jnp.cos(half), 1 - squared / 8 + squared**2 / 384 - squared**3 / 46080)
+    sinc = jnp.where(
         large,
         0.5 * jnp.sin(half) / half,
         0.5 * (1 - squared / 24 + squared**2 / 1920 - squared**3 / 322560),
@@ -92,16 +91,16 @@ def quat_exp(rotvec: Array) -> Array:
 def quat_log(q: Array) -> Array:
     """Rotation vector of a unit quaternion, in the ball |r| <= pi (the shorter way round)."""
     # q and -q are one rotation: take the half with w >= 0
-    q = where(jax.lax.stop_gradient(q[..., :1]) < 0, -q, q)
+    q = jnp.where(jax.lax.stop_gradient(q[..., :1]) < 0, -q, q)
     w, u = q[..., 0], q[..., 1:]
     squared = dot(u, u)
     large = squared > 1e-6
-    length = jnp.sqrt(where(large, squared, 1))
+    length = jnp.sqrt(jnp.where(large, squared, 1))
     # atan(s / w) / s = 1/w - s^2 / (3 w^3) + s^4 / (5 w^5) for small s, where w is near 1
-    safe_w = where(large, 1, w)
+    safe_w = jnp.where(large, 1, w)
     inverse = 1 / safe_w
     series = inverse * (1 - squared * inverse**2 / 3 + squared**2 * inverse**4 / 5)
-    ratio = where(large, jnp.arctan2(length, w) / length, series)
+    ratio = jnp.where(large, jnp.arctan2(length, w) / length, series)
     return scale(u, 2 * ratio)
 
 
@@ -122,7 +121,7 @@ def quat_rate(q: Array, change: Array) -> Array:
     """
     squared = dot(q, q)
     valid = squared > safe.tiny(q)
-    return scale(_left_conjugated(q, change)[..., 1:], where(valid, 2 / where(valid, squared, 1), 0))
+    return scale(_left_conjugated(q, change)[..., 1:], jnp.where(valid, 2 / jnp.where(valid, squared, 1), 0))
 
 
 # rad^2, below which a series stands for a quotient of small numbers
@@ -137,11 +136,11 @@ def rotvec_rate(rotvec: Array, omega: Array) -> Array:
     """
     squared = dot(rotvec, rotvec)
     small = squared < SMALL_TURN
-    angle = jnp.sqrt(where(small, 1, squared))
-    quotient = (1 - 0.5 * angle / jnp.tan(0.5 * angle)) / where(small, 1, squared)
+    angle = jnp.sqrt(jnp.where(small, 1, squared))
+    quotient = (1 - 0.5 * angle / jnp.tan(0.5 * angle)) / jnp.where(small, 1, squared)
     series = 1 / 12 + squared / 720 + squared**2 / 30240 + squared**3 / 1209600
     turned = cross(rotvec, omega)
-    return omega + 0.5 * turned + scale(cross(rotvec, turned), where(small, series, quotient))
+    return omega + 0.5 * turned + scale(cross(rotvec, turned), jnp.where(small, series, quotient))
 
 
 def frame_from_z(z: Array) -> Array:
@@ -153,7 +152,7 @@ def axis_far_from(z: Array) -> Array:
     """(..., 3) the y axis, or the z axis where |z_y| >= 0.5: a discrete choice, which is not differentiated."""
     steep = jnp.abs(jax.lax.stop_gradient(z[..., 1])) >= 0.5
     zero, one = jnp.zeros_like(z[..., 0]), jnp.ones_like(z[..., 0])
-    return pack([zero, where(steep, zero, one), where(steep, one, zero)])
+    return pack([zero, jnp.where(steep, zero, one), jnp.where(steep, one, zero)])
 
 
 def frame_along(z: Components, hint: Components) -> Array:
@@ -164,8 +163,8 @@ def frame_along(z: Components, hint: Components) -> Array:
     part = across(z, hint)
     squared = dot_components(part, part)
     valid = squared > safe.tiny(squared)
-    shrink = stored(jax.lax.rsqrt(where(valid, squared, 1)))
-    first = [where(valid, x * shrink, instead) for x, instead in zip(part, (0.0, 1.0, 0.0), strict=True)]
+    shrink = stored(jax.lax.rsqrt(jnp.where(valid, squared, 1)))
+    first = [jnp.where(valid, x * shrink, instead) for x, instead in zip(part, (0.0, 1.0, 0.0), strict=True)]
     return jnp.stack([pack(row) for row in (z, first, cross_components(z, first))], axis=-2)
 
 
@@ -344,8 +343,10 @@ def polar_rotation(matrix: Array) -> Array:
     product = mul_mat(mul_mat(scaled, transpose(scaled)), scaled)
     raised = (half + 1)[:, None, None] * scaled + root[:, None, None] * cofactor - product
     exists = divisor > UNIQUE
-    return where(
-        exists[:, None, None], raised / where(exists, divisor, 1)[:, None, None], jnp.broadcast_to(unit, raised.shape)
+    return jnp.where(
+        exists[:, None, None],
+        raised / jnp.where(exists, divisor, 1)[:, None, None],
+        jnp.broadcast_to(unit, raised.shape),
     )
 
 
@@ -363,7 +364,7 @@ def _polar_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Ar
     determinant = dot(rows[0], columns[0])
     unique = determinant > UNIQUE * trace * trace * trace
     solution = total([column * axial[:, i, None] for i, column in enumerate(columns)])
-    spin = where(unique[:, None], solution / where(unique, determinant, 1)[:, None], jnp.zeros_like(solution))
+    spin = jnp.where(unique[:, None], solution / jnp.where(unique, determinant, 1)[:, None], jnp.zeros_like(solution))
     # R [w]x = [R w]x R
     world = total([rotation[:, :, i] * spin[:, i, None] for i in range(3)])
     return rotation, turn(world, rotation)

@@ -10,7 +10,6 @@ import jax.numpy as jnp
 from jax import Array
 
 from diffsim.math.vector import dot, scale
-from diffsim.xla.select import where
 
 # beyond this magnitude a position, velocity, acceleration or control counts as bad (mjMAXVAL)
 BAD = 1e10
@@ -34,13 +33,13 @@ def tiny_divisor(x: Array) -> Array:
 def sqrt(x: Array) -> Array:
     """Square root; 0, with derivative 0, for x <= 0 and where x is `tiny`."""
     positive = x > tiny(x)
-    return where(positive, jnp.sqrt(where(positive, x, 1)), 0)
+    return jnp.where(positive, jnp.sqrt(jnp.where(positive, x, 1)), 0)
 
 
 def divide(numerator: Array, denominator: Array, fallback: float = 0.0) -> Array:
     """numerator / denominator, and `fallback` where the denominator is zero or tiny."""
     valid = jnp.abs(denominator) > tiny_divisor(denominator)
-    return where(valid, numerator / where(valid, denominator, 1), fallback)
+    return jnp.where(valid, numerator / jnp.where(valid, denominator, 1), fallback)
 
 
 def norm(v: Array) -> Array:
@@ -55,15 +54,15 @@ def normalize(v: Array, fallback: tuple[float, ...] | None = None) -> Array:
     """
     squared = dot(v, v)
     valid = squared > (tiny(v) if v.dtype == jnp.float32 else 1e-30)
-    unit = scale(v, jax.lax.rsqrt(where(valid, squared, 1)))
+    unit = scale(v, jax.lax.rsqrt(jnp.where(valid, squared, 1)))
     constant = jnp.asarray(fallback or (1.0,) + (0.0,) * (v.shape[-1] - 1), v.dtype)
-    return where(valid[..., None], unit, jnp.broadcast_to(constant, v.shape))
+    return jnp.where(valid[..., None], unit, jnp.broadcast_to(constant, v.shape))
 
 
 def arctan2(y: Array, x: Array) -> Array:
     """arctan2 with value and derivative 0 at the origin."""
     valid = x * x + y * y > tiny(x)
-    return where(valid, jnp.arctan2(y, where(valid, x, 1)), 0)
+    return jnp.where(valid, jnp.arctan2(y, jnp.where(valid, x, 1)), 0)
 
 
 def maximum(x: Array | float, y: Array | float) -> Array:
@@ -73,25 +72,25 @@ def maximum(x: Array | float, y: Array | float) -> Array:
     rounding: then none is equal to it, and the derivative is zero.
     """
     x, y = jnp.asarray(x), jnp.asarray(y)
-    return where((x >= y) | jnp.isnan(x), x, y)
+    return jnp.where((x >= y) | jnp.isnan(x), x, y)
 
 
 def minimum(x: Array | float, y: Array | float) -> Array:
     """The lesser of two numbers, as `maximum`."""
     x, y = jnp.asarray(x), jnp.asarray(y)
-    return where((x <= y) | jnp.isnan(x), x, y)
+    return jnp.where((x <= y) | jnp.isnan(x), x, y)
 
 
 def greater(x: Array, y: Array) -> Array:
     """The greater of two equal partners, with half of the derivative of each if they are equal."""
-    return where(x == y, 0.5 * (x + y), maximum(x, y))
+    return jnp.where(x == y, 0.5 * (x + y), maximum(x, y))
 
 
 def lesser(x: Array, y: Array) -> Array:
     """The lesser of them, as `greater`."""
-    return where(x == y, 0.5 * (x + y), minimum(x, y))
+    return jnp.where(x == y, 0.5 * (x + y), minimum(x, y))
 
 
 def clip(x: Array, lower: Array | float, upper: Array | float) -> Array:
     """min(max(x, lower), upper) with derivative 0 outside and 1 inside and on the bounds (no halves at ties)."""
-    return where(x < lower, lower, where(x > upper, upper, x))
+    return jnp.where(x < lower, lower, jnp.where(x > upper, upper, x))

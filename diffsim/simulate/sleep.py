@@ -39,7 +39,7 @@ from diffsim.types import Data, Inputs, Model, State
 from diffsim.types.data import Actuation, Contacts, Tendons
 from diffsim.types.state import make_inputs, make_state
 from diffsim.types.topology import Topology, per_topology
-from diffsim.xla.select import anywhere, where
+from diffsim.xla.select import anywhere
 
 T = TypeVar("T")
 
@@ -93,7 +93,7 @@ def sleeps(model: Model) -> bool:
 
 def still(rest: Rest | None, values: Array) -> Array:
     """Values (nv,) of the dofs, zero where these are asleep."""
-    return values if rest is None else where(rest.dofs, 0, values)
+    return values if rest is None else jnp.where(rest.dofs, 0, values)
 
 
 # ------------------------------------------------------------------------------------------------------------- waking
@@ -157,7 +157,7 @@ def _of_trees(topology: Topology, tree: np.ndarray, flag: Array) -> Array:
 def _cycles(tree_asleep: Array) -> Array:
     """(ntree,) the first tree of the cycle of each that sleeps; one that is awake by itself."""
     itself = jnp.arange(len(tree_asleep), dtype=jnp.int32)
-    following, first = where(tree_asleep >= 0, tree_asleep, itself), itself
+    following, first = jnp.where(tree_asleep >= 0, tree_asleep, itself), itself
     # as many steps along the cycle at once as have been looked at so far
     for _ in range(int(np.ceil(np.log2(max(len(tree_asleep), 2))))):
         first, following = jnp.minimum(first, first[following]), following[following]
@@ -168,7 +168,7 @@ def _wake(tree_asleep: Array, hit: Array) -> Array:
     """`tree_asleep` with the cycles of some trees (ntree,) woken."""
     cycle = _cycles(tree_asleep)
     woken = jnp.zeros(hit.shape, bool).at[cycle].max(hit & (tree_asleep >= 0))[cycle]
-    return where(woken, AWAKE, tree_asleep)
+    return jnp.where(woken, AWAKE, tree_asleep)
 
 
 def _wake_by_others(tree_asleep: Array, trees: Array, tied: Array, order: Array) -> Array:
@@ -181,16 +181,19 @@ def _wake_by_others(tree_asleep: Array, trees: Array, tied: Array, order: Array)
     value = jnp.append(tree_asleep, AWAKE)[trees]
     asleep = value >= 0
     wakes = tied & jnp.all(trees >= 0, axis=1) & (asleep[:, 0] != asleep[:, 1])
-    sleeper, waker = where(asleep[:, 0], trees[:, 0], trees[:, 1]), where(asleep[:, 0], value[:, 1], value[:, 0])
+    sleeper, waker = (
+        jnp.where(asleep[:, 0], trees[:, 0], trees[:, 1]),
+        jnp.where(asleep[:, 0], value[:, 1], value[:, 0]),
+    )
     cycle = _cycles(tree_asleep)
-    rank = where(wakes, cycle[sleeper], count)
+    rank = jnp.where(wakes, cycle[sleeper], count)
     none = jnp.full((count + 1,), NEVER, jnp.int32)
     first = none.at[rank].min(order)
     begins = wakes & (order == first[rank])
-    of_first = none.at[where(begins, rank, count)].min(where(begins, waker, NEVER))
-    direct = none.at[where(wakes, sleeper, count)].min(where(wakes, waker, NEVER))
+    of_first = none.at[jnp.where(begins, rank, count)].min(jnp.where(begins, waker, NEVER))
+    direct = none.at[jnp.where(wakes, sleeper, count)].min(jnp.where(wakes, waker, NEVER))
     woken = (tree_asleep >= 0) & (first[cycle] < NEVER)
-    return where(woken, jnp.minimum(of_first[cycle], direct[:count]), tree_asleep)
+    return jnp.where(woken, jnp.minimum(of_first[cycle], direct[:count]), tree_asleep)
 
 
 def _wake_by_contacts(model: Model, poses: Poses, tree_asleep: Array) -> tuple[Contacts, Array]:
@@ -210,7 +213,7 @@ def _wake_by_contacts(model: Model, poses: Poses, tree_asleep: Array) -> tuple[C
         contacts = collide(model, poses)
         values, trees = woken(contacts)
         kept = jnp.any(jnp.append(values < 0, False)[trees], axis=1)
-        dist, geom = where(kept, contacts.dist, FAR), where(kept[:, None], contacts.geom, -1)
+        dist, geom = jnp.where(kept, contacts.dist, FAR), jnp.where(kept[:, None], contacts.geom, -1)
         return contacts.replace(dist=dist, geom=geom), values
     first = collide(model, poses, of_awake(tree_asleep))
     values, _ = woken(first)
@@ -234,8 +237,8 @@ def resting_actuators(model: Model, rest: Rest | None, actuation: Actuation) -> 
     if rest is None:
         return actuation
     return actuation.replace(
-        act_dot=where(rest.actuators[_plan(model.topology).activations], 0, actuation.act_dot),
-        actuator_force=where(rest.actuators, 0, actuation.actuator_force),
+        act_dot=jnp.where(rest.actuators[_plan(model.topology).activations], 0, actuation.act_dot),
+        actuator_force=jnp.where(rest.actuators, 0, actuation.actuator_force),
         qfrc_actuator=still(rest, actuation.qfrc_actuator),
     )
 
@@ -244,7 +247,7 @@ def resting_readings(model: Model, state: State, rest: Rest | None, now: Array) 
     """(nsensordata,) what sensors read, those of trees that sleep what they read when these fell asleep."""
     if rest is None:
         return now
-    return where(rest.readings, _remembered(model.topology, state.frozen)[2], now)
+    return jnp.where(rest.readings, _remembered(model.topology, state.frozen)[2], now)
 
 
 def _remembered(topology: Topology, frozen: Array) -> tuple[Array, Array, Array]:
@@ -255,7 +258,7 @@ def _remembered(topology: Topology, frozen: Array) -> tuple[Array, Array, Array]
 
 def _remember(topology: Topology, qpos: Array, inputs: Inputs, readings: Array) -> Array:
     """The inverse of `_remembered`; nothing flows through it. Of sensors that never sleep zeros are kept."""
-    kept = where(np.any(_plan(topology).readings, axis=1), readings, 0)
+    kept = jnp.where(np.any(_plan(topology).readings, axis=1), readings, 0)
     return jax.lax.stop_gradient(jnp.concatenate([qpos, _mocap_poses(inputs).reshape(-1), kept]))
 
 
@@ -280,15 +283,15 @@ def fall_asleep(
     topology, dtype = model.topology, state.qvel.dtype
     tree_asleep, slept = _tired(model, state, inputs, data)
     asleep = tree_asleep >= 0
-    dofs, qpos = asleep[topology.dof_treeid], where(asleep[_plan(topology).qpos], state.qpos, later.qpos)
+    dofs, qpos = asleep[topology.dof_treeid], jnp.where(asleep[_plan(topology).qpos], state.qpos, later.qpos)
     readings = data.sensor_now
     if topology.nsensor:
-        at_rest = state.replace(qvel=where(dofs, 0, state.qvel))
+        at_rest = state.replace(qvel=jnp.where(dofs, 0, state.qvel))
         readings = jax.lax.cond(anywhere(jnp.any(slept)), lambda: reread(at_rest), lambda: readings)
     return later.replace(
         qpos=qpos,
-        qvel=where(dofs, 0, later.qvel),
-        qacc_warmstart=where(dofs, 0, later.qacc_warmstart),
+        qvel=jnp.where(dofs, 0, later.qvel),
+        qacc_warmstart=jnp.where(dofs, 0, later.qacc_warmstart),
         tree_sleep=tree_asleep.astype(dtype),
         frozen=_remember(topology, qpos, inputs, readings),
     )
@@ -299,25 +302,25 @@ def _tired(model: Model, state: State, inputs: Inputs, data: Data) -> tuple[Arra
     topology, plan = model.topology, _plan(model.topology)
     before = data.tree_asleep
     tolerance, speed = model.opt.sleep_tolerance, model.dof_length * jnp.abs(state.qvel)
-    fast = where(tolerance > 0, ~(speed < tolerance), state.qvel != 0)
+    fast = jnp.where(tolerance > 0, ~(speed < tolerance), state.qvel != 0)
     moving = _of_trees(topology, topology.dof_treeid, fast | (inputs.qfrc_applied != 0))
     moving = moving | _of_trees(topology, topology.body_treeid, jnp.any(inputs.xfrc_applied != 0, axis=1))
-    counted = where(moving | ~jnp.asarray(plan.allowed), AWAKE, before + (before < -1))
-    counted = where(before < 0, counted, before)
+    counted = jnp.where(moving | ~jnp.asarray(plan.allowed), AWAKE, before + (before < -1))
+    counted = jnp.where(before < 0, counted, before)
 
     # an island goes to sleep as a whole, what no constraint touches by itself
     parts, itself = tree_partition(model, data.contact, data.efc), jnp.arange(topology.ntree, dtype=jnp.int32)
-    group = where(parts.touched, parts.first, itself)
+    group = jnp.where(parts.touched, parts.first, itself)
     ready = counted == -1
     slept = ready & ~jnp.zeros(ready.shape, bool).at[group].max(~ready)[group]
     with_it = group[:, None] == group[None]
     after = jnp.where(with_it & (itself[:, None] < itself[None]), itself[None], NEVER)
     following = jnp.min(after, axis=1)
-    tree_asleep = where(slept, where(following < NEVER, following, group), counted)
+    tree_asleep = jnp.where(slept, jnp.where(following < NEVER, following, group), counted)
     if model.opt.disabled(DisableBit.ISLAND):
         # what belongs together is then not known, as soon as there is a constraint
         some = jnp.any(parts.touched)
-        return where(some, before, tree_asleep), slept & ~some
+        return jnp.where(some, before, tree_asleep), slept & ~some
     return tree_asleep, slept
 
 

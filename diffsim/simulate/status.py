@@ -22,7 +22,6 @@ from diffsim.base.checked import checked
 from diffsim.base.enums import Status
 from diffsim.math.safe import is_bad as is_bad_number
 from diffsim.types import Data, Inputs, Model, Rollout, State
-from diffsim.xla.select import where
 
 # share of the largest entry from which on a dof takes part in a motion
 TAKES_PART = 0.1
@@ -126,7 +125,7 @@ def status(model: Model, state: State, inputs: Inputs, data: Data) -> Array:
     """() int32, the bits that are set."""
     bits = jnp.zeros((), jnp.int32)
     for bit, row in ROWS.items():
-        bits = bits | where(row.test(model, state, inputs, data), jnp.int32(bit), jnp.int32(0))
+        bits = bits | jnp.where(row.test(model, state, inputs, data), jnp.int32(bit), jnp.int32(0))
     return bits
 
 

@@ -42,7 +42,6 @@ from diffsim.xla.barriers import for_cpu, for_gpu
 from diffsim.xla.batched_loops import WhileLoop, run_short
 from diffsim.xla.kernels.cholesky import is_small, solve_gram, solve_sum
 from diffsim.xla.reverse_mode import SEARCH_RESULT
-from diffsim.xla.select import where
 
 Array = jax.Array
 
@@ -194,7 +193,7 @@ def linear_conjugate_gradients(problem: _Preconditioned, b: Array, relative: flo
     start = _Iterate(jnp.zeros_like(b), b, first, energy, floor, jnp.full((), 2 * b.shape[0], jnp.int32))
     if for_cpu():
         joined = jax.lax.stop_gradient(may_join(problem.objective.constraints))
-        start = start._replace(x=where(joined, start.x, first), left=jnp.where(joined, start.left, 0))
+        start = start._replace(x=jnp.where(joined, start.x, first), left=jnp.where(joined, start.left, 0))
 
     def unfinished(point: _Iterate) -> Array:
         return (point.energy > point.floor) & (point.left > 0)

@@ -22,7 +22,7 @@ from diffsim.solver.line_search import Derivatives, LineRows, line_rows, line_se
 from diffsim.solver.objective import Objective, generalized_force, project, residuals
 from diffsim.xla.batched_loops import WhileLoop, run
 from diffsim.xla.reverse_mode import SEARCH_RESULT
-from diffsim.xla.select import where, where_tree
+from diffsim.xla.select import where_tree
 
 Array = jax.Array
 
@@ -220,7 +220,7 @@ def _step(objective: Objective, settings: Settings, progress: Progress, rule: Ru
     alpha = _length(settings, *jax.lax.stop_gradient((line, vector, slope)), progress.done)
     if settings.unroll:
         alpha = _root(checkpoint_name(alpha, SEARCH_RESULT), line)
-        alpha = where(progress.done, 1, alpha) if settings.full_step else alpha
+        alpha = jnp.where(progress.done, 1, alpha) if settings.full_step else alpha
     moved = _evaluate(
         objective,
         point.qacc + alpha * vector,
@@ -263,7 +263,7 @@ def _root(alpha: Array, line: _Line) -> Array:
 def _root_jvp(primals: tuple[Array, _Line], tangents: tuple[Any, Any]) -> tuple[Array, Array]:
     alpha, line = primals
     (_, curvature), (change, _) = jax.jvp(lambda line: line(alpha), (line,), tangents[1:])
-    return alpha, where(alpha > 0, -safe.divide(change, curvature), 0)
+    return alpha, jnp.where(alpha > 0, -safe.divide(change, curvature), 0)
 
 
 def _length(settings: Settings, derivatives: Derivatives, vector: Array, slope: Array, done: Array) -> Array:
@@ -272,4 +272,4 @@ def _length(settings: Settings, derivatives: Derivatives, vector: Array, slope: 
     tolerance = settings.ls_tolerance * jnp.linalg.norm(vector)
     idle = done | ~(slope < 0)
     alpha = line_search(derivatives, first, slope, tolerance, max(settings.ls_iterations, 1), idle)
-    return where(idle, 0, alpha)
+    return jnp.where(idle, 0, alpha)

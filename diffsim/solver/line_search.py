@@ -26,7 +26,6 @@ from diffsim.math import safe
 from diffsim.math.vector import total
 from diffsim.types.constraints import Constraints, Law, PerGroup, RowGroup
 from diffsim.xla.barriers import for_gpu, launched
-from diffsim.xla.select import where
 
 Array = jax.Array
 
@@ -96,21 +95,21 @@ def line_search(
         final = functools.reduce(lambda bracket, _: advance(bracket), range(limit), start)
     else:
         final = jax.lax.while_loop(unfinished, advance, start)
-    return where(final.done | (final.upper < FAR), final.alpha, final.lower)
+    return jnp.where(final.done | (final.upper < FAR), final.alpha, final.lower)
 
 
 def _advance(bracket: _Bracket, derivatives: Derivatives, tolerance: Array) -> _Bracket:
     """Evaluates the trial, which becomes a bound, and chooses the next one."""
     slope, curvature = derivatives(bracket.alpha)
     left = slope < 0
-    lower, upper = where(left, bracket.alpha, bracket.lower), where(left, bracket.upper, bracket.alpha)
+    lower, upper = jnp.where(left, bracket.alpha, bracket.lower), jnp.where(left, bracket.upper, bracket.alpha)
     newton = bracket.alpha - safe.divide(slope, curvature)
-    middle = where(upper < FAR, 0.5 * (lower + upper), lower)
-    trial = where((lower < newton) & (newton < upper), newton, middle)
+    middle = jnp.where(upper < FAR, 0.5 * (lower + upper), lower)
+    trial = jnp.where((lower < newton) & (newton < upper), newton, middle)
     # done also where no number is left between the bounds, or the slope is NaN, or there is no upper bound and no step
     done = bracket.done | ~(jnp.abs(slope) > tolerance) | ~((lower < trial) & (trial < upper))
     return _Bracket(
-        alpha=where(done, bracket.alpha, trial),
+        alpha=jnp.where(done, bracket.alpha, trial),
         lower=lower,
         upper=upper,
         tried=bracket.tried + 1,
@@ -154,7 +153,7 @@ class _Pushing(NamedTuple):
     def __call__(self, alpha: Array) -> tuple[Array, Array]:
         x = self.x + alpha * self.v
         acts = x < 0
-        return jnp.sum(where(acts, self.weighted * x, 0)), jnp.sum(where(acts, self.weighted * self.v, 0))
+        return jnp.sum(jnp.where(acts, self.weighted * x, 0)), jnp.sum(jnp.where(acts, self.weighted * self.v, 0))
 
 
 def _sum(terms: Array) -> Array:

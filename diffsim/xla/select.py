@@ -1,7 +1,5 @@
 """Choices: one of two arrays, the first true place, the least, the largest few; each in the form that XLA runs fast.
 
-- `where` is one operation. `jnp.where` is a function of its own in each program: reverse mode traces, differentiates
-  and splits each of its calls, which took a tenth of the time of tracing a gradient.
 - `first` and `greatest` compare all values with the best one. On CPUs that is several times quicker than `argmax`,
   which XLA compares one by one. Values within rounding of the greatest count as equal to it: the first of them counts.
 - `argmin` takes a tie rule; it is a reduction, so that what follows reads the index instead of computing it again.
@@ -33,20 +31,11 @@ from diffsim.xla.reverse_mode import recomputed
 Tree = TypeVar("Tree", bound=Any)
 
 
-def where(condition: Array | np.ndarray, x: Array | float, y: Array | float) -> Array:
-    """jnp.where(condition, x, y): x where the condition holds, else y."""
-    if _is_weak(x) and _is_weak(y):
-        return jnp.where(condition, x, y)
-    dtype = jnp.result_type(x, y)
-    shape = jnp.broadcast_shapes(*(jnp.shape(part) for part in (condition, x, y)))
-    return jax.lax.select(jnp.broadcast_to(condition, shape), _spread(x, shape, dtype), _spread(y, shape, dtype))
-
-
 def where_tree(condition: Array, yes: Tree, no: Tree) -> Tree:
     """One of two pytrees by a condition (), or row by row of leaves (b, ...) by a condition (b,)."""
 
     def of_leaf(x: Array, y: Array) -> Array:
-        return where(jnp.expand_dims(condition, range(condition.ndim, x.ndim)), x, y)
+        return jnp.where(jnp.expand_dims(condition, range(condition.ndim, x.ndim)), x, y)
 
     return jax.tree.map(of_leaf, yes, no)
 
@@ -75,18 +64,6 @@ def if_anywhere(flag: Array, compute: Callable[[], Tree], otherwise: Tree, *, sp
     if for_cpu():
         return jax.lax.cond(anywhere(jnp.any(flag)), chosen, lambda: otherwise)
     return otherwise if spares else chosen()
-
-
-def _is_weak(value: Array | float) -> bool:
-    """Whether a value takes its type from what it meets, as the numbers of Python do."""
-    return isinstance(value, (bool, int, float)) or (isinstance(value, Array) and jax.typeof(value).weak_type)
-
-
-def _spread(value: Array | float, shape: tuple[int, ...], dtype: jnp.dtype) -> Array:
-    """A value broadcast to a shape, in a dtype."""
-    if isinstance(value, (bool, int, float)):
-        return jax.lax.full(shape, value, dtype)
-    return jnp.broadcast_to(jnp.asarray(value, dtype), shape)
 
 
 # `rows_where`: in so many rounds all rows have their turn
@@ -145,7 +122,7 @@ def _dealt(near: Array) -> tuple[Array, ...]:
     rounds, places = -(-n // each), worlds * each
     world = jnp.arange(worlds, dtype=jnp.int32)[:, None]
     rank = jnp.cumsum(near.reshape(-1), dtype=jnp.int32).reshape(worlds, n) - 1
-    at = where(near, rank, rounds * places).reshape(-1)
+    at = jnp.where(near, rank, rounds * places).reshape(-1)
     row = jnp.zeros(rounds * places, jnp.int32).at[at].set(jnp.arange(near.size, dtype=jnp.int32), mode="drop")
     taken = jnp.arange(rounds * places) < jnp.sum(near)
     row, taken = (x.reshape(rounds, worlds, each).swapaxes(0, 1) for x in (row, taken))
@@ -161,7 +138,7 @@ def first(true: Array) -> Array:
     """The first place along the last axis that is true; the last place if none is."""
     size = true.shape[-1]
     number = jnp.arange(size, dtype=_counter_dtype(size))
-    return jnp.min(where(true, number, size - 1), axis=-1).astype(jnp.int32)
+    return jnp.min(jnp.where(true, number, size - 1), axis=-1).astype(jnp.int32)
 
 
 def count(true: Array) -> Array:
@@ -192,7 +169,7 @@ def one_of(place: Array, choices: Sequence[Tree]) -> Tree:
     chosen = jnp.arange(len(choices)) == place
 
     def of_leaves(*leaves: Array) -> Array:
-        return jnp.sum(where(chosen[:, None], jnp.stack(leaves), 0), axis=0)
+        return jnp.sum(jnp.where(chosen[:, None], jnp.stack(leaves), 0), axis=0)
 
     return jax.tree.map(of_leaves, *choices)
 
@@ -241,7 +218,7 @@ def _better(one: Indexed, other: Indexed, precedes: Precedes) -> Indexed:
     """One of two indexed values, of which the other comes later."""
     (early, first), (late, second) = one, other
     wins = precedes(late, early, second)
-    return where(wins, late, early), where(wins, second, first)
+    return jnp.where(wins, late, early), jnp.where(wins, second, first)
 
 
 INTEGERS = {np.dtype(np.float32): jnp.int32, np.dtype(np.float64): jnp.int64}

@@ -38,7 +38,7 @@ from diffsim.math.vector import (
     unpack,
 )
 from diffsim.xla.barriers import stored
-from diffsim.xla.select import first, greatest, one_of, rounding, where, where_tree
+from diffsim.xla.select import first, greatest, one_of, rounding, where_tree
 
 
 class Edges(NamedTuple):
@@ -339,7 +339,7 @@ def _nearest_edge(hull: Hull, point: Array, size: Array) -> tuple[Array, Array, 
     first_end, second_end = unpack(hull.edge)
     edges, center = stored(_between(hull.vert[first_end], hull.vert[second_end], first_end >= 0)), unpack(point)
     share, away = _nearest_point(edges.begin, edges.sweep, edges.inverse, center)
-    squared = stored(where(edges.exists, dot_components(away, away), jnp.inf))
+    squared = stored(jnp.where(edges.exists, dot_components(away, away), jnp.inf))
     least = jnp.sqrt(jnp.min(squared))
     ends = hull.edge[first(squared <= (least + rounding(size) * (size + least)) ** 2)]
     begin, sweep, inverse, _ = _between(hull.vert[ends[0]], hull.vert[ends[1]], ends[0] >= 0)

@@ -20,7 +20,7 @@ from diffsim.geometry.shapes import Candidates, Shape, Vector, candidate, neglig
 from diffsim.math import safe
 from diffsim.math.vector import dot_components, mul_vec_t, pack, total, unpack
 from diffsim.xla.barriers import stored
-from diffsim.xla.select import argmin, number_of, ranked, where, where_tree
+from diffsim.xla.select import argmin, number_of, ranked, where_tree
 
 # a parameter beyond every segment, where the true bound is infinite
 BEYOND = 1e6
@@ -75,9 +75,9 @@ def _ball_row(center: Vector, radius: Array, box: Shape, rounding: Array | float
     gap = [safe.clip(c, -s, s) - c for c, s in zip(center, size, strict=True)]
     squared = dot_components(gap, gap)
     apart = squared > negligible(squared) ** 2
-    length = stored(jnp.sqrt(where(apart, squared, 1)))
-    normal = [where(apart, g / length, n) for g, n in zip(gap, face, strict=True)]
-    normal, dist = stored((normal, where(apart, length, -inside) - radius))
+    length = stored(jnp.sqrt(jnp.where(apart, squared, 1)))
+    normal = [jnp.where(apart, g / length, n) for g, n in zip(gap, face, strict=True)]
+    normal, dist = stored((normal, jnp.where(apart, length, -inside) - radius))
     reach = radius + 0.5 * dist
     place = [c + reach * n for c, n in zip(center, normal, strict=True)]
     mat = [unpack(row) for row in unpack(box.mat, axis=-2)]
@@ -92,7 +92,7 @@ def _nearest_face(center: Vector, size: Vector, rounding: Array | float) -> tupl
     handicapped = [jnp.abs(depth) + k * rounding for k, depth in enumerate(depths)]
     _, number = argmin(jnp.stack(handicapped), lambda late, early, _: late < early)
     one = jnp.ones_like(size[0])
-    normal = [where(number == 2 * k, one, where(number == 2 * k + 1, -one, 0)) for k in range(3)]
+    normal = [jnp.where(number == 2 * k, one, jnp.where(number == 2 * k + 1, -one, 0)) for k in range(3)]
     return dot_components([jnp.abs(n) for n in normal], size) + dot_components(normal, center), normal
 
 
@@ -136,7 +136,7 @@ def _segment(center: Vector, half: Vector, size: Vector) -> _Segment:
         determinant = ma * mc - mb * mb
         limit = 1e-15 if mc.dtype == jnp.float64 else 1e-15 + 1e-6 * ma * mc
         parallel = jax.lax.stop_gradient(jnp.abs(determinant) < limit)
-        inverse.append(where(parallel, 0, 1 / where(parallel, 1, determinant)))
+        inverse.append(jnp.where(parallel, 0, 1 / jnp.where(parallel, 1, determinant)))
     return stored(_Segment(center, half, size, inverse, mc, dot_components(half, center)))
 
 
@@ -151,11 +151,11 @@ def _nearest_feature(center: Vector, half: Vector, size: Vector) -> _Feature:
     index = stored(number_of(jnp.minimum(rank(squared, 0), least), 13))
     edge, is_face = jnp.maximum(index - 1, 0), index == 0
     axis, low, high = edge >> 2, edge & 1 > 0, edge & 2 > 0
-    sides = low, where(axis == 0, low, high), high
-    signs = [where(axis == k, 0, where(side, 1, -jnp.ones_like(squared))) for k, side in enumerate(sides)]
+    sides = low, jnp.where(axis == 0, low, high), high
+    signs = [jnp.where(axis == k, 0, jnp.where(side, 1, -jnp.ones_like(squared))) for k, side in enumerate(sides)]
     near = _closest(segment, signs, [axis == k for k in range(3)])
-    along, position, at = stored((where(is_face, end, near.along), near.position, jax.lax.stop_gradient(near.side)))
-    corner = [where(axis == k, at > 0, side) for k, side in enumerate(sides)]
+    along, position, at = stored((jnp.where(is_face, end, near.along), near.position, jax.lax.stop_gradient(near.side)))
+    corner = [jnp.where(axis == k, at > 0, side) for k, side in enumerate(sides)]
     return _Feature(along, is_face, face, axis, corner, position, at != 0)
 
 
@@ -166,7 +166,7 @@ def _facing_end(center: Vector, half: Vector, size: Vector) -> tuple[Array, Arra
     for end in (-1.0, 1.0):
         beyond = [jnp.abs(c + end * h) - s for c, h, s in zip(center, half, size, strict=True)]
         out = [x > 0 for x in beyond]
-        face = where(out[2], 2, where(out[1], 1, where(out[0], 0, jnp.full_like(best[2], -1))))
+        face = jnp.where(out[2], 2, jnp.where(out[1], 1, jnp.where(out[0], 0, jnp.full_like(best[2], -1))))
         few = ~((out[0] & out[1]) | (out[2] & (out[0] | out[1])))
         excess = [jnp.maximum(x, 0) for x in beyond]
         squared = dot_components(excess, excess)
@@ -181,7 +181,7 @@ def _squared_distances(segment: _Segment) -> Array:
     near = _closest(segment, signs, parallel)
     corner = [sign + along * near.position for sign, along in zip(signs, parallel, strict=True)]
     way = [x * s - c - h * near.along for x, c, h, s in zip(corner, *segment[:3], strict=True)]
-    return where(near.parallel, BEYOND, dot_components(way, way))
+    return jnp.where(near.parallel, BEYOND, dot_components(way, way))
 
 
 class _Closest(NamedTuple):
@@ -205,24 +205,26 @@ def _closest(segment: _Segment, signs: Vector, parallel: Sequence[Array | np.nda
     `signs`: of the coordinates of the edge's middle, zero along the edge; `parallel`: whether it is along x, y, z.
     """
     center, half, size, inverses, mc, turn = segment
-    c, h, s, inverse = (where(parallel[0], x, where(parallel[1], y, z)) for x, y, z in (center, half, size, inverses))
+    c, h, s, inverse = (
+        jnp.where(parallel[0], x, jnp.where(parallel[1], y, z)) for x, y, z in (center, half, size, inverses)
+    )
     ma, mb, u = s * s, -s * h, s * c
     # v = half . (middle of the edge - center)
     v = total([sign * (x * y) for sign, x, y in zip(signs, size, half, strict=True)]) - turn
     free1, free2 = (mc * u - mb * v) * inverse, (ma * v - mb * u) * inverse
     clamped = jax.lax.stop_gradient(jnp.abs(free1) > 1)
-    x1, side = safe.clip(free1, -1, 1), where(clamped, jnp.sign(free1), 0)
-    x2 = where(clamped, safe.divide(v - mb * x1, jnp.broadcast_to(mc, v.shape)), free2)
+    x1, side = safe.clip(free1, -1, 1), jnp.where(clamped, jnp.sign(free1), 0)
+    x2 = jnp.where(clamped, safe.divide(v - mb * x1, jnp.broadcast_to(mc, v.shape)), free2)
     end = safe.clip(x2, -1, 1)
     again = safe.divide(u - mb * end, ma)
     moved = jnp.abs(x2) > 1
-    x1 = where(moved, safe.clip(again, -1, 1), x1)
-    return _Closest(end, x1, where(moved & (jnp.abs(again) > 1), jnp.sign(again), side), inverse == 0)
+    x1 = jnp.where(moved, safe.clip(again, -1, 1), x1)
+    return _Closest(end, x1, jnp.where(moved & (jnp.abs(again) > 1), jnp.sign(again), side), inverse == 0)
 
 
 def _pick(index: Array, values: Vector) -> Array:
     """values[index] of three, without a gather."""
-    return where(index == 0, values[0], where(index == 1, values[1], values[2]))
+    return jnp.where(index == 0, values[0], jnp.where(index == 1, values[1], values[2]))
 
 
 def _ratio(numerator: Array, denominator: Array) -> Array:
@@ -234,28 +236,28 @@ def _from_corner(axis: Vector, half: Vector, size: Vector, differ: Vector, near:
     """From a corner: the second ball is along one of its edges or over one of its faces, where box or segment end."""
     number = differ[0].astype(jnp.int32) + differ[1] + differ[2]
     reverse = number == 2
-    which = where(differ[0] ^ reverse, 0, where(differ[1] ^ reverse, 1, jnp.full_like(number, 2)))
-    sign = where(reverse, -1, jnp.ones_like(near.along))
+    which = jnp.where(differ[0] ^ reverse, 0, jnp.where(differ[1] ^ reverse, 1, jnp.full_like(number, 2)))
+    sign = jnp.where(reverse, -1, jnp.ones_like(near.along))
     ahead, behind = 1 - sign * near.along, 1 + sign * near.along
     overshoot = [_ratio(2 * s, h) for s, h in zip(size, half, strict=True)]
     along_edge = safe.minimum(ahead, _pick(which, overshoot))
     for k, most in enumerate(overshoot):
-        behind = where(which == k, behind, safe.minimum(behind, most))
+        behind = jnp.where(which == k, behind, safe.minimum(behind, most))
     steep = jax.lax.stop_gradient(_pick(which, axis)) ** 2 > 0.5
-    return where(steep, along_edge * sign, -behind * sign), (number == 1) | (number == 2)
+    return jnp.where(steep, along_edge * sign, -behind * sign), (number == 1) | (number == 2)
 
 
 def _from_edge(axis: Vector, half: Vector, size: Vector, differ: Vector, near: _Feature) -> tuple[Array, Array]:
     """From an edge: the second ball is over the face of the edge that the segment is less inclined to."""
-    next1, next2 = (where(near.axis < 3 - k, near.axis + k, near.axis + k - 3) for k in (1, 2))
+    next1, next2 = (jnp.where(near.axis < 3 - k, near.axis + k, near.axis + k - 3) for k in (1, 2))
     steepness = [jnp.abs(x) for x in jax.lax.stop_gradient(axis)]
-    across = where(_pick(next1, steepness) > _pick(next2, steepness), next1, next2)
+    across = jnp.where(_pick(next1, steepness) > _pick(next2, steepness), next1, next2)
     forward = _pick(across, differ)
-    sign = where(forward, 1, -jnp.ones_like(near.along))
+    sign = jnp.where(forward, 1, -jnp.ones_like(near.along))
     offset = safe.minimum(1 - sign * near.along, _ratio(2 * _pick(across, size), _pick(across, half)))
     # until the end of the edge
     half_along = _pick(near.axis, half)
-    rest = where((half_along > 0) == forward, 1 - near.position, 1 + near.position)
+    rest = jnp.where((half_along > 0) == forward, 1 - near.position, 1 + near.position)
     offset = safe.minimum(offset, _ratio(_pick(near.axis, size) * rest, half_along))
     return offset * sign, _pick(next1, differ) ^ _pick(next2, differ)
 
@@ -268,5 +270,5 @@ def _from_face(center: Vector, half: Vector, size: Vector, near: _Feature) -> tu
         point = c + h * near.along
         for sign in (1, -1):
             bound = safe.divide((sign * s - point) * inward, h, BEYOND)
-            offset = where((near.face != k) & (bound > 0), safe.minimum(offset, bound), offset)
+            offset = jnp.where((near.face != k) & (bound > 0), safe.minimum(offset, bound), offset)
     return offset * inward, near.face >= 0
