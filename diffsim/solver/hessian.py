@@ -39,7 +39,7 @@ from diffsim.solver.objective import (
     row_weights,
 )
 from diffsim.xla.barriers import for_cpu, for_gpu
-from diffsim.xla.batched_loops import WhileLoop, run_short
+from diffsim.xla.batched_loops import Loop, rest, run
 from diffsim.xla.kernels.cholesky import is_small, solve_gram, solve_sum
 from diffsim.xla.reverse_mode import SEARCH_RESULT
 
@@ -198,7 +198,7 @@ def linear_conjugate_gradients(problem: _Preconditioned, b: Array, relative: flo
     def unfinished(point: _Iterate) -> Array:
         return (point.energy > point.floor) & (point.left > 0)
 
-    return run_short(WhileLoop(unfinished, _advance), problem, start).x
+    return run(Loop(unfinished, _advance), problem, start, cpu=rest, gpu=rest).x
 
 
 def inverse_of_points(factor: Array) -> Array:

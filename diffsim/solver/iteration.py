@@ -20,7 +20,7 @@ from diffsim.math import safe
 from diffsim.math.vector import inner
 from diffsim.solver.line_search import Derivatives, LineRows, line_rows, line_search
 from diffsim.solver.objective import Objective, generalized_force, project, residuals
-from diffsim.xla.batched_loops import WhileLoop, run
+from diffsim.xla.batched_loops import Loop, kernel, quarters, run
 from diffsim.xla.reverse_mode import SEARCH_RESULT
 from diffsim.xla.select import where_tree
 
@@ -144,7 +144,7 @@ def iterate(objective: Objective, rule_for: RuleMaker, settings: Settings, start
         return advance(problem, first)
     if settings.unroll:
         return _unrolled(lambda progress: advance(problem, progress), settings, first)
-    return run(WhileLoop(unfinished, advance, _readable), problem, first)
+    return run(Loop(unfinished, advance, _readable), problem, first, cpu=quarters, gpu=kernel)
 
 
 def _readable(problem: _Problem) -> _Problem:

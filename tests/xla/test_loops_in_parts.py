@@ -7,20 +7,21 @@ import pytest
 
 import diffsim
 from diffsim.xla import batched_loops
-from diffsim.xla.batched_loops import FEWEST, LARGE, REST, WhileLoop, run, run_short
+from diffsim.xla.batched_loops import FEWEST, LARGE, REST, Loop, kernel, quarters, rest, run
 
 Array = jax.Array
 BALL = """<mujoco><worldbody><geom type="plane" size="1 1 1"/>
   <body pos="0 0 .09"><freejoint/><geom size=".1"/></body></worldbody></mujoco>"""
 # counts down from the number that the problem gives, in steps that are shared by all worlds
-COUNTDOWN = WhileLoop(
+COUNTDOWN = Loop(
     lambda state: state[0] > 0,
     lambda problem, state: (state[0] - problem[1], state[1] + problem[0] * state[2], state[2] + 1),
 )
 
 
 def countdown(length: Array, step: Array) -> tuple[Array, Array, Array]:
-    return run(COUNTDOWN, (length, step), (length, jnp.zeros(()), jnp.zeros((), jnp.int32)))
+    start = length, jnp.zeros(()), jnp.zeros((), jnp.int32)
+    return run(COUNTDOWN, (length, step), start, cpu=quarters, gpu=kernel)
 
 
 def expected(lengths: np.ndarray) -> np.ndarray:
@@ -40,7 +41,7 @@ LENGTHS = {
 def test_the_rest_of_short_loops(kind: str, size: int) -> None:
     lengths = LENGTHS[kind](np.random.default_rng(size), size).astype(float)
     start = jnp.asarray(lengths), jnp.zeros(size), jnp.zeros(size, jnp.int32)
-    ends = jax.jit(jax.vmap(lambda length, start: run_short(COUNTDOWN, (length, jnp.ones(())), start)))(start[0], start)
+    ends = jax.jit(jax.vmap(lambda length, start: rest(COUNTDOWN, (length, jnp.ones(())), start)))(start[0], start)
     assert np.array_equal(ends[0], np.zeros(size))
     assert np.array_equal(ends[1], expected(lengths))
     assert np.array_equal(ends[2], lengths.astype(int))
@@ -59,13 +60,13 @@ def test_each_world_ends_as_by_itself(kind: str, size: int) -> None:
 @pytest.mark.parametrize("size", [8, 4 * FEWEST])
 def test_what_is_made_ready_is_made_of_each_worlds_own_problem(size: int) -> None:
     """Of a problem (its number, which is added up; a step), and in the loop the number's square is there too."""
-    search = WhileLoop(
+    search = Loop(
         lambda state: state[0] > 0,
         lambda problem, state: (state[0] - problem[1], state[1] + problem[2]),
         lambda problem: (*problem, problem[0] ** 2),
     )
     lengths = np.random.default_rng(1).integers(0, 9, size).astype(float)
-    run_one = lambda length: run(search, (length, jnp.ones(())), (length, jnp.zeros(())))[1]  # noqa: E731
+    run_one = lambda length: quarters(search, (length, jnp.ones(())), (length, jnp.zeros(())))[1]  # noqa: E731
     assert np.array_equal(jax.jit(jax.vmap(run_one))(jnp.asarray(lengths)), lengths**3)
 
 
@@ -86,10 +87,10 @@ def test_batches_of_batches() -> None:
     assert np.array_equal(state[1], expected(lengths.reshape(-1)).reshape(lengths.shape))
 
 
-@pytest.mark.parametrize("how", [run, run_short])
+@pytest.mark.parametrize("how", [quarters, rest])
 def test_large_worlds_go_one_after_another(how) -> None:
     """No array of the loop has a batch axis, whatever was mapped; some of the problem is shared."""
-    wide = WhileLoop(lambda state: state[0] > 0, lambda problem, state: (state[0] - problem[1], state[1] + problem[0]))
+    wide = Loop(lambda state: state[0] > 0, lambda problem, state: (state[0] - problem[1], state[1] + problem[0]))
     lengths = np.random.default_rng(0).integers(0, 9, (2, 3)).astype(float)
     one = lambda x: how(wide, (jnp.arange(LARGE) * x, jnp.ones(())), (x, jnp.zeros(LARGE)))[1]  # noqa: E731
     batch = jax.jit(jax.vmap(jax.vmap(one)))

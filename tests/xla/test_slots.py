@@ -5,35 +5,33 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from diffsim.xla.batched_loops import Loop, in_turn, run_in_slots
+from diffsim.xla.batched_loops import Explicit, Loop, in_groups, slots
 
 COUNT = 7
 
 
-def _sum_of_halvings(start: jax.Array, scale: jax.Array, slots: tuple[int, int], width: int) -> jax.Array:
+def _sum_of_halvings(start: jax.Array, scale: jax.Array, counts: tuple[int, int], width: int) -> jax.Array:
     """Counts down from `start`; each step adds how often the number can be halved, and the square of an odd one."""
 
     def halvings(number: jax.Array) -> jax.Array:
-        inner = Loop(
-            start=lambda number: (number, jnp.zeros_like(number)),
-            advance=lambda now, number: (now[0] // 2, now[1] + 1),
-            ended=lambda now: now[0] <= 1,
-        )
-        return run_in_slots(inner, (number,), slots[1])[1]
+        inner = Loop(unfinished=lambda now: now[0] > 1, advance=lambda _, now: (now[0] // 2, now[1] + 1))
+        return slots(counts[1])(inner, number, (number, jnp.zeros_like(number)))[1]
 
-    def advance(now: tuple[jax.Array, jax.Array], start: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def advance(_: None, now: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         number, total = now
-        square = in_turn(lambda number: scale * number**2, (number,), width, number % 2 == 1)
-        return number - 1, total + halvings(number) + square
+        square = Explicit.of(lambda number: scale * number**2, number)
+        odd = number % 2 == 1
+        added = in_groups(lambda _, given: square.call(*given), odd, (square.held, number), at_once=width)
+        return number - 1, total + halvings(number) + jnp.where(odd, added, 0)
 
-    outer = Loop(lambda start: (start, jnp.zeros_like(start)), advance, lambda now: now[0] <= 0)
-    return run_in_slots(outer, (start,), slots[0])[1]
+    outer = Loop(unfinished=lambda now: now[0] > 0, advance=advance)
+    return slots(counts[0])(outer, None, (start, jnp.zeros_like(start)))[1]
 
 
-@pytest.mark.parametrize(("slots", "width"), [((0, 0), 0), ((3, 2), 2), ((5, 0), 3), ((9, 4), 9)])
-def test_loops_within_loops(slots: tuple[int, int], width: int) -> None:
+@pytest.mark.parametrize(("counts", "width"), [((0, 0), 1), ((3, 2), 2), ((5, 0), 3), ((9, 4), 9)])
+def test_loops_within_loops(counts: tuple[int, int], width: int) -> None:
     starts, scales = jnp.arange(COUNT) * 3, jnp.arange(COUNT)[::-1]
-    found = jax.jit(jax.vmap(lambda start, scale: _sum_of_halvings(start, scale, slots, width)))(starts, scales)
+    found = jax.jit(jax.vmap(lambda start, scale: _sum_of_halvings(start, scale, counts, width)))(starts, scales)
     halvings = [0, 0, *(int(np.log2(n)) for n in range(2, 3 * COUNT))]
     expected = [
         sum(halvings[n] + s * n**2 * (n % 2) for n in range(1, x + 1))

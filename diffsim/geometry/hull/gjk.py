@@ -30,7 +30,7 @@ from diffsim.math import safe
 from diffsim.math.rotation import frame_from_z
 from diffsim.math.vector import cross, dot, mul_vec_t, scale
 from diffsim.xla.barriers import decided
-from diffsim.xla.batched_loops import where_needed
+from diffsim.xla.batched_loops import in_groups
 from diffsim.xla.gather import pick_existing
 from diffsim.xla.select import first, where_tree
 
@@ -220,7 +220,7 @@ def deepest_feature(pair: HullPair, overlap: Array) -> Feature:
 
         return jax.lax.while_loop(unfinished, lambda search: _larger(pair, search, size), start).best
 
-    return where_needed(search, overlap, pair)
+    return in_groups(search, overlap, pair)
 
 
 def room_for(pair: HullPair) -> int:

@@ -19,7 +19,7 @@ from diffsim.math import safe
 from diffsim.math.vector import total, unpack
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology, per_topology
-from diffsim.xla.batched_loops import where_needed
+from diffsim.xla.batched_loops import in_groups
 from diffsim.xla.gather import pick, pick_existing
 from diffsim.xla.select import first
 
@@ -106,7 +106,7 @@ class GraphHull(NamedTuple):
         """
         start = pick_existing(self.table.begin, self.slot) if start is None else start
         inputs = jax.lax.stop_gradient((self.table.vert, self.table.around, direction, start))
-        return jnp.where(near, where_needed(lambda _, inputs: _walk(*inputs), near, inputs), start)
+        return jnp.where(near, in_groups(lambda _, inputs: _walk(*inputs), near, inputs), start)
 
     def neighbours(self, place: Array) -> Array:
         """The neighbours of a vertex (w,) in MuJoCo's order, -1 where there is no more."""

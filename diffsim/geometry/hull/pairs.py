@@ -28,7 +28,7 @@ from diffsim.geometry.shapes import Candidates, Shape, candidate, relative_pose,
 from diffsim.math import safe
 from diffsim.math.vector import cross, dot, mul_vec, mul_vec_t, scale
 from diffsim.xla.barriers import decided, stored
-from diffsim.xla.batched_loops import in_parts, where_needed
+from diffsim.xla.batched_loops import in_groups
 from diffsim.xla.select import greatest, if_anywhere, where_tree
 
 Tree = TypeVar("Tree")
@@ -135,7 +135,7 @@ def _searched(
         pose, one, other = inputs[0], inputs[1].whole, inputs[2].whole
         return search(HullPair(one.corners, other.corners, *pose), one, other, *inputs[3])
 
-    return jax.lax.stop_gradient(where_needed(of_hulls, near, jax.lax.stop_gradient((pose, hull1, hull2, further))))
+    return jax.lax.stop_gradient(in_groups(of_hulls, near, jax.lax.stop_gradient((pose, hull1, hull2, further))))
 
 
 def _numbered(feature: Feature) -> Feature:
@@ -279,7 +279,7 @@ def closest(pair: HullPair, feature_of: Callable[[HullPair], Feature] = searched
       feature_of: finds the feature of M that is closest to the origin; unless `near` is True it may read nothing else.
       near: () whether it is searched; elsewhere the contact is that of some corner of M.
     """
-    feature = where_needed(lambda _, fixed: feature_of(fixed), near, jax.lax.stop_gradient(pair))
+    feature = in_groups(lambda _, fixed: feature_of(fixed), near, jax.lax.stop_gradient(pair))
     feature = jax.lax.stop_gradient(feature._replace(corners=jnp.maximum(feature.corners, 1)))
     return Contact(*separation(pair, feature))
 
@@ -292,7 +292,8 @@ def _by_sides(lesser: Sizes | None, pair: HullPair, hull1: AnyHull, hull2: AnyHu
     if not 0 < work <= MOST:
         return _on_sides(pair, hull1, hull2)
     search = functools.partial(closest_side_by_size, lesser) if lesser else closest_side
-    return in_parts(lambda inputs: search(*inputs), work, (pair, *map(outline_alone, (hull1, hull2))))
+    inputs = (pair, *map(outline_alone, (hull1, hull2)))
+    return in_groups(lambda _, inputs: search(*inputs), True, inputs, numbers=work)
 
 
 def contact_row(shape1: Shape, contact: Contact, radius1: Array, radius2: Array) -> Candidates:
@@ -346,7 +347,7 @@ def _features(several: Sequence[HullPairs]) -> list[Feature]:
 
     def search(near: Array, first: Array, second: Array) -> Feature:
         pair = HullPair(first, second, jnp.eye(3, dtype=first.dtype), jnp.zeros((3,), first.dtype))
-        return where_needed(lambda _, pair: searched(pair), near, pair)
+        return in_groups(lambda _, pair: searched(pair), near, pair)
 
     arguments = jnp.concatenate(nears), firsts[0] if shared else joined(firsts), joined(seconds)
     features = jax.vmap(search, (0, None if shared else 0, 0))(*arguments)

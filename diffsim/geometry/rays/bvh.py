@@ -26,7 +26,7 @@ from diffsim.math.vector import cross_components, dot_components, minus_componen
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology, per_topology
 from diffsim.xla.barriers import computed_once
-from diffsim.xla.batched_loops import Jobs, spread, with_batch_rule, work_through
+from diffsim.xla.batched_loops import spread, with_batch_rule, work_through
 from diffsim.xla.select import INTEGERS
 
 Floats = TypeVar("Floats", np.ndarray, Array)
@@ -255,8 +255,15 @@ def _in_lanes(meshes: Meshes, queries: Queries) -> Nearest:
         query = jnp.where(job < number, order[jnp.minimum(job, count - 1)], 0)
         return _rounds(meshes, _rays_of(meshes, queries, query), lanes, is_last)
 
-    jobs = Jobs(start, work, lambda lanes: lanes.level < 0, lambda lanes: lanes.nearest)
-    results = work_through(jobs, _nothing(count, kind), number, min(count, LANES))
+    results = work_through(
+        _nothing(count, kind),
+        count=number,
+        slots=min(count, LANES),
+        start=start,
+        advance=work,
+        ended=lambda lanes: lanes.level < 0,
+        result=lambda lanes: lanes.nearest,
+    )
     pairs = zip(_nothing(count, kind), results, strict=True)
     return Nearest(*(nothing.at[order].set(value, mode="drop") for nothing, value in pairs))
 

@@ -28,7 +28,7 @@ from diffsim.math import safe
 from diffsim.math.rotation import frame_from_z
 from diffsim.math.vector import cross, dot, mul_vec, mul_vec_t, scale
 from diffsim.types.record import Record, child, leaf, record, static
-from diffsim.xla.batched_loops import where_needed
+from diffsim.xla.batched_loops import in_groups
 
 Kinds = tuple[GeomType, GeomType]
 
@@ -311,7 +311,7 @@ def separate(pair: ConvexPair, near: Array | bool = True) -> tuple[Array, Array,
 
     Where the bodies are not `near` () nothing is searched, and what is returned is anything finite.
     """
-    best = where_needed(lambda _, pair: _search(pair), near, jax.lax.stop_gradient(pair))
+    best = in_groups(lambda _, pair: _search(pair), near, jax.lax.stop_gradient(pair))
     normal = _implicit_normal(pair, jax.lax.stop_gradient(best))
     dist = gap(pair, normal)
     return dist, midpoint(pair, best, normal, dist), normal

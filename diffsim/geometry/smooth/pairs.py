@@ -47,7 +47,7 @@ from diffsim.geometry.smooth.minkowski import (
 from diffsim.math import safe
 from diffsim.math.rotation import frame_from_z, quat_exp, quat_to_mat
 from diffsim.math.vector import cross, dot, mul_mat, mul_vec, mul_vec_t, pack, scale, total, transpose, unpack
-from diffsim.xla.batched_loops import where_needed
+from diffsim.xla.batched_loops import in_groups
 from diffsim.xla.select import first, if_anywhere, where_tree
 
 STEPS = 24
@@ -233,7 +233,7 @@ def separate_round(
         end = jnp.where(places < len(local), 1, -1) if is_disc else jnp.zeros_like(places)
         return _Nearest(direction, pole, places % len(local), end, count)
 
-    nearest = jax.lax.stop_gradient(where_needed(search, near, jax.lax.stop_gradient((hull, pose, size, half))))
+    nearest = jax.lax.stop_gradient(in_groups(search, near, jax.lax.stop_gradient((hull, pose, size, half))))
     shift = half * nearest.end
     point = mul_vec(pose[0][None], hull.vertices(nearest.places)) + pose[1][None] - _upward(shift)
     dist, point, normal = _contact(nearest, size, point, shift, is_disc)

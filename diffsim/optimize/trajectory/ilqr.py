@@ -39,8 +39,7 @@ from diffsim.optimize.trajectory.task import (
 )
 from diffsim.types import State
 from diffsim.types.record import Record, leaf, record, static, whole_number
-from diffsim.xla.barriers import for_cpu
-from diffsim.xla.batched_loops import Loop, in_turn, run_in_slots
+from diffsim.xla.batched_loops import Explicit, Loop, in_groups, run, slots, together
 from diffsim.xla.compiled import by_hand, jit
 from diffsim.xla.reverse_mode import Recorded
 from diffsim.xla.select import where_tree
@@ -187,16 +186,16 @@ def _solve(task: Task, state: State, ctrl: Array, settings: Ilqr) -> Plan:
     refuse_delays(task.model)
     record = record_of(task, state, ctrl[0])
 
-    def advance(progress: _Progress, task: Task, *_: object) -> _Progress:
+    def advance(task: Task, progress: _Progress) -> _Progress:
         ready = _prepare(task, progress, record, bool(settings.quick_compile))
         return _accept(ready, *_search(task, ready, record, settings.step_sizes), settings)
 
-    loop = Loop(
-        start=lambda task, state, ctrl: _start(task, state, ctrl, record, settings),
-        advance=advance,
-        ended=lambda progress: progress.done | ((progress.iterations >= settings.iterations) & (progress.probes == 0)),
-    )
-    end = run_in_slots(loop, (task, state, ctrl), settings.slots or (SLOTS if for_cpu() else 0))
+    def unfinished(progress: _Progress) -> Array:
+        return ~progress.done & ((progress.iterations < settings.iterations) | (progress.probes != 0))
+
+    start = _start(task, state, ctrl, record, settings)
+    cpu, gpu = slots(settings.slots or SLOTS), slots(settings.slots or 0)
+    end = run(Loop(unfinished, advance), task, start, cpu=cpu, gpu=gpu)
     best = end.path
     return Plan(
         states=best.states,
@@ -220,20 +219,18 @@ def _search(task: Task, progress: _Progress, record: Recorded, count: int) -> Tr
     exponents = np.minimum(np.arange(-(-count // TOGETHER) * TOGETHER), count - 1).reshape(-1, TOGETHER)
     sizes = jnp.asarray(0.5**exponents, progress.path.ctrl.dtype)
 
-    def start(task: Task, progress: _Progress) -> _Search:
-        once, cost = (progress.iterations < 0) | (progress.probes > 0), progress.path.cost
-        return _Search(
-            jnp.asarray(0), jnp.where(once, 1, len(sizes)), (progress.path, progress.needed, sizes[0, 0], cost), cost
-        )
-
-    def further(search: _Search, task: Task, progress: _Progress) -> _Search:
+    def further(given: tuple[Task, _Progress], search: _Search) -> _Search:
+        task, progress = given
         lengths = jnp.where(progress.probes > 0, sizes[0, 0] * (-1) ** np.arange(TOGETHER), sizes[search.turn])
         return search._replace(turn=search.turn + 1, trial=_try(task, progress, record, lengths))
 
-    def ended(search: _Search) -> Array:
-        return (search.turn >= search.most) | (search.trial[0].cost < search.cost)
+    def unfinished(search: _Search) -> Array:
+        return (search.turn < search.most) & ~(search.trial[0].cost < search.cost)
 
-    return run_in_slots(Loop(start, further, ended), (task, progress), SEARCHES if for_cpu() else 0).trial
+    once, cost = (progress.iterations < 0) | (progress.probes > 0), progress.path.cost
+    first = (progress.path, progress.needed, sizes[0, 0], cost)
+    start = _Search(jnp.asarray(0), jnp.where(once, 1, len(sizes)), first, cost)
+    return run(Loop(unfinished, further), (task, progress), start, cpu=slots(SEARCHES), gpu=together).trial
 
 
 def _start(task: Task, state: State, ctrl: Array, record: Recorded, settings: Ilqr) -> _Progress:
@@ -302,11 +299,17 @@ def _accept(
     )
 
 
-def _prepare(task: Task, progress: _Progress, record: Recorded, together: bool) -> _Progress:
+def _prepare(task: Task, progress: _Progress, record: Recorded, at_once: bool) -> _Progress:
     """The next step and gains, from the linear-quadratic model about the motion; or noise, and what it says of that."""
-    width, has_moved, path = LINEARIZED if for_cpu() else 0, progress.iterations >= 0, progress.path
-    along = functools.partial(expand, together=together, record=record)
-    system = in_turn(along, (task, path.states, path.ctrl, progress.needed), width, has_moved)
+    has_moved, path = progress.iterations >= 0, progress.path
+    given = task, path.states, path.ctrl, progress.needed
+    along = Explicit.of(functools.partial(expand, together=at_once, record=record), *given)
+    system = in_groups(
+        lambda moved, held_and_given: jax.lax.cond(moved, lambda: along.call(*held_and_given), along.zeros),
+        has_moved,
+        (along.held, *given),
+        at_once=LINEARIZED,
+    )
     step, gains, gain = backward(task, system, path.ctrl, progress.mu)
     # not a number where rounding left no minimum to step to: more regularization makes one
     expected = jnp.where(jnp.isfinite(jnp.sum(gain)), jnp.sum(gain), jnp.inf)

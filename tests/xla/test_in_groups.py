@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from diffsim.xla import batched_loops
-from diffsim.xla.batched_loops import GROUP, in_parts, where_needed
+from diffsim.xla.batched_loops import GROUP, in_groups
 from diffsim.xla.select import if_anywhere
 
 WORLDS, CASES = 7, 5
@@ -39,7 +39,7 @@ def test_a_batch_is_as_each_alone(share: float, shared: tuple[bool, bool]) -> No
         cases = jax.vmap(lambda needed, number, table: search(needed, (number, table)))
         return jax.jit(jax.vmap(cases, (0, *axes)))(needed, numbers, tables)
 
-    found = over_all(lambda needed, arguments: where_needed(collatz, needed, arguments))
+    found = over_all(lambda needed, arguments: in_groups(collatz, needed, arguments))
     for name, values in over_all(collatz).items():
         np.testing.assert_array_equal(np.asarray(found[name])[needed], np.asarray(values)[needed])
 
@@ -53,7 +53,7 @@ def test_what_is_not_needed_is_not_searched() -> None:
 
     count = 4 * GROUP
     numbers, needed = jnp.arange(count), jnp.arange(count) % 8 == 3
-    found = jax.vmap(lambda needed, number: where_needed(search, needed, number))(needed, numbers)
+    found = jax.vmap(lambda needed, number: in_groups(search, needed, number))(needed, numbers)
     jax.effects_barrier()
     assert set(np.flatnonzero(needed).tolist()) <= set(seen) and len(seen) == GROUP
     np.testing.assert_array_equal(np.asarray(found)[needed], np.asarray(numbers + 1)[needed])
@@ -85,10 +85,10 @@ def test_models_of_each_world_and_one_alone() -> None:
     tables = jnp.arange(6.0).reshape(2, 3)
     number = jnp.array([6, 7])
     # the table comes as a batch after the number has
-    each = jax.vmap(jax.vmap(lambda n, t: where_needed(collatz, n > 0, (n, t)), (0, None)), (None, 0))(number, tables)
+    each = jax.vmap(jax.vmap(lambda n, t: in_groups(collatz, n > 0, (n, t)), (0, None)), (None, 0))(number, tables)
     assert each["steps"].tolist() == [[8, 16], [8, 16]]
     np.testing.assert_allclose(each["sum"], [[11, 19], [20, 28]])
-    assert int(where_needed(collatz, jnp.asarray(True), (number[0], tables[0]))["steps"]) == 8
+    assert int(in_groups(collatz, jnp.asarray(True), (number[0], tables[0]))["steps"]) == 8
 
 
 def test_a_large_batch_goes_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,8 +97,8 @@ def test_a_large_batch_goes_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     table, numbers = jnp.arange(50.0), jnp.arange(7 * 30.0).reshape(7, 30)
 
     def cases() -> Callable[[jax.Array], jax.Array]:
-        wide = lambda given: jnp.sum(jnp.cos(given[0] * given[1]))  # noqa: E731
-        return jax.vmap(jax.vmap(lambda x: in_parts(wide, 50, (x, table))))
+        wide = lambda _, given: jnp.sum(jnp.cos(given[0] * given[1]))  # noqa: E731
+        return jax.vmap(jax.vmap(lambda x: in_groups(wide, True, (x, table), numbers=50)))
 
     whole = cases()(numbers)
     assert "while" not in str(jax.make_jaxpr(cases())(numbers))
