@@ -20,8 +20,10 @@ from diffsim.types import State
 from diffsim.types.state import make_inputs, make_state
 from diffsim.version import VERSION
 from diffsim.xla.compiled import compiler_options
-from diffsim.xla.kernels import warp_kernels
-from diffsim.xla.kernels.probe import check_kernels, check_loops, find_gpu
+from diffsim.xla.solves import warp_cholesky
+from diffsim.xla.solves.cholesky import solve_gram
+from diffsim.xla.solves.probe import check_kernels, check_loops
+from diffsim.xla.warp.probe import find_gpu
 
 MODELS = ("cartpole", "hopper", "quadruped", "humanoid")
 # worlds and steps in float32, and worlds that are compared with float64
@@ -53,10 +55,10 @@ def selftest(names: Sequence[str] = MODELS, show: Callable[[str], None] = print)
     show(f"device {device.platform}: {len(jax.devices())} x {device.device_kind}")
     if find_gpu() is None:
         show("kernels: no CUDA device; by their interpreter")
-        checks = check_kernels(warp_kernels, interpret=True) + check_loops(interpret=True)
+        checks = check_kernels(warp_cholesky, interpret=True) + check_loops(solve_gram, interpret=True)
     else:
         show("kernels: compiled for this GPU")
-        checks = check_kernels(warp_kernels) + check_loops()
+        checks = check_kernels(warp_cholesky) + check_loops(solve_gram)
     for check in checks:
         answer = check.failure or f"error {check.error:.1e}"
         show(f"  {check.kernel:<12}{check.rows:4d} rows   {answer:<20}{'ok' if check.passed else 'FAILED'}")

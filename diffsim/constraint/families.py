@@ -32,7 +32,7 @@ from diffsim.types.constraints import Constraints, Law, RowGroup
 from diffsim.types.data import ComFrame, Contacts, Solution
 from diffsim.types.topology import Topology
 from diffsim.xla.gather import pick
-from diffsim.xla.kernels.cpu_cholesky import limbs_of
+from diffsim.xla.solves.cpu_cholesky import limbs_of
 
 
 class Family(NamedTuple):

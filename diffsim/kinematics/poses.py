@@ -38,6 +38,7 @@ from diffsim.types.topology import Topology, per_topology
 from diffsim.xla.barriers import computed_once, stored_results
 from diffsim.xla.compiled import run_alone
 from diffsim.xla.gather import on_rows, pick, pick_computed, place
+from diffsim.xla.numpy_rules import RULES
 from diffsim.xla.tree_sums import Trees
 
 # fields of Kinematics, by name
@@ -367,6 +368,7 @@ def _batch(
 # Poses, computed at qpos (nq,), with `pose_rates` as their derivative by qpos. `jax.custom_jvp` wants value and tangent
 # batched alike, but the orientation of a sliding body is the same in all worlds, and its tangent is not.
 with_pose_rates_p = Primitive("with_pose_rates")
+RULES["with_pose_rates"] = lambda qpos, *poses, **params: poses
 with_pose_rates_p.multiple_results = True
 run_alone(with_pose_rates_p, _identity, ("topology", "names"))
 with_pose_rates_p.def_abstract_eval(lambda qpos, *poses, topology, names: list(poses))

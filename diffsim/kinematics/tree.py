@@ -14,7 +14,7 @@ from diffsim.base.joints import dofs_angular
 from diffsim.math.linalg import Blocks, blocks_of, worthwhile, worthwhile_blocks
 from diffsim.math.stencil_rows import Fixed, Points
 from diffsim.types.topology import Topology, per_topology, rows_of
-from diffsim.xla.kernels.cpu_cholesky import Limbs, limbs_of
+from diffsim.xla.solves.cpu_cholesky import Limbs, limbs_of
 from diffsim.xla.tree_sums import Scaled, Trees
 
 

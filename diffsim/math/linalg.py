@@ -21,8 +21,8 @@ from diffsim.math.vector import matmul, total
 from diffsim.xla.barriers import for_cpu, stored
 from diffsim.xla.bilinear import stored_in_order
 from diffsim.xla.gather import pick_some
-from diffsim.xla.kernels.cholesky import Limbs, factor, is_small, solve, solve_sum
 from diffsim.xla.reverse_mode import SEARCH_RESULT
+from diffsim.xla.solves.cholesky import Limbs, factor, is_small, solve, solve_sum
 
 # products with the Hessian that a solve by blocks is expected to take, and one by a dense factor does not
 PRODUCTS = 8

@@ -40,8 +40,8 @@ from diffsim.solver.objective import (
 )
 from diffsim.xla.barriers import for_cpu, for_gpu
 from diffsim.xla.batched_loops import Loop, rest, run
-from diffsim.xla.kernels.cholesky import is_small, solve_gram, solve_sum
 from diffsim.xla.reverse_mode import SEARCH_RESULT
+from diffsim.xla.solves.cholesky import is_small, solve_gram, solve_sum
 
 Array = jax.Array
 

@@ -18,7 +18,7 @@ from jax import Array
 from diffsim.math.linalg import BlockColumns
 from diffsim.math.stencil_rows import SparseRows
 from diffsim.types.record import Record, child, leaf, record, static
-from diffsim.xla.kernels.cpu_cholesky import Limbs
+from diffsim.xla.solves.cpu_cholesky import Limbs
 
 # one array (dim, n) per group of rows
 PerGroup = tuple[Array, ...]

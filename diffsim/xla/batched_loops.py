@@ -31,9 +31,9 @@ from jax.interpreters.partial_eval import dce_jaxpr
 
 from diffsim.xla.barriers import for_cpu, for_gpu
 from diffsim.xla.gather import Packed, packed
-from diffsim.xla.kernels.warp_loop import Translated
 from diffsim.xla.reverse_mode import SEARCH_RESULT
 from diffsim.xla.select import where_tree
+from diffsim.xla.warp.loop import Translated
 
 Tree = TypeVar("Tree")
 

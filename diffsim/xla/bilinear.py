@@ -25,6 +25,7 @@ from jax.interpreters import ad, batching, mlir
 
 from diffsim.xla.barriers import for_cpu, for_gpu, stored
 from diffsim.xla.compiled import run_alone
+from diffsim.xla.numpy_rules import RULES, unchanged
 from diffsim.xla.reverse_mode import entwined
 
 # numbers that a CPU raises to a power at once, and those of a row that LLVM does not write out
@@ -54,6 +55,7 @@ def _lowered(context: mlir.LoweringRuleContext, value: Any) -> Any:
 
 
 in_order_p = Primitive("in_order")
+RULES["in_order"] = unchanged
 run_alone(in_order_p, lambda values: values)
 in_order_p.def_abstract_eval(lambda values: values)
 ad.deflinear2(in_order_p, lambda cotangent, _: [cotangent])

@@ -27,6 +27,7 @@ from jax.interpreters import ad, batching, mlir
 from diffsim.xla.barriers import for_cpu, for_gpu, stored
 from diffsim.xla.bilinear import stored_in_order
 from diffsim.xla.compiled import run_alone
+from diffsim.xla.numpy_rules import RULES
 
 Tree = TypeVar("Tree")
 
@@ -254,7 +255,7 @@ def _plain(values: Array, *, ids: Ids, axis: int) -> Array:
     return jax.lax.select(jnp.broadcast_to(exists, rows.shape), rows, jnp.zeros_like(rows))
 
 
-def numpy_gather_rows(values: np.ndarray, *, ids: Ids, axis: int) -> np.ndarray:
+def _in_numpy(values: np.ndarray, *, ids: Ids, axis: int) -> np.ndarray:
     """The gather in numpy."""
     index = np.asarray(ids)
     exists = (index >= 0).reshape([-1 if i == axis else 1 for i in range(values.ndim)])
@@ -262,6 +263,7 @@ def numpy_gather_rows(values: np.ndarray, *, ids: Ids, axis: int) -> np.ndarray:
 
 
 gather_rows_p = Primitive("gather_rows")
+RULES["gather_rows"] = _in_numpy
 run_alone(gather_rows_p, _plain, ("ids", "axis"))
 gather_rows_p.def_abstract_eval(
     lambda values, *, ids, axis: values.update(shape=(*values.shape[:axis], len(ids), *values.shape[axis + 1 :]))

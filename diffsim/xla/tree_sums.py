@@ -27,6 +27,7 @@ from jax.interpreters import ad, batching, mlir
 from diffsim.xla.barriers import computed_once, for_cpu, for_gpu, launched, stored
 from diffsim.xla.compiled import run_alone
 from diffsim.xla.gather import pick, pick_some
+from diffsim.xla.numpy_rules import RULES
 
 # vectors (n, k), such as motion axes, and factors (n,), such as their rates
 Scaled = tuple[Array, Array]
@@ -188,12 +189,13 @@ def _plain(values: Array, *, mask: tuple[bytes, ...]) -> Array:
     return jnp.swapaxes(jnp.matmul(jnp.swapaxes(values, -1, -2), weights, precision=HIGHEST)[..., :count], -1, -2)
 
 
-def numpy_mask_product(values: np.ndarray, *, mask: tuple[bytes, ...]) -> np.ndarray:
+def _in_numpy(values: np.ndarray, *, mask: tuple[bytes, ...]) -> np.ndarray:
     """The product in numpy."""
     return _table(mask, values).astype(values.dtype) @ values
 
 
 mask_product_p = Primitive("mask_product")
+RULES["mask_product"] = _in_numpy
 run_alone(mask_product_p, _plain, ("mask",))
 mask_product_p.def_abstract_eval(
     lambda values, *, mask: values.update(shape=(*values.shape[:-2], len(mask), values.shape[-1]))

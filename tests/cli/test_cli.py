@@ -12,7 +12,7 @@ import diffsim
 from diffsim import cli, envs
 from diffsim.bench import selftest
 from diffsim.cli.models import declare_floor, declare_model, find_model, load_model, load_on_floor
-from diffsim.xla.kernels.probe import Check
+from diffsim.xla.warp.probe import Check
 
 
 def test_without_a_command_it_helps(capsys: pytest.CaptureFixture) -> None:

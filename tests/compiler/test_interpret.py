@@ -52,6 +52,12 @@ def _bits(table: jax.Array, places: jax.Array) -> jax.Array:
     return (words | 4) & ~(words + 1)
 
 
+def _quotients(table: jax.Array, places: jax.Array) -> tuple[jax.Array, ...]:
+    """Integers of either sign, rounded towards zero and down."""
+    numbers = jnp.arange(-7, 8, dtype=jnp.int32)
+    return jax.lax.div(numbers, jnp.full_like(numbers, 3)), numbers // jnp.int32(-3), numbers % jnp.int32(3)
+
+
 def _least(table: jax.Array, places: jax.Array) -> jax.Array:
     edged = jax.lax.pad(jnp.square(table - 7), 3.5, ((1, 2, 0), (0, 0, 0), (0, 1, 0)))
     slope = jax.grad(lambda t: jnp.sum(jax.checkpoint(jnp.square)(t) + t))(table)
@@ -70,7 +76,7 @@ def _shapes(table: jax.Array, places: jax.Array) -> tuple[jax.Array, ...]:
     return nothing, turned, parts[1] - parts[3], chosen, finite, jnp.sum(large), *windows, jnp.tile(table[0], (2, 1))
 
 
-CASES = [_picked, _windows, _added, _rounded, _halved, _sums, _bits, _least, _shapes]
+CASES = [_picked, _windows, _added, _rounded, _halved, _sums, _bits, _quotients, _least, _shapes]
 
 
 @pytest.mark.parametrize("function", CASES)

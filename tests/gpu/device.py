@@ -23,7 +23,7 @@ import jax
 import numpy as np
 
 from diffsim.bench.engines import ENGINES, Workload, best_seconds
-from diffsim.xla.kernels.warp_loop import Translated
+from diffsim.xla.warp.loop import Translated
 
 STEPS, WARM_UP = 20, 5
 FOLDERS = [HERE / "models", *(HERE.parents[1] / name / "models" for name in ("examples", "diffsim/envs"))]

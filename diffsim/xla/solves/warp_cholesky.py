@@ -21,11 +21,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from diffsim.xla.kernels.cpu_cholesky import lost_to_rounding
-from diffsim.xla.kernels.ptx import call
-from diffsim.xla.kernels.warp import LANES, Kernel, Machine
-from diffsim.xla.kernels.warp import interpret as interpreted
+from diffsim.xla.solves.cpu_cholesky import lost_to_rounding
+from diffsim.xla.warp.machine import LANES, Kernel, Machine
+from diffsim.xla.warp.machine import interpret as interpreted
+from diffsim.xla.warp.ptx import call
+from diffsim.xla.warp.translate import InMemory, Numbers, UntranslatedError, masked, registers
 
 Array = jax.Array
 # rows by 32, from those of the first entry that is not zero on
@@ -277,3 +279,47 @@ def solve_gram(*arguments: Array, interpret: bool = False) -> Array:
     _, _, _, *weights, b = arguments
     kernel = _sized(_solve_sum_kernel, n=b.shape[1], groups=groups_of([weight.shape for weight in weights]))
     return _run("solve_gram", kernel, arguments, b.shape, interpret)
+
+
+# most rows of J in a loop, so that an iteration is a program of some thousand instructions
+TALLEST = 512
+# most rows of M in a loop, whose columns stay in registers
+WIDEST = 64
+
+
+def gram_in_loop(w: Machine, operands: Sequence[Numbers]) -> list[Numbers]:
+    """`solve_gram` inside of a loop of a warp (`TRANSLATIONS`)."""
+    matrix, diagonal, jacobian, *weights, b = operands
+    return [_solve_in_loop(w, (matrix, jacobian), diagonal, weights, b)]
+
+
+def sum_in_loop(w: Machine, operands: Sequence[Numbers]) -> list[Numbers]:
+    """`solve_sum` inside of a loop of a warp (`TRANSLATIONS`), with one matrix."""
+    if len(operands) != 3:
+        raise UntranslatedError("a solve with a sum of several matrices")
+    matrix, diagonal, b = operands
+    return [_solve_in_loop(w, (matrix,), diagonal, (), b)]
+
+
+def _solve_in_loop(
+    w: Machine, matrices: Sequence[Numbers], diagonal: Numbers, weights: Sequence[Numbers], b: Numbers
+) -> Numbers:
+    """x with (M + diagonal + J^T K J) x = b, of matrices M and J in memory, or M alone."""
+    (n,), arrays, places = b.shape, [], [x.held for x in matrices if isinstance(x.held, InMemory) and not x.held.start]
+    if len(places) < len(matrices):
+        raise UntranslatedError("a solve with matrices that are computed, or are parts of others")
+    if n > WIDEST or matrices[-1].shape[0] > TALLEST:
+        raise UntranslatedError("a solve with matrices that are large")
+    for weight in weights:
+        # where a loop over constraints finds them
+        array = w.scratch(weight.size)
+        for number, part in enumerate(registers(w, weight)):
+            w.store(array, number * LANES, weight.size - number * LANES, part)
+        arrays.append(array)
+    w.meet()
+    groups = groups_of([weight.shape for weight in weights])
+    shift = masked(w, diagonal, np.float32(0)) if diagonal.size else [w.zero()] * -(-n // LANES)
+    matrix = read_gram(w, [places[0].array], shift, (places[-1].array, arrays, groups), n)
+    w.meet()
+    x = solve_assembled(w, matrix, registers(w, b))
+    return Numbers((n,), x if n > 1 else [w.lane(x[0], 0)])

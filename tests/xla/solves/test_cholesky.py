@@ -11,8 +11,8 @@ from matrices import MATRICES, chain, wide
 from uncompiled import uncompiled
 
 from diffsim.math import linalg
-from diffsim.xla.kernels import cholesky, cpu_cholesky, warp_kernels
-from diffsim.xla.kernels.cpu_cholesky import Limbs, limbs_of, solve_bordered
+from diffsim.xla.solves import cholesky, cpu_cholesky, warp_cholesky
+from diffsim.xla.solves.cpu_cholesky import Limbs, limbs_of, solve_bordered
 
 EPSILON = float(np.finfo(np.float32).eps)
 
@@ -23,8 +23,8 @@ def test_kernels_are_the_plain_definitions(n, count):
     rng = np.random.default_rng(n)
     for name, make in MATRICES.items():
         matrix, b = make(rng, count, n).astype(np.float32), rng.normal(size=(count, n, 2)).astype(np.float32)
-        lower = warp_kernels.factor(matrix, interpret=True)
-        x = np.asarray(warp_kernels.solve(lower, b, interpret=True), float)
+        lower = warp_cholesky.factor(matrix, interpret=True)
+        x = np.asarray(warp_cholesky.solve(lower, b, interpret=True), float)
         scale = np.sqrt(np.einsum("bi,bj->bij", *2 * [np.diagonal(matrix, axis1=1, axis2=2)]))
         product = np.asarray(lower, float) @ np.asarray(lower, float).swapaxes(1, 2)
         # in units of the entries: the rounding of n products
@@ -45,10 +45,10 @@ def test_the_kernel_of_a_sum_is_factor_and_solve(n, count, addends):
     rng = np.random.default_rng(n)
     matrices = [make(rng, count, n).astype(np.float32) for make in (chain, wide)][:addends]
     diagonal, b = (rng.uniform(1, 2, (count, n)).astype(np.float32) for _ in range(2))
-    found = warp_kernels.solve_sum(*matrices, diagonal, b, interpret=True)
+    found = warp_cholesky.solve_sum(*matrices, diagonal, b, interpret=True)
     total = sum(matrices[1:], matrices[0] + np.eye(n, dtype=np.float32) * diagonal[:, None])
-    lower = warp_kernels.factor(total, interpret=True)
-    apart = warp_kernels.solve(lower, b[..., None], interpret=True)[..., 0]
+    lower = warp_cholesky.factor(total, interpret=True)
+    apart = warp_cholesky.solve(lower, b[..., None], interpret=True)[..., 0]
     plain = cholesky.plain_solve_sum(*matrices, diagonal, b)
     condition = np.linalg.cond(total.astype(float)).max()
     assert np.max(np.abs(found - apart)) < max(1e-6, 2 * EPSILON * condition) * np.max(np.abs(plain))
@@ -94,8 +94,8 @@ def test_the_sum_in_a_batch_of_some_of_its_terms(mapped):
 
 def test_a_matrix_that_is_not_positive_definite_gives_nan_in_its_own_world():
     matrix = np.stack([np.eye(4), np.diag([1, 1, -1, 1]), np.eye(4)]).astype(np.float32)
-    lower = warp_kernels.factor(matrix, interpret=True)
-    x = warp_kernels.solve(lower, np.ones((3, 4, 1), np.float32), interpret=True)
+    lower = warp_cholesky.factor(matrix, interpret=True)
+    x = warp_cholesky.solve(lower, np.ones((3, 4, 1), np.float32), interpret=True)
     assert np.isnan(x[1]).all()
     assert np.array_equal(x[::2], np.ones((2, 4, 1)))
 
@@ -255,7 +255,7 @@ def test_a_sum_that_rounding_leaves_without_a_factor_is_solved(batch) -> None:
         b, none = (np.stack([x] * 3) for x in (b, none))
     cpu = np.asarray(jax.jit(lambda *terms: cholesky.solve_sum(terms[:2], *terms[2:]))(*terms, none, b))
     arguments = [x.reshape(-1, *x.shape[len(batch) :]) for x in (*terms, none, b)]
-    cuda = np.asarray(warp_kernels.solve_sum(*arguments, interpret=True)).reshape(cpu.shape)
+    cuda = np.asarray(warp_cholesky.solve_sum(*arguments, interpret=True)).reshape(cpu.shape)
     for x in (cpu, cuda):
         found = x[1] if batch else x
         allowed = 4 * cpu_cholesky.lost_to_rounding(n) * np.max(np.diagonal(exact)) * np.max(np.abs(found))

@@ -1,4 +1,4 @@
-"""The warp's instructions (warp.py) as text in PTX, NVIDIA's virtual assembly, and its launch by XLA.
+"""The warp's instructions (machine.py) as text in PTX, NVIDIA's virtual assembly, and its launch by XLA.
 
 XLA has the text compiled for the card and launches it without help (`call`). A block has some warps, which share
 nothing but a place on the device and its memory.
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from diffsim.xla.kernels.warp import LANES, Kernel
+from diffsim.xla.warp.machine import LANES, Kernel
 
 # the most warps of a block, and bytes of memory that it may have
 WARPS, POOL = 4, 48 * 1024

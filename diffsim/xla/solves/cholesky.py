@@ -24,9 +24,23 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from diffsim.xla.compiled import run_alone
-from diffsim.xla.kernels import cpu_cholesky
-from diffsim.xla.kernels.cpu_cholesky import Limbs, in_shares, solve_limbs, solve_rounded
-from diffsim.xla.kernels.probe import cuda_kernels
+from diffsim.xla.solves import cpu_cholesky
+from diffsim.xla.solves.cpu_cholesky import Limbs, in_shares, solve_limbs, solve_rounded
+from diffsim.xla.solves.plain import (
+    Assemble,
+    plain_factor,
+    plain_gram,
+    plain_solve,
+    plain_solve_gram,
+    plain_solve_sum,
+    plain_sum,
+    product,
+)
+from diffsim.xla.solves.probe import check_loops, cuda_kernels
+from diffsim.xla.solves.warp_cholesky import gram_in_loop, sum_in_loop
+from diffsim.xla.warp.loop import CHECKS
+from diffsim.xla.warp.probe import all_pass
+from diffsim.xla.warp.translate import TRANSLATIONS
 
 Array = jax.Array
 # of a primitive: what it computes, or how it is transformed
@@ -42,17 +56,6 @@ class Kernels(NamedTuple):
 
 # rows of the largest matrix that is a kernel's
 LARGEST = 64
-
-
-def plain_factor(matrix: Array) -> Array:
-    """Lower factors L (..., n, n) of symmetric positive definite matrices, nan where one is not: the definition."""
-    return jax.lax.linalg.cholesky(matrix, symmetrize_input=False)
-
-
-def plain_solve(lower: Array, b: Array) -> Array:
-    """x (..., n, k) with L L^T x = b, of lower factors (..., n, n) and b (..., n, k): the definition."""
-    half = jax.lax.linalg.triangular_solve(lower, b, left_side=True, lower=True)
-    return jax.lax.linalg.triangular_solve(lower, half, left_side=True, lower=True, transpose_a=True)
 
 
 def is_small(matrix: Array) -> bool:
@@ -95,11 +98,6 @@ def _solve_jvp(primals: Sequence[Array], tangents: Sequence[Any]) -> tuple[Array
     if type(change) is not ad.Zero:
         push = push - product(change, product(lower.mT, x)) - product(lower, product(change.mT, x))
     return x, solve_p.bind(lower, push)
-
-
-def product(a: Array, b: Array) -> Array:
-    """a @ b at the highest precision."""
-    return jnp.matmul(a, b, precision=jax.lax.Precision.HIGHEST)
 
 
 def _factor_kernel(matrix: Array) -> Array:
@@ -158,51 +156,6 @@ solve_p = primitive(
 )
 # A is symmetric; the solve is linear in b only
 ad.primitive_transposes[solve_p] = lambda cotangent, lower, b: (None, solve_p.bind(lower, cotangent))
-
-
-# the matrix from what it is assembled of
-Assemble = Callable[..., Array]
-
-
-def plain_sum(*terms: Array) -> Array:
-    """The sum of matrices (..., n, n) and, the last of the terms, of a diagonal (..., n), or of none (..., 0)."""
-    first, *others, diagonal = terms
-    unit = jnp.broadcast_to(jnp.eye(first.shape[-1], dtype=first.dtype), first.shape)
-    total = first + unit * diagonal[..., None, :] if diagonal.shape[-1] else first
-    for other in others:
-        total = total + other
-    return total
-
-
-def plain_gram(matrix: Array, diagonal: Array, jacobian: Array, *weights: Array) -> Array:
-    """M (..., n, n) + a diagonal (..., n) + J^T K J, of rows J (..., rows, n) and their weights.
-
-    Weights (..., dim, count, dim) are K of `count` constraints of `dim` rows each, which follow one another in J:
-    first components first.
-    """
-    total, start = plain_sum(matrix, diagonal), 0
-    for weight in weights:
-        dim, count, _ = weight.shape[-3:]
-        rows = jacobian[..., start : start + dim * count, :]
-        apart = rows.reshape(*rows.shape[:-2], dim, count, rows.shape[-1])
-        weighted = jnp.einsum("...ick,...kcn->...icn", weight, apart, precision=jax.lax.Precision.HIGHEST)
-        total, start = total + product(rows.mT, weighted.reshape(rows.shape)), start + dim * count
-    return total
-
-
-def plain_solve_sum(*arguments: Array, limbs: Limbs | None = None) -> Array:
-    """x (..., n) with `plain_sum` of the terms times x = b, the last argument (..., n): the definition."""
-    return _plain(plain_sum, arguments)
-
-
-def plain_solve_gram(*arguments: Array) -> Array:
-    """x (..., n) with `plain_gram` of the terms times x = b, the last argument (..., n): the definition."""
-    return _plain(plain_gram, arguments)
-
-
-def _plain(assemble: Assemble, arguments: Sequence[Array]) -> Array:
-    *terms, b = arguments
-    return plain_solve(plain_factor(assemble(*terms)), b[..., None])[..., 0]
 
 
 def solve_sum(matrices: Sequence[Array], diagonal: Array, b: Array, limbs: Limbs | None = None) -> Array:
@@ -330,3 +283,7 @@ solve_sum_p = _assembled("small_cholesky_solve_sum", plain_sum, plain_solve_sum,
 solve_gram_p = _assembled(
     "small_cholesky_solve_gram", plain_gram, plain_solve_gram, Kernels(_gram_kernel, plain_solve_gram)
 )
+# inside of a loop that a warp runs
+TRANSLATIONS["small_cholesky_solve_sum"] = sum_in_loop
+TRANSLATIONS["small_cholesky_solve_gram"] = gram_in_loop
+CHECKS.append(lambda: cuda_kernels() is not None and all_pass(lambda: check_loops(solve_gram)))

@@ -12,8 +12,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from diffsim.xla.kernels.ptx import Ptx
-from diffsim.xla.kernels.warp import LANES, Kernel
+from diffsim.xla.warp.machine import LANES, Kernel
+from diffsim.xla.warp.ptx import Ptx
 
 TYPES = {"f32": np.float32, "u32": np.uint32, "s32": np.int32, "b32": np.uint32, "u64": np.uint64, "u8": np.uint8}
 ORDERS = {"lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "eq": np.equal}

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 import diffsim
-from diffsim.xla.kernels.probe import check_loops
-from diffsim.xla.kernels.warp import interpret
-from diffsim.xla.kernels.warp_loop import Translated
-from tests.xla.kernels.emulate import call
+from diffsim.xla.solves.cholesky import solve_gram
+from diffsim.xla.solves.probe import check_loops
+from diffsim.xla.warp.loop import Translated
+from diffsim.xla.warp.machine import interpret
+from tests.xla.warp.emulate import call
 
 WORLDS = 3
 
@@ -71,7 +72,7 @@ def test_operations_are_xlas(name, n):
 
 @pytest.mark.parametrize("n", [1, 7, 40])
 def test_worlds_end_by_themselves(n):
-    assert all(check.passed for check in check_loops(sizes=(n,), interpret=True))
+    assert all(check.passed for check in check_loops(solve_gram, sizes=(n,), interpret=True))
 
 
 def test_more_batches_are_more_worlds():

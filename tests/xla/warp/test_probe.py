@@ -7,16 +7,18 @@ import jax
 import numpy as np
 import pytest
 
-from diffsim.xla.kernels import probe, warp_kernels
+from diffsim.xla.solves import probe, warp_cholesky
+from diffsim.xla.warp import loop
+from diffsim.xla.warp import probe as warp_probe
 
 
 @pytest.fixture(autouse=True)
 def _forget():
     probe.cuda_kernels.cache_clear()
-    probe.cuda_loops.cache_clear()
+    loop.cuda_loops.cache_clear()
     yield
     probe.cuda_kernels.cache_clear()
-    probe.cuda_loops.cache_clear()
+    loop.cuda_loops.cache_clear()
 
 
 def kernels(**changed):
@@ -24,7 +26,7 @@ def kernels(**changed):
     names = "factor", "solve", "solve_sum", "solve_gram"
 
     def interpreted(name):
-        return lambda *arguments: getattr(warp_kernels, name)(*arguments, interpret=True)
+        return lambda *arguments: getattr(warp_cholesky, name)(*arguments, interpret=True)
 
     return types.SimpleNamespace(**({name: interpreted(name) for name in names} | changed))
 
@@ -35,8 +37,8 @@ def test_kernels_that_are_right_are_used(monkeypatch):
     assert [check.kernel for check in checks] == 2 * ["factor", "solve", "solve_sum", "solve_gram"]
     assert all(check.passed for check in checks)
     monkeypatch.setattr(probe, "SIZES", (1,))
-    monkeypatch.setattr(probe, "find_gpu", lambda: jax.devices()[0])
-    monkeypatch.setattr(probe.importlib, "import_module", lambda name: right)
+    monkeypatch.setattr(warp_probe, "find_gpu", lambda: jax.devices()[0])
+    monkeypatch.setattr(probe, "warp_cholesky", right)
     monkeypatch.setattr(probe, "check_kernels", lambda kernels: checks)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -58,8 +60,8 @@ def refuses(*arguments):
 def test_kernels_that_fail_are_left_out_with_one_warning(changed, said, monkeypatch):
     broken = kernels(**changed)
     checks = probe.check_kernels(broken, sizes=(6,))
-    monkeypatch.setattr(probe, "find_gpu", lambda: jax.devices()[0])
-    monkeypatch.setattr(probe.importlib, "import_module", lambda name: broken)
+    monkeypatch.setattr(warp_probe, "find_gpu", lambda: jax.devices()[0])
+    monkeypatch.setattr(probe, "warp_cholesky", broken)
     monkeypatch.setattr(probe, "check_kernels", lambda kernels: checks)
     with pytest.warns(RuntimeWarning, match=said) as warned:
         assert probe.cuda_kernels() is None
@@ -68,14 +70,14 @@ def test_kernels_that_fail_are_left_out_with_one_warning(changed, said, monkeypa
 
 
 def test_loops_that_fail_leave_the_kernels(monkeypatch):
-    monkeypatch.setattr(probe, "find_gpu", lambda: jax.devices()[0])
+    monkeypatch.setattr(warp_probe, "find_gpu", lambda: jax.devices()[0])
     monkeypatch.setattr(probe, "check_kernels", lambda kernels: [])
     # a CPU knows no such kernel
     with pytest.warns(RuntimeWarning, match="first loop of 1 rows"):
-        assert not probe.cuda_loops()
-    assert probe.cuda_kernels() is warp_kernels
+        assert not loop.cuda_loops()
+    assert probe.cuda_kernels() is warp_cholesky
 
 
 def test_without_a_gpu_nothing_is_asked():
-    assert probe.cuda_kernels() is warp_kernels
-    assert probe.cuda_loops()
+    assert probe.cuda_kernels() is warp_cholesky
+    assert loop.cuda_loops()

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from matrices import MATRICES, ill_conditioned, wide
 
-from diffsim.xla.kernels import cholesky, cpu_cholesky
-from diffsim.xla.kernels.cpu_cholesky import LARGEST
+from diffsim.xla.solves import cholesky, cpu_cholesky
+from diffsim.xla.solves.cpu_cholesky import LARGEST
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 6, LARGEST])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from uncompiled import uncompiled
 
-from diffsim.xla.kernels import cholesky, warp_kernels
+from diffsim.xla.solves import cholesky, warp_cholesky
 
 EPSILON = float(np.finfo(np.float32).eps)
 ALL = range(6)
@@ -50,7 +50,7 @@ def test_the_kernel_is_the_plain_definition(n, count, groups):
     assert np.max(np.abs(cholesky.plain_gram(*terms) - expected)) < 1e-6 * size
     exact = np.linalg.solve(expected, np.asarray(b, float)[..., None])[..., 0]
     allowed = max(1e-6, 2 * EPSILON * np.linalg.cond(expected).max()) * np.abs(exact).max()
-    for found in (warp_kernels.solve_gram(*terms, b, interpret=True), cholesky.plain_solve_gram(*terms, b)):
+    for found in (warp_cholesky.solve_gram(*terms, b, interpret=True), cholesky.plain_solve_gram(*terms, b)):
         assert np.max(np.abs(found - exact)) < allowed
 
 

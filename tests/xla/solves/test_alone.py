@@ -10,7 +10,7 @@ import pytest
 import diffsim
 from diffsim.math.vector import cross
 from diffsim.xla.gather import gather_rows
-from diffsim.xla.kernels.cholesky import factor_p, solve_p
+from diffsim.xla.solves.cholesky import factor_p, solve_p
 
 MATRIX = np.array([[4.0, 1, 0], [1, 3, 1], [0, 1, 2]])
 FALLING = """<mujoco><worldbody><geom type="plane" size="1 1 1"/>

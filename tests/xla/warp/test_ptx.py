@@ -5,20 +5,22 @@ import re
 import numpy as np
 import pytest
 
-from diffsim.xla.kernels import probe, ptx, warp_kernels
-from tests.xla.kernels.emulate import call, emulate
+from diffsim.xla.solves import probe, warp_cholesky
+from diffsim.xla.solves.cholesky import solve_gram
+from diffsim.xla.warp import ptx
+from tests.xla.warp.emulate import call, emulate
 
 
 @pytest.fixture(autouse=True)
 def _emulated(monkeypatch):
     monkeypatch.setattr(probe, "WORLDS", 3)
-    monkeypatch.setattr(warp_kernels, "call", call)
+    monkeypatch.setattr(warp_cholesky, "call", call)
     monkeypatch.setattr(ptx, "call", call)
 
 
 @pytest.mark.parametrize("n", [1, 32, 34])
 def test_kernels_are_right(n):
-    checks = probe.check_kernels(warp_kernels, sizes=(n,)) + probe.check_loops(sizes=(n,))
+    checks = probe.check_kernels(warp_cholesky, sizes=(n,)) + probe.check_loops(solve_gram, sizes=(n,))
     assert [check for check in checks if not check.passed] == []
     assert len(checks) == 5
 
@@ -62,5 +64,5 @@ def test_no_meeting_is_left_out(removed, monkeypatch):
         return program[:start] + program[stop:], warps
 
     monkeypatch.setattr(ptx.Ptx, "text", without_one)
-    checks = probe.check_kernels(warp_kernels, sizes=(27,))
+    checks = probe.check_kernels(warp_cholesky, sizes=(27,))
     assert "meet at number" in checks[0].failure

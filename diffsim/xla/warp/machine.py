@@ -15,6 +15,8 @@ from typing import Any, Protocol
 import jax
 import numpy as np
 
+from diffsim.xla.numpy_rules import rule_of
+
 # threads of a warp
 LANES = 32
 
@@ -120,30 +122,13 @@ class Machine(Protocol):
 # of a machine, and of the arrays of a world: operands, then results
 Kernel = Callable[..., None]
 
-# operations by JAX's names of them
-NUMPY: dict[str, Callable[..., np.ndarray]] = {
-    "add": np.add,
-    "sub": np.subtract,
-    "mul": np.multiply,
-    "div": np.divide,
-    "neg": np.negative,
-    "abs": np.abs,
-    "sqrt": np.sqrt,
-    "sign": np.sign,
-    "max": np.maximum,
-    "min": np.minimum,
-    "lt": np.less,
-    "le": np.less_equal,
-    "gt": np.greater,
-    "ge": np.greater_equal,
-    "eq": np.equal,
-    "ne": np.not_equal,
-    "and": np.logical_and,
-    "or": np.logical_or,
-    "not": np.logical_not,
-    "select_n": lambda truth, otherwise, value: np.where(truth, value, otherwise),
-    "convert_element_type": lambda x: x.astype(np.float32),
-}
+
+def elementwise(operation: str, *values: np.ndarray) -> np.ndarray:
+    """The result of an elementwise operation in numpy, by JAX's name of it; a conversion is to float32."""
+    params = {"new_dtype": np.float32} if operation == "convert_element_type" else {}
+    rule = rule_of(operation, params)
+    assert rule is not None, operation
+    return rule(*values)
 
 
 class Interpreter:
@@ -216,7 +201,7 @@ class Interpreter:
         return carry
 
     def elementwise(self, operation: str, *values: Any) -> np.ndarray:
-        return NUMPY[operation](*values)
+        return elementwise(operation, *values)
 
     def constant(self, numbers: np.ndarray) -> np.ndarray:
         return np.broadcast_to(numbers, (self.worlds, numbers.size))

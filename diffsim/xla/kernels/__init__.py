@@ -1,6 +1,0 @@
-"""Kernels: operations that XLA leaves to libraries, written for accelerators, each beside its plain definition.
-
-An operation here is a function of arrays that is jitted, vmapped and differentiated like any other. Where a program is
-compiled for CUDA in float32 it is one kernel, elsewhere its plain definition. With the environment variable
-DIFFSIM_KERNELS=0, read when a program is traced, it is the plain definition everywhere.
-"""

@@ -1,0 +1,166 @@
+"""A while loop of one world as a kernel: a warp for each world of a batch, which ends its loop by itself.
+
+XLA runs each operation of a loop for all worlds, with dozens of launches an iteration, until the last world is done.
+Here a warp runs the loop of one world: `translate` makes its program of the functions of the loop, as JAX traced them
+for one world. What a loop computes is written once, in JAX, whoever runs it. A loop with an operation that a warp does
+not know is left to XLA (`Translated.of` returns None).
+Source of the idea: single program, multiple data.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import ShapedArray
+from jax.extend import core
+from jax.extend.core import Primitive
+from jax.interpreters import batching, mlir
+
+from diffsim.xla.compiled import run_alone
+from diffsim.xla.warp.machine import LANES, Machine, interpret
+from diffsim.xla.warp.ptx import call
+from diffsim.xla.warp.translate import InMemory, Numbers, UntranslatedError, known, registers, translate
+
+# whether loops are right on the GPU that is there, asked before a program uses their kernels. A module that adds a
+# translation adds a check of a loop with it (`solves/cholesky.py`)
+CHECKS: list[Callable[[], bool]] = []
+
+
+@functools.cache
+def cuda_loops() -> bool:
+    """Whether the GPU that is there runs loops as kernels."""
+    return bool(CHECKS) and all(check() for check in CHECKS)
+
+
+class Translated:
+    """A loop of one world, as jaxprs: (state) -> whether it goes on, (problem, state) -> state, all of them leaves."""
+
+    def __init__(self, unfinished: Any, advance: Any, count: int) -> None:
+        self.unfinished, self.advance, self.count = unfinished, advance, count
+        self.avals = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in advance.in_avals]
+
+    @classmethod
+    def of(cls, unfinished: Callable[..., Any], advance: Callable[..., Any], problem: Any, start: Any) -> Any:
+        """The loop of a problem and a start of one world; None if a warp cannot run it."""
+        structures = [jax.tree.structure(x) for x in (problem, start)]
+        leaves = [jax.tree.leaves(x) for x in (problem, start)]
+
+        def of_leaves(problem: list[Any], state: list[Any]) -> list[Any]:
+            trees = (jax.tree.unflatten(*pair) for pair in zip(structures, (problem, state), strict=True))
+            return jax.tree.leaves(advance(*trees))
+
+        shapes = [[jax.ShapeDtypeStruct(x.shape, x.dtype) for x in part] for part in leaves]
+        goes_on = jax.make_jaxpr(lambda state: unfinished(jax.tree.unflatten(structures[1], state)))(shapes[1])
+        loop = cls(goes_on, jax.make_jaxpr(of_leaves)(*shapes), len(leaves[0]))
+        return loop if loop.is_known() else None
+
+    def __call__(self, problem: Any, start: Any) -> Any:
+        """The last state of a world; under `vmap` a warp for each world."""
+        results = loop_p.bind(*[x[None] for x in jax.tree.leaves((problem, start))], loop=self)
+        return jax.tree.unflatten(jax.tree.structure(start), [x[0] for x in results])
+
+    def is_known(self) -> bool:
+        """Whether a warp knows all operations: an iteration is tried with zeros, in numpy."""
+        if any(x.dtype not in (np.float32, np.int32, np.bool_) for x in self.avals):
+            return False
+        # the warp of one world, whose loop ends at once
+        operands = [np.zeros((1, *x.shape), x.dtype) for x in self.avals]
+        try:
+            self.run(operands, functools.partial(interpret, functools.partial(self.kernel, once=True)))
+        except UntranslatedError:
+            return False
+        return True
+
+    def results(self, worlds: int) -> list[jax.ShapeDtypeStruct]:
+        """Shapes and types of the last states."""
+        return [jax.ShapeDtypeStruct((worlds, *x.shape), x.dtype) for x in self.avals[self.count :]]
+
+    def run(self, operands: Sequence[Any], call: Callable[..., list[Any]]) -> list[Any]:
+        """The last states of a batch, by a `call` of the kernel with operands and results that have numbers."""
+        results = self.results(max(map(len, operands)))
+        found = iter(call([x for x in operands if x.size], [x for x in results if x.size]))
+        return [next(found) if x.size else np.zeros(x.shape, x.dtype) for x in results]
+
+    def kernel(self, w: Machine, *arrays: Any, once: bool = False) -> None:
+        """The loop of one world: arrays of the problem, of the start, and of the last state, which is written; without
+        those that have no numbers. With `once`, one iteration, whatever the state.
+        """
+        rest = iter(arrays)
+        inputs = [
+            Numbers(aval.shape, InMemory(next(rest), 0)) if aval.size else known(np.zeros(aval.shape, aval.dtype))
+            for aval in self.avals
+        ]
+        problem, start = inputs[: self.count], inputs[self.count :]
+        counts = np.cumsum([-(-x.size // LANES) for x in start])
+
+        def flat(state: Sequence[Numbers]) -> list[Any]:
+            return [part for x in state for part in (registers(w, x) if x.size else [])]
+
+        def state(carry: list[Any]) -> list[Numbers]:
+            ends = zip(start, counts, strict=True)
+            return [Numbers(x.shape, carry[end - -(-x.size // LANES) : end]) if x.size else x for x, end in ends]
+
+        def advance(carry: list[Any]) -> list[Any]:
+            return flat(translate(w, self.advance, [*problem, *state(carry)]))
+
+        def unfinished(carry: list[Any]) -> Any:
+            return registers(w, translate(w, self.unfinished, state(carry))[0])[0]
+
+        carry = flat(start)
+        last = state(advance(carry) if once else w.repeat(unfinished, advance, carry))
+        for x, array in zip((x for x in last if x.size), rest, strict=True):
+            for number, part in enumerate(registers(w, x)):
+                w.store(array, number * LANES, x.size - number * LANES, part)
+
+    def on_cuda(self, *operands: Any) -> list[Any]:
+        """The last states of a batch, by the kernel if that is right on the GPU that is there."""
+        if not cuda_loops():
+            return self.plain(*operands)
+        return self.run(operands, functools.partial(call, "loop", self.kernel))
+
+    def plain(self, *operands: Any) -> list[Any]:
+        """The last states of a batch, as XLA computes them: the definition."""
+        worlds = max(map(len, operands))
+        advance, unfinished = map(core.jaxpr_as_fun, (self.advance, self.unfinished))
+
+        def one(*leaves: Any) -> tuple[Any, ...]:
+            problem, start = leaves[: self.count], leaves[self.count :]
+            return jax.lax.while_loop(lambda x: unfinished(*x)[0], lambda x: tuple(advance(*problem, *x)), start)
+
+        shared = [len(x) == 1 < worlds for x in operands]
+        arguments = [x[0] if by_all else x for x, by_all in zip(operands, shared, strict=True)]
+        return list(jax.vmap(one, [None if by_all else 0 for by_all in shared])(*arguments))
+
+
+def _batch(operands: Sequence[Any], dims: Sequence[int | None], *, loop: Translated) -> tuple[list[Any], list[int]]:
+    """Batches of batches are more worlds."""
+    size = next(x.shape[dim] for x, dim in zip(operands, dims, strict=True) if dim is not None)
+    whole = [x if dim is None else jnp.moveaxis(x, dim, 0) for x, dim in zip(operands, dims, strict=True)]
+    worlds = max(x.shape[dim is not None] for x, dim in zip(whole, dims, strict=True))
+
+    def of_all(x: Any, dim: int | None) -> Any:
+        if dim is None and len(x) == 1:
+            return x
+        shape = x.shape[1:] if dim is None else x.shape[2:]
+        return jnp.broadcast_to(x, (size, worlds, *shape)).reshape(size * worlds, *shape)
+
+    results = loop_p.bind(*map(of_all, whole, dims), loop=loop)
+    return [x.reshape(size, worlds, *x.shape[1:]) for x in results], [0] * len(results)
+
+
+loop_p = Primitive("warp_loop")
+loop_p.multiple_results = True
+run_alone(loop_p, lambda *operands, loop: loop.plain(*operands), ("loop",))
+loop_p.def_abstract_eval(
+    lambda *operands, loop: [ShapedArray(x.shape, x.dtype) for x in loop.results(max(x.shape[0] for x in operands))]
+)
+batching.primitive_batchers[loop_p] = _batch
+LOWERED: dict[str | None, Callable[..., list[Any]]] = {
+    None: lambda *operands, loop: loop.plain(*operands),
+    "cuda": lambda *operands, loop: loop.on_cuda(*operands),
+}
+for platform, computed in LOWERED.items():
+    mlir.register_lowering(loop_p, mlir.lower_fun(computed, multiple_results=True), platform=platform)

@@ -1,0 +1,249 @@
+"""From jaxprs to warps: what a function of one world does, operation by operation, as one warp does it.
+
+Numbers of an array lie row after row over the lanes of a warp and its registers, arrays of the problem stay in memory,
+and sums go over lanes. The machine (machine.py) writes a program for a GPU, or computes with numpy.
+
+A warp knows the operations of a search: arithmetic, comparisons, parts and joins of arrays, sums, products of matrices
+in memory with vectors, and the primitives of our own in `TRANSLATIONS`. Of any other `translate` raises
+`UntranslatedError`. Where numbers go that are only moved is worked out here: the rule of the primitive in numpy
+(`xla/numpy_rules.py`) is applied to an array of places, and lanes exchange what is not in its place.
+Source: jaxprs as in JAX's documentation, "Understanding Jaxprs".
+"""
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from jax.extend import core
+
+from diffsim.xla.numpy_rules import rule_of
+from diffsim.xla.warp.machine import LANES, Machine
+from diffsim.xla.warp.machine import elementwise as numpy_elementwise
+from diffsim.xla.warp.ptx import KNOWN
+
+
+class UntranslatedError(Exception):
+    """An operation that a warp does not know."""
+
+
+class InMemory(NamedTuple):
+    """Where an array of the problem begins."""
+
+    array: Any
+    start: int
+
+
+class Numbers(NamedTuple):
+    """An array of a world. Number e, row after row, is in lane e % 32 of register e // 32; a single one in all lanes.
+
+    `held`: registers, whose last lanes may hold anything; or where they are in memory; or, as an array, known numbers.
+    """
+
+    shape: tuple[int, ...]
+    held: list[Any] | InMemory | np.ndarray
+
+    @property
+    def size(self) -> int:
+        """How many numbers."""
+        return math.prod(self.shape)
+
+
+def known(numbers: Any) -> Numbers:
+    """Numbers that the program knows."""
+    array = np.asarray(numbers)
+    return Numbers(array.shape, array)
+
+
+def registers(w: Machine, x: Numbers) -> list[Any]:
+    """The numbers in registers."""
+    if isinstance(x.held, list) or not x.size:
+        return list(x.held)
+    if isinstance(x.held, InMemory):
+        array, start = x.held
+        if x.size == 1:
+            return [w.scalar(array, start)]
+        return [w.load(array, start + place, x.size - place) for place in range(0, x.size, LANES)]
+    flat = x.held.reshape(-1)
+    if np.all(flat == flat[:1]):
+        return [w.constant(flat[0])] * -(-flat.size // LANES)
+    parts = np.split(np.pad(flat, (0, -flat.size % LANES)), -(-flat.size // LANES))
+    return [w.constant(part) for part in parts]
+
+
+def moved(w: Machine, sources: Sequence[Numbers], index: np.ndarray) -> Numbers:
+    """An array of numbers that are somewhere in some arrays, counted through all of them."""
+    if all(isinstance(x.held, np.ndarray) for x in sources):
+        return known(np.concatenate([np.asarray(x.held).reshape(-1) for x in sources])[index])
+    flat = index.reshape(-1)
+    held = sources[0].held
+    if len(sources) == 1 and isinstance(held, InMemory) and np.array_equal(flat, flat[0] + np.arange(flat.size)):
+        return Numbers(index.shape, InMemory(held.array, held.start + int(flat[0])))
+    # of each number of the sources, its register, and its lane; of a single one, which is in all lanes, none
+    parts, part_of, lane_of = list[Any](), list[np.ndarray](), list[np.ndarray]()
+    for x in sources:
+        place = np.arange(x.size)
+        part_of.append(len(parts) + place // LANES)
+        lane_of.append(np.full(1, -1) if x.size == 1 else place % LANES)
+        parts += registers(w, x)
+    part, lane = (np.concatenate(column)[flat] for column in (part_of, lane_of))
+
+    def gathered(part: np.ndarray, lane: np.ndarray) -> Any:
+        """One register, from those that have its numbers."""
+        result = None
+        for number in np.unique(part):
+            here = part == number
+            source = np.where(lane < 0, np.arange(len(lane)), lane)
+            value = parts[number]
+            if not np.array_equal(source[here], np.flatnonzero(here)):
+                value = w.shuffled(value, np.pad(np.where(here, source, 0), (0, LANES - len(lane))))
+            mask = np.pad(here, (0, LANES - len(lane)))
+            result = value if result is None else w.chosen(mask, value, result)
+        return result
+
+    if np.all(part == part[0]) and np.all(lane == lane[0]):
+        # one number many times
+        value = parts[part[0]] if lane[0] < 0 else w.lane(parts[part[0]], int(lane[0]))
+        return Numbers(index.shape, [value] * -(-flat.size // LANES))
+    starts = range(0, flat.size, LANES)
+    return Numbers(index.shape, [gathered(part[s : s + LANES], lane[s : s + LANES]) for s in starts])
+
+
+def elementwise(w: Machine, operation: str, inputs: Sequence[Numbers], shape: tuple[int, ...]) -> Numbers:
+    """An operation on each number; arrays of one number go with all."""
+    if all(isinstance(x.held, np.ndarray) for x in inputs):
+        return known(numpy_elementwise(operation, *(np.asarray(x.held) for x in inputs)))
+    parts = []
+    for x in inputs:
+        if x.size > 1 and x.shape != shape:
+            x = moved(w, [x], np.broadcast_to(np.arange(x.size).reshape(x.shape), shape))
+        parts.append(registers(w, x))
+    count = -(-math.prod(shape) // LANES)
+    columns = [part if len(part) == count else part * count for part in parts]
+    return Numbers(shape, [w.elementwise(operation, *values) for values in zip(*columns, strict=True)])
+
+
+def masked(w: Machine, x: Numbers, rest: Any) -> list[Any]:
+    """Its registers, with another number in lanes that hold none of its own."""
+    parts, left = list(registers(w, x)), x.size % LANES
+    if left and x.size > 1:
+        parts[-1] = w.chosen(np.arange(LANES) < left, parts[-1], w.constant(np.asarray(rest)))
+    return parts
+
+
+def _added(w: Machine, parts: Sequence[Any]) -> Any:
+    return functools.reduce(functools.partial(w.elementwise, "add"), parts)
+
+
+def _sum(w: Machine, x: Numbers) -> Any:
+    """The sum of all numbers."""
+    return w.sum(_added(w, masked(w, x, np.float32(0)))) if x.size > 1 else registers(w, x)[0]
+
+
+def _reduce(w: Machine, operation: str, x: Numbers, axes: tuple[int, ...]) -> Numbers:
+    """Sums, or whether all are true, over some axes."""
+    kept = [axis for axis in range(len(x.shape)) if axis not in axes]
+    shape = tuple(x.shape[axis] for axis in kept)
+    if math.prod(shape) > 1:
+        place = np.arange(x.size).reshape(x.shape).transpose(*axes, *kept).reshape(-1, *shape)
+        parts = [moved(w, [x], one) for one in place]
+        return functools.reduce(lambda a, b: elementwise(w, operation, (a, b), shape), parts)
+    if operation == "add":
+        return Numbers(shape, [_sum(w, x)])
+    truths = masked(w, x, np.bool_(True))
+    return Numbers(shape, [w.all(functools.reduce(functools.partial(w.elementwise, "and"), truths))])
+
+
+def _product(w: Machine, left: Numbers, right: Numbers, axes: tuple[int, int]) -> Numbers:
+    """The sum of products over an axis of each, of two vectors, or of a matrix in memory and a vector."""
+    if len(left.shape) == len(right.shape) == 1:
+        return Numbers((), [_sum(w, elementwise(w, "mul", (left, right), left.shape))])
+    matrix, vector, axis = (left, right, axes[0]) if len(left.shape) == 2 else (right, left, axes[1])
+    if not matrix.size:
+        return known(np.zeros(matrix.shape[1 - axis], np.float32))
+    if len(matrix.shape) != 2 or len(vector.shape) != 1 or not isinstance(matrix.held, InMemory):
+        raise UntranslatedError("a product of these shapes, or with a matrix that is computed")
+    numbers, places = masked(w, vector, np.float32(0)), range(0, matrix.shape[1], LANES)
+    starts = (matrix.held.start + row * matrix.shape[1] for row in range(matrix.shape[0]))
+    # each row by 32 numbers
+    rows = [[w.load(matrix.held.array, start + g, matrix.shape[1] - g) for g in places] for start in starts]
+    if axis == 1:
+        parts = [_added(w, [x * y for x, y in zip(row, numbers, strict=True)]) for row in rows]
+        if len(parts) == 1:
+            return Numbers((1,), [w.sum(parts[0])])
+        return Numbers((len(parts),), [w.sums(parts[place : place + LANES]) for place in range(0, len(parts), LANES)])
+    everywhere = [number for part in numbers for number in w.lanes(part)] if vector.size > 1 else numbers
+    products = [[x * number for x in row] for row, number in zip(rows, everywhere, strict=False)]
+    columns = [_added(w, column) for column in zip(*products, strict=True)]
+    return Numbers((matrix.shape[1],), columns if matrix.shape[1] > 1 else [w.lane(columns[0], 0)])
+
+
+# what translates a primitive of our own: (machine, operands) -> results. The module of the primitive adds it
+TRANSLATIONS: dict[str, Callable[[Machine, Sequence["Numbers"]], list["Numbers"]]] = {}
+# primitives that only move numbers: their rule in numpy, applied to places, says where they put them
+MOVES = {"reshape", "squeeze", "transpose", "slice", "broadcast_in_dim", "concatenate", "stack", "unstack", "split"}
+REDUCTIONS = {"reduce_sum": "add", "reduce_and": "and"}
+# operations that change nothing, and those that are programs of their own
+NOTHING = ("stop_gradient", "optimization_barrier", "copy", "copy_p")
+PROGRAMS = ("jit", "pjit", "closed_call", "custom_jvp_call")
+
+
+def translate(w: Machine, program: Any, arguments: Sequence[Numbers]) -> list[Numbers]:
+    """What a jaxpr computes, by a warp."""
+    jaxpr = program.jaxpr
+    values = dict(zip(jaxpr.constvars, map(known, program.consts), strict=True))
+    values |= dict(zip(jaxpr.invars, arguments, strict=True))
+
+    def value(variable: Any) -> Numbers:
+        return known(variable.val) if isinstance(variable, core.Literal) else values[variable]
+
+    for equation in jaxpr.eqns:
+        shapes = [(variable.aval.shape, variable.aval.dtype) for variable in equation.outvars]
+        if any(math.prod(shape) for shape, _ in shapes):
+            results = operation(w, equation, [value(variable) for variable in equation.invars])
+        else:
+            results = [known(np.zeros(*pair)) for pair in shapes]
+        values |= dict(zip(equation.outvars, results, strict=True))
+    return [value(variable) for variable in jaxpr.outvars]
+
+
+def operation(w: Machine, equation: Any, inputs: Sequence[Numbers]) -> list[Numbers]:
+    """The results of an equation of a jaxpr.
+
+    Raises:
+      UntranslatedError: of what a warp does not know.
+    """
+    name, params, shape = equation.primitive.name, equation.params, tuple(equation.outvars[0].aval.shape)
+    if name in PROGRAMS:
+        return translate(w, params.get("jaxpr", params.get("call_jaxpr")), inputs)
+    if name in NOTHING:
+        return list(inputs)
+    if name == "iota":
+        return [known(np.indices(shape, params["dtype"])[params["dimension"]])]
+    if name in MOVES:
+        starts = np.cumsum([0, *(x.size for x in inputs)])
+        places = [start + np.arange(x.size).reshape(x.shape) for start, x in zip(starts, inputs, strict=False)]
+        rule = rule_of(name, params)
+        assert rule is not None, name
+        moves = rule(*places)
+        return [moved(w, inputs, index) for index in (moves if isinstance(moves, list) else [moves])]
+    # numpy would take bits of integers for truths, and sums of integers are floats to a warp
+    first, *_, last = 2 * [np.dtype(variable.aval.dtype).kind for variable in equation.invars]
+    if name == "select_n" and first != "b":
+        raise UntranslatedError("a choice by an integer")
+    if name in KNOWN[last] and (name != "convert_element_type" or params["new_dtype"] == np.float32):
+        return [elementwise(w, name, inputs, shape)]
+    if last != ("b" if name == "reduce_and" else "f"):
+        raise UntranslatedError(f"{name} of integers or truths")
+    if name == "square":
+        return [elementwise(w, "mul", (*inputs, *inputs), shape)]
+    if name in REDUCTIONS:
+        return [_reduce(w, REDUCTIONS[name], inputs[0], params["axes"])]
+    if name == "dot_general" and params["dimension_numbers"][1] == ((), ()):
+        (of_left, of_right), _ = params["dimension_numbers"]
+        if len(of_left) == 1:
+            return [_product(w, inputs[0], inputs[1], (of_left[0], of_right[0]))]
+    if name in TRANSLATIONS:
+        return TRANSLATIONS[name](w, inputs)
+    raise UntranslatedError(name)
