@@ -46,7 +46,7 @@ WHOLE = 1 << 24
 PART = 1 << 18
 # `quarters`: parts of a batch; a part goes on until 1 / PARTS of it is left, so that the rest of all is one more part
 PARTS = 4
-# `quarters`: worlds of the smallest batch that is taken apart; parts of fewer worlds leave vector lanes empty
+# `quarters`: worlds of the smallest batch that is taken apart; copying parts of a smaller one costs more than it saves
 FEWEST = 128
 # `rest`: 1 / REST of the batch is copied and goes on alone
 REST = 8

@@ -28,8 +28,10 @@ from diffsim.xla.compiled import run_alone
 from diffsim.xla.numpy_rules import RULES, unchanged
 from diffsim.xla.reverse_mode import entwined
 
-# numbers that a CPU raises to a power at once, and those of a row that LLVM does not write out
-VECTOR, LONG = 8, 48
+# `powers`: numbers that a CPU raises to a power at once, 8 floats of a vector register
+VECTOR = 8
+# `powers`: numbers of a row from which on LLVM keeps a loop instead of writing it out
+LONG = 48
 
 
 def unpack(v: Array, axis: int = -1) -> list[Array]:

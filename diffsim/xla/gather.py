@@ -133,8 +133,10 @@ def add_rows(values: Array, row: Array, size: int) -> Array:
     return sums.reshape(size, *values.shape[1:])
 
 
-# `add_products` on a CPU: those of more columns are made so many numbers at once, which fit into the cache
-LARGE, CHUNK = 8, 6144
+# `add_products`: columns of the largest products that a CPU makes all at once
+LARGE = 8
+# `add_products`: numbers of larger products that a CPU makes at once, 24 KiB in float32, which the L1 cache holds
+CHUNK = 6144
 
 
 def add_products(left: Array, right: Array, row: Array, size: int) -> Array:
@@ -164,8 +166,10 @@ def add_products(left: Array, right: Array, row: Array, size: int) -> Array:
 
 Ids = tuple[int, ...]
 
-# rounds that are looked at, and how many times as much as rows may be read before they are rather added one by one
-MOST_ROUNDS, WASTE = 8, 8
+# most rounds in which `sum_gathered` reads one place of each row
+MOST_ROUNDS = 8
+# `sum_gathered` adds rows one by one where rounds would read more than this many times the rows
+WASTE = 8
 
 
 def gather_rows(values: Array, ids: np.ndarray, axis: int = 0) -> Array:

@@ -66,11 +66,11 @@ def if_anywhere(flag: Array, compute: Callable[[], Tree], otherwise: Tree, *, sp
     return otherwise if spares else chosen()
 
 
-# `rows_where`: in so many rounds all rows have their turn
+# `rows_where`: rounds in which all rows have their turn; a round is skipped where no row is left
 ROUNDS = 8
-# above this many values XLA for CPU is slow at reducing integers
+# `first`, `count`: values above which XLA for CPU is slow at reducing integers
 WINDOW = 32
-# integers up to this are exact in float32
+# `first`, `count`: integers up to this are exact in float32
 EXACT = 1 << 24
 
 
@@ -250,16 +250,28 @@ def _bits(count: int) -> int:
 
 # values of a piece that a GPU sorts in one kernel
 PIECE = 1024
-# `extracted` on a CPU: at most this many of at most so many values
-FEW, SOME = 40, 512
-# values that a CPU compares at once
+# values that a CPU compares at once: the vector lanes of two registers
 VECTOR = 16
-# `taken_out` on a CPU: of more values than the first number and at most the second, for at least so many worlds
-SEARCHED, WORLDS = (1024, 32768), 32
-# sizes of the pieces of `taken_out`: SHORT for up to MANY values, LONG for more
-SHORT, MANY, LONG = 32, 8192, 128
-# keys of `extracted`: magnitudes are cut off at FAR, which NaN counts as; what is smaller than NEAR becomes -NEAR
-FAR, NEAR = 1e30, 1e-30
+# `extracted` on a CPU: most values that are asked for; each is one pass over all values
+FEW = 40
+# `extracted` on a CPU: most values for which such passes take less time than `top_k`
+SOME = 512
+# `taken_out` on a CPU: values above which it takes less time than `top_k`
+SEARCHED_ABOVE = 1024
+# `taken_out` on a CPU: most values for which that is so
+SEARCHED_MOST = 32768
+# `taken_out` on a CPU: fewest worlds for which that is so
+WORLDS = 32
+# `taken_out`: values of a piece, of up to MANY values
+SHORT = 32
+# `taken_out`: values up to which pieces are short
+MANY = 8192
+# `taken_out`: values of a piece, of more than MANY values
+LONG = 128
+# keys of `extracted`: magnitudes are cut off here, and NaN counts as this much
+FAR = 1e30
+# keys of `extracted`: what is smaller becomes -NEAR, so that no key with the bits of an index is subnormal
+NEAR = 1e-30
 
 
 def largest(values: Array, count: int) -> tuple[Array, Array]:
@@ -268,7 +280,8 @@ def largest(values: Array, count: int) -> tuple[Array, Array]:
     As `jax.lax.top_k`, which counts NaN as the largest; but where `extracted` is used, values count as equal if they
     differ by less than the last bits that an index takes.
     """
-    few, many = count <= FEW and count < values.shape[0] <= SOME, SEARCHED[0] < values.shape[0] <= SEARCHED[1]
+    n = values.shape[0]
+    few, many = count <= FEW and count < n <= SOME, SEARCHED_ABOVE < n <= SEARCHED_MOST
     if for_cpu() and (few or many):
         index = (extracted if few else _searched)(values, count)
         return values.at[index].get(mode="promise_in_bounds", wrap_negative_indices=False), index

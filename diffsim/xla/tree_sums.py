@@ -32,14 +32,18 @@ from diffsim.xla.numpy_rules import RULES
 # vectors (n, k), such as motion axes, and factors (n,), such as their rates
 Scaled = tuple[Array, Array]
 
-# above this many nodes a mask costs more than the rounds of pointer jumping
+# nodes above which a product with a mask costs more than the rounds of pointer jumping
 MASK_LIMIT = 160
-# sums by shapes are for at most so many shapes, whose masks have this many times fewer entries than one mask of all
-MOST_SHAPES, FEWER = 4, 4
-# sums along trees of at most this many nodes are written out
+# most shapes of trees that are summed shape by shape
+MOST_SHAPES = 4
+# sums by shapes pay where their masks have this many times fewer entries than one mask of all nodes
+FEWER = 4
+# nodes of the largest tree whose sums are written out
 SMALL = 8
-# on a CPU the columns of a product, if more than NARROW, are padded to a multiple of COLUMNS
-NARROW, COLUMNS = 8, 32
+# columns of a product from which on a CPU pads them
+NARROW = 8
+# a CPU pads columns to a multiple of this, which its vectors hold
+COLUMNS = 32
 HIGHEST = jax.lax.Precision.HIGHEST
 
 

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from diffsim.xla.select import FEW, PIECE, SEARCHED, SOME, WORLDS, largest, taken_out
+from diffsim.xla.select import FEW, PIECE, SEARCHED_ABOVE, SOME, WORLDS, largest, taken_out
 
 
 @pytest.mark.parametrize(("size", "count"), [(5 * PIECE - 7, 40), (3 * PIECE, 1), (PIECE // 2, 9), (4 * PIECE, 700)])
@@ -68,14 +68,14 @@ def test_what_pieces_know_is_what_top_k_finds(size: int, count: int, dtype: type
 @pytest.mark.parametrize(("worlds", "loops"), [(WORLDS - 1, 0), (WORLDS, 1)])
 def test_pieces_are_looked_through_for_many_worlds(worlds: int, loops: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jax, "default_backend", lambda: "cpu")
-    values = jax.ShapeDtypeStruct((worlds, SEARCHED[0] + 1), jnp.float32)
+    values = jax.ShapeDtypeStruct((worlds, SEARCHED_ABOVE + 1), jnp.float32)
     program = str(jax.make_jaxpr(jax.vmap(lambda row: largest(row, 40)))(values))
     assert (program.count("scan["), program.count("top_k[")) == (loops, 1 - loops)
 
 
 def test_what_is_found_has_derivatives() -> None:
     """In any order of batches and derivatives, also where pieces are looked through."""
-    values = jnp.asarray(np.random.default_rng(0).normal(size=(WORLDS, SEARCHED[0] + 600)))
+    values = jnp.asarray(np.random.default_rng(0).normal(size=(WORLDS, SEARCHED_ABOVE + 600)))
 
     def best(row: jax.Array) -> jax.Array:
         return jnp.sum(largest(row, 3)[0] ** 2)

@@ -47,10 +47,16 @@ from diffsim.xla.gather import pick, pick_some
 
 Array = jax.Array
 
-# rows of the largest matrix for which this takes less than LAPACK, alone too; and of those without a loop
-LARGEST, WRITTEN_OUT = 8, 2
-# the most rows of matrices with limbs, and of their trunks, and the fewest matrices whose limbs are worth it
-MOST_ROWS, TRUNK, SIDE_BY_SIDE = 128, 12, 64
+# rows of the largest matrix that takes less time here than in LAPACK, also alone
+LARGEST = 8
+# rows of the largest matrix that is eliminated without a loop
+WRITTEN_OUT = 2
+# most rows of a matrix with limbs
+MOST_ROWS = 128
+# most rows of a trunk: a limb has a column for each of them
+TRUNK = 12
+# fewest matrices that are solved by limbs: as many as a core works on at once (LANES)
+SIDE_BY_SIDE = 64
 # matrices with limbs that a core works on at once
 LANES = 64
 # rows are never counted from the end
@@ -274,8 +280,10 @@ def _with_row(rows: Array, row: Array, j: Array) -> Array:
 
 # the corner c, larger than b A^-1 b can be for b of size 1
 CORNER = 1e30
-# fewest matrices of a share, and most shares
-SMALLEST_SHARE, MOST_SHARES = 64, 8
+# fewest matrices of a share; handing out fewer costs more than it saves
+SMALLEST_SHARE = 64
+# most shares; each is a call of its own in the program
+MOST_SHARES = 8
 # the first jaxlib whose calls share their matrices out
 SHARED_OUT = (0, 10)
 # flags of LAPACK, which sees our upper triangles by columns: as lower ones

@@ -16,8 +16,10 @@ import numpy as np
 
 from diffsim.xla.warp.machine import LANES, Kernel
 
-# the most warps of a block, and bytes of memory that it may have
-WARPS, POOL = 4, 48 * 1024
+# most warps of a block, 128 threads
+WARPS = 4
+# bytes of shared memory that a block may have on every card
+POOL = 48 * 1024
 # all lanes
 FULL = "0xffffffff"
 # how PTX calls operations on floats, integers and truths
@@ -85,7 +87,12 @@ class Ptx:
 
     def __init__(self) -> None:
         self.lines: list[str] = []
-        self.count, self.stores, self.room = 0, 0, 0
+        # registers so far; each has a number
+        self.count = 0
+        # stores of `lanes`, which take two buffers in turn
+        self.stores = 0
+        # numbers of shared memory that `scratch` has given away
+        self.room = 0
         # what stands in constant tables of 32 numbers, and their names
         self.tables: dict[str, str] = {}
 
