@@ -173,7 +173,7 @@ class Ours:
         self.workload = workload
         self.model = model.replace(opt=model.opt.replace(**workload.options()))
         self.nu = self.model.nu
-        self.options = compiler_options(model)
+        self.options = compiler_options()
 
     def start(self, batch: int) -> State:
         """A batch of starting states."""
@@ -271,7 +271,7 @@ class TunedMjx(Mjx):
 
     def __init__(self, workload: Workload) -> None:
         super().__init__(workload)
-        self.options = compiler_options(self.model)
+        self.options = compiler_options()
 
 
 def c_steps_per_second(workload: Workload, steps: int, warmup: int) -> dict[str, float]:

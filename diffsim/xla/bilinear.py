@@ -1,13 +1,13 @@
-"""How vectors lie in memory, and products of vectors, linear in both, that JAX sees as single operations.
+"""Layouts of vectors in memory, and bilinear products of vectors that JAX sees as single operations.
 
 Vectors (n, k) may be taken apart into k arrays (`unpack`), or stored by components, the first component of all vectors
-before the second (`by_components`): then arithmetic runs for several vectors at once, and sums along trees, which are
+before the second (`by_components`). Then arithmetic runs for several vectors at once, and sums along trees, which are
 products with a mask from the right, read memory in order. `powers` fills up the last vector register of a CPU, and
-`arrow_product` avoids joining arrays as wide as its vectors.
+`arrow_product` avoids joining arrays that are as wide as its vectors.
 
 Written out on components, a cross product is some twenty operations, which JAX traces, batches, differentiates and
-transposes one by one; a gradient of a simulation consists of little else. As a primitive (`bilinear`) it is one, with
-derivatives and transposes that are such products again, and is written out once, where a program is lowered.
+transposes one by one; a gradient of a simulation consists of little else. As a primitive (`bilinear`) it is one
+operation. Its derivatives and transposes are such products again; it is written out once, when a program is lowered.
 """
 
 import functools
@@ -43,13 +43,13 @@ def unpack(v: Array, axis: int = -1) -> list[Array]:
 def stored_in_order(values: Array) -> Array:
     """The same array, `stored` with its last axis contiguous in memory.
 
-    Of a transposed array XLA would otherwise store a copy in the old order, and transpose that where it is read.
+    XLA would otherwise store a transposed array in the old order, and transpose it where it is read.
     """
     return stored(in_order_p.bind(values)) if for_cpu() else values
 
 
 def _lowered(context: mlir.LoweringRuleContext, value: Any) -> Any:
-    """In a program that is exported, which may hold no such constraint, the array as it is."""
+    """A layout constraint; in a program that is exported, which may hold none, the array itself."""
     if context.module_context.lowering_parameters.for_export:
         return [value]
     order = Layout(tuple(range(context.avals_out[0].ndim)))
@@ -78,10 +78,10 @@ def with_transpose(matrix: Array, again: Callable[[], Array]) -> tuple[Array, Ar
 
 @jax.custom_jvp
 def by_components(vectors: Array) -> Array:
-    """The same vectors (n, k), on a CPU with each component of all of them in one piece of memory.
+    """The same vectors (n, k), on a CPU with each component of all of them contiguous in memory.
 
-    They are stored in their order first, for kernels write them that way, and copied. In reverse mode the sum of their
-    cotangents is stored, which several kernels would otherwise add up again, and XLA chooses the order.
+    They are first stored in their own order, in which kernels write them, and then copied. In reverse mode the sum of
+    their cotangents is stored, which several kernels would otherwise add up again; XLA chooses its layout.
     """
     return _transposed_in(stored_in_order, vectors)
 
@@ -97,10 +97,11 @@ def _transposed_in(store: Callable[[Array], Array], vectors: Array) -> Array:
 
 
 def powers(base: Array, exponent: Array) -> Array:
-    """base^exponent (n,) of bases above zero; on a CPU of whole vectors, for what is left of one takes as long.
+    """base^exponent (n,) of positive bases.
 
-    An exponent that all worlds of a batch share is copied for each: between tables of one shape there is one long loop,
-    where otherwise LLVM would write out that of a row, exp and log with it, and take four times as long.
+    On a CPU n is padded to whole vector registers, because a register that is filled in part takes the same time. An
+    exponent that all worlds of a batch share is copied for each world: operations on tables of one shape are one long
+    loop. Otherwise LLVM would write out the loop over a row, with exp and log, which takes four times as long.
     """
     n = base.shape[-1]
     if not for_cpu() or not VECTOR < n < LONG:
@@ -111,18 +112,21 @@ def powers(base: Array, exponent: Array) -> Array:
 
 
 def arrow_product(tip: Array, side: Array, diagonal: Array, y: Array) -> Array:
-    """The product with an arrow matrix, which couples the first element with each other one and those with none.
+    """The product with an arrow matrix, which is zero except in its first row, first column and diagonal.
 
     Args:
       tip: (1, n, ...) its first element.
       side: (k, n, ...) the rest of its first row, and of its first column.
       diagonal: (k, n, ...) the rest of its diagonal.
-      y: (k + 1, n, ...) vectors; the others broadcast against it.
+      y: (k + 1, n, ...) vectors; the other arguments broadcast against it.
+
+    Returns:
+      (k + 1, n, ...).
     """
     if not for_cpu():
         first = tip * y[:1] + _total(side * y[1:])[None]
         return jnp.concatenate([first, side * y[:1] + diagonal * y[1:]])
-    # joining what is as wide as y takes a CPU thrice as long as zeros below the first row
+    # joining arrays as wide as y takes a CPU three times as long as adding zeros below the first row
     diagonal = stored(jnp.concatenate([tip, diagonal]))
     side = stored(jnp.concatenate([jnp.zeros_like(tip), side]))
     first = jnp.pad(_total(side[1:] * y[1:])[None], [(0, y.shape[0] - 1)] + [(0, 0)] * (y.ndim - 1))
@@ -193,9 +197,9 @@ def bilinear(name: str, rule: Rule) -> Product:
 
 
 def _summed(values: Array, shape: tuple[int, ...]) -> Array:
-    """Summed over the axes along which an array of this shape was repeated.
+    """The sum over the axes along which an array of this shape was repeated.
 
-    Stored: within a larger kernel of a CPU, elements of the sum would not be computed in vector lanes.
+    It is stored: within a larger kernel of a CPU the elements of the sum would not be computed in vector lanes.
     """
     repeated = tuple(i for i, (now, then) in enumerate(zip(values.shape, shape, strict=True)) if now != then)
     return stored(jnp.sum(values, axis=repeated, keepdims=True)) if repeated else values

@@ -1,7 +1,7 @@
 """What reverse mode stores of a program, and what it computes again.
 
-- Results of searches are named `SEARCH_RESULT`, and are stored: reverse mode does not search again.
-- `recomputed` stores of the body of a scan nothing else.
+- Results of searches have the name `SEARCH_RESULT`. They are stored, so that reverse mode does not search again.
+- `recomputed` stores nothing else of the body of a scan.
 - `recorded` splits a function into what it computes and its derivatives later, for callers that need both.
 - `entwined` makes the carry of a scan depend on what its steps read, so that JAX traces its body once.
 """
@@ -18,24 +18,25 @@ from jax.extend.core import Literal
 P = ParamSpec("P")
 T = TypeVar("T")
 
-# the name (`jax.ad_checkpoint.checkpoint_name`) of results of searches, such as the solver's, which `jax.checkpoint`
-# stores, so that reverse mode does not search again
+# the name (`jax.ad_checkpoint.checkpoint_name`) of results of searches, such as the solver's
 SEARCH_RESULT = "diffsim_search_result"
 
 
 def recomputed(function: Callable[P, T]) -> Callable[P, T]:
-    """The body of a scan, which reverse mode computes again instead of storing it; results of searches are stored."""
+    """The body of a scan, which reverse mode computes again; only results of searches are stored."""
     policy = jax.checkpoint_policies.save_only_these_names(SEARCH_RESULT)
-    # what `prevent_cse` guards against cannot happen in a scan, where it would only keep constants in the loop
+    # XLA cannot merge the second computation with the first in a scan, where `prevent_cse` would only keep constants in
+    # the loop
     return jax.checkpoint(function, policy=policy, prevent_cse=False)
 
 
 class Recorded(NamedTuple):
-    """A function in two parts: what it computes, and its derivatives later, for which nothing is searched again.
+    """A function in two parts: its results, and later their derivatives, for which nothing is searched again.
 
     Attributes:
-      call: (moving, *others) -> (results, other results), and what `again` needs of them, a pytree of arrays.
-      again: (needed, inputs of that call, moving) -> those results, with derivatives by `moving`, which is what it was.
+      call: (moving, *others) -> ((results, other results), what `again` needs of this call, a pytree of arrays).
+      again: (needed, inputs of that call, moving) -> the same results, with derivatives with respect to `moving`, whose
+        value is that of the call.
     """
 
     call: Callable[..., tuple[tuple[Any, Any], Any]]
@@ -43,9 +44,11 @@ class Recorded(NamedTuple):
 
 
 def recorded(function: Callable[..., tuple[Any, Any]], *inputs: Any) -> Recorded:
-    """The parts of `function(moving, *others) -> (results, other results)`, traced once for inputs like these.
+    """The two parts of `function(moving, *others) -> (results, other results)`, traced once for inputs like these.
 
-    `moving` and the results are pytrees of floating arrays. Kept are results of searches and what is returned.
+    The function is linearized with respect to `moving` under a checkpoint that stores results of searches only. What
+    its linear part then reads are inputs, constants and these results: `call` returns them, and `again` evaluates the
+    linear part with them. `moving` and the results are pytrees of floating arrays.
     """
     policy = jax.checkpoint_policies.save_only_these_names(SEARCH_RESULT)
 
@@ -56,7 +59,7 @@ def recorded(function: Callable[..., tuple[Any, Any]], *inputs: Any) -> Recorded
 
     closed, shape = jax.make_jaxpr(linearized, return_shape=True)(*inputs)
     returned, change = (jax.tree.structure(part) for part in shape)
-    # what derivatives read: inputs, constants, and what was found
+    # what the linear part reads: inputs, constants, and what was found
     count, given = returned.num_leaves, [*closed.jaxpr.constvars, *closed.jaxpr.invars]
     read = closed.jaxpr.outvars[count:]
     found = [place for place, var in enumerate(read) if not isinstance(var, Literal) and var not in given]
@@ -87,10 +90,11 @@ _with_slope.defjvp(lambda primals, tangents: (primals[0], tangents[1]))
 
 
 def entwined(start: Any, causes: Any) -> Any:
-    """The initial carry of a scan, `start`, as a function of the arrays `causes` that its steps make it depend on.
+    """The initial carry of a scan, `start`, as a function of the arrays `causes` on which its steps make it depend.
 
     Values do not change. Batching and differentiating a scan trace its body again until they know which parts of the
-    carry vary; if these vary from the start, it is traced once (0.5 s of 3.7 for the gradient of a humanoid's rollout).
+    carry vary. If these vary from the start, the body is traced once (0.5 s of 3.7 for the gradient of a humanoid's
+    rollout).
     """
     for cause in (leaf for leaf in jax.tree.leaves(causes) if leaf.size and jnp.issubdtype(leaf.dtype, jnp.floating)):
         one = jnp.ravel(cause)[0]

@@ -1,18 +1,22 @@
-"""Choices: one of two arrays, the first true place, the least, the largest few; each in the form that XLA runs fast.
+"""Selection: branches for a whole batch, rows that need work, the first, least or largest of many values.
 
-- `first` and `greatest` compare all values with the best one. On CPUs that is several times quicker than `argmax`,
-  which XLA compares one by one. Values within rounding of the greatest count as equal to it: the first of them counts.
-- `argmin` takes a tie rule; it is a reduction, so that what follows reads the index instead of computing it again.
+Each is in the form that XLA runs fast; one of two arrays is `jnp.where`.
+
+- `first` and `greatest` compare all values with the best one. On a CPU that is several times faster than `argmax`,
+  which XLA compares one value after another. Values within rounding of the greatest count as equal to it, and the first
+  of them is taken.
+- `argmin` takes a tie rule. It is a reduction, so that later operations read the index instead of computing it again.
 - `ranked` puts a number in the last bits of a value, so that a plain reduction finds the least value and its number.
   (XLA for CPU runs a reduction of pairs on one thread, one comparison after another.)
-- `if_everywhere` does less where that is right in all worlds of a batch, `rows_where` works on rows that need it.
-- `largest` finds the `count` largest of n values, by one of four ways:
-  - GPU: `top_k` within pieces of 1024, each sorted in one kernel, then `top_k` of what is left of all pieces; a sort
-    of all values would take ten kernels, each through all of the memory;
-  - CPU, few values (`extracted`): `count` times the maximum of the values below the last one, worlds in vector lanes;
-  - CPU, many values in many worlds (`taken_out`): the same with the maximum of each piece stored, so that only the
-    piece that had the last one is searched again;
-  - else `jax.lax.top_k`, which on a CPU goes through one world after another on one thread.
+- `if_anywhere` and `if_everywhere` take one branch for a whole batch; `rows_where` works on the rows that need it.
+- `largest` finds the `count` largest of n values in one of four ways:
+  - on a GPU by `top_k` within pieces of 1024, each sorted in one kernel, then by `top_k` of the best of all pieces; a
+    sort of all values would take ten kernels, each of which reads and writes all of them;
+  - on a CPU, for few values (`extracted`), by `count` passes, each of which takes the maximum of the values below the
+    last one, with worlds in vector lanes;
+  - on a CPU, for many values in many worlds (`taken_out`), by the same passes with the maximum of each piece stored, so
+    that only the piece of the last value is searched again;
+  - otherwise by `jax.lax.top_k`, which on a CPU goes through one world after another on one thread.
 """
 
 from collections.abc import Callable, Sequence
@@ -56,9 +60,13 @@ def _anywhere_in_a_batch(size: int, batched: list[bool], flag: Array) -> tuple[A
 
 
 def if_anywhere(flag: Array, compute: Callable[[], Tree], otherwise: Tree, *, spares: bool = False) -> Tree:
-    """`compute()` where a flag is set, () or one for each row, elsewhere something else of the same shapes.
+    """`compute()` where a flag is set, `otherwise` elsewhere. A CPU computes only if some world has a flag set.
 
-    A CPU computes it if any world of a batch has a flag set, a GPU always; but never if it only `spares` other work.
+    Args:
+      flag: () or one for each row.
+      compute: makes arrays with the shapes of `otherwise`.
+      otherwise: the values where no flag is set.
+      spares: whether `compute` only saves other work. A GPU computes everything, and then leaves it out.
     """
     chosen = lambda: where_tree(flag, compute(), otherwise)  # noqa: E731
     if for_cpu():
@@ -75,15 +83,24 @@ EXACT = 1 << 24
 
 
 def if_everywhere(flag: Array, quick: Callable[[], Tree], whole: Callable[[], Tree]) -> Tree:
-    """`quick()` if a flag () is set in all worlds of a batch, where it is right, else `whole()`, as always on a GPU."""
+    """`quick()` if a flag () is set in all worlds of a batch, else `whole()`. A GPU always computes `whole()`, which is
+    right with any flag.
+    """
     return jax.lax.cond(anywhere(~flag), whole, quick) if for_cpu() else whole()
 
 
 def rows_where(near: Array, compute: Callable[..., Tree], arguments: tuple, otherwise: Tree) -> Tree:
-    """`compute(*arguments)`, where all have n rows, at those that are `near` (n,); at others that, or something else.
+    """`compute(*arguments)` at the rows that are `near` (n,); the other rows may be `otherwise`.
 
-    On a CPU the near rows of a whole batch are dealt out evenly over its worlds, so that each works on as many rows,
-    and vector lanes are full. A round deals an eighth of all rows, and is skipped when none are left.
+    On a CPU the near rows of a whole batch are dealt out evenly over its worlds, so that all worlds have the same
+    number of rows to work on, and vector lanes are full. A round deals an eighth of all rows, and is skipped when none
+    are left.
+
+    Args:
+      near: which rows need it.
+      compute: a function of rows.
+      arguments: pytrees whose leaves have n rows.
+      otherwise: rows where none are near.
     """
     if not for_cpu():
         return compute(*arguments)
@@ -111,11 +128,15 @@ def rows_where(near: Array, compute: Callable[..., Tree], arguments: tuple, othe
     return if_anywhere(jnp.any(near), in_rounds, otherwise)
 
 
+# The near rows of all worlds are counted through. The k-th of them has place k mod P of round k // P, where P is the
+# number of places of a round, the same number in each world. So a row may be worked on in another world, and `move`
+# takes rows and places relative to the first of their own world, which is what one world can say under `vmap`.
 def _dealt(near: Array) -> tuple[Array, ...]:
-    """The deal of several worlds (worlds, n): the first near rows have the places of the first round, and so on.
+    """The deal of several worlds (worlds, n).
 
-    For each row that is near (worlds, n) its round and its place there; for each place (worlds, rounds, places) its
-    row, and whether it has one. Rows and places are numbers relative to the first of their world.
+    Returns:
+      For each row (worlds, n), if it is near, its round and its place there; for each place (worlds, rounds, places)
+      its row, and whether it has one.
     """
     worlds, n = near.shape
     each = -(-n // ROUNDS)
@@ -129,42 +150,42 @@ def _dealt(near: Array) -> tuple[Array, ...]:
     return rank // places, rank % places - world * each, row - world[..., None] * n, taken
 
 
-# of one world, and of a batch
+# the deal of one world, and of a batch
 _deal = jax.custom_batching.custom_vmap(lambda near: tuple(x[0] for x in _dealt(near[None])))
 _deal.def_vmap(lambda size, batched, near: (_dealt(near), (True,) * 4))
 
 
 def first(true: Array) -> Array:
-    """The first place along the last axis that is true; the last place if none is."""
+    """The index of the first true value along the last axis; the last index if none is true."""
     size = true.shape[-1]
     number = jnp.arange(size, dtype=_counter_dtype(size))
     return jnp.min(jnp.where(true, number, size - 1), axis=-1).astype(jnp.int32)
 
 
 def count(true: Array) -> Array:
-    """How many of (n,) are true."""
+    """The number of true values of (n,)."""
     return jnp.sum(true, dtype=_counter_dtype(true.size)).astype(jnp.int32)
 
 
 def _counter_dtype(size: int) -> Any:
-    """The dtype for numbering `size` values: XLA for CPU is slow at reducing many numbers, unless they are floats."""
+    """The dtype for indices of `size` values: XLA for CPU is slow at reducing many integers."""
     return jnp.float32 if for_cpu() and WINDOW < size < EXACT else jnp.int32
 
 
 def greatest(values: Array, scale: Array | float) -> Array:
-    """The place of the greatest value along the last axis (..., n); `scale` bounds the terms that values are sums of.
+    """The index of the greatest value along the last axis (..., n). `scale` bounds the terms that values are sums of.
 
-    Values within rounding of the greatest count as equal; the first of them wins.
+    Values within rounding of the greatest count as equal, and the first of them is taken.
     """
     best = jnp.max(values, axis=-1, keepdims=True)
     return first(values >= best - rounding(values) * jnp.maximum(scale, jnp.abs(best)))
 
 
 def one_of(place: Array, choices: Sequence[Tree]) -> Tree:
-    """One of a few tuples of arrays (k,), by its place ().
+    """One of a few tuples of arrays (k,), by its index ().
 
-    It is computed as a sum, a reduction whose result is stored: XLA would compile an elementwise choice, and all that
-    it depends on, into each of its uses.
+    It is computed as a sum, a reduction whose result is stored. XLA would compile an elementwise choice, and everything
+    that it depends on, into each operation that reads it.
     """
     chosen = jnp.arange(len(choices)) == place
 
@@ -175,23 +196,23 @@ def one_of(place: Array, choices: Sequence[Tree]) -> Tree:
 
 
 def rounding(like: Array) -> float:
-    """What rounding may add to sums and products of a few numbers up to 1, in the dtype of an array."""
+    """A bound of the rounding error of sums and products of a few numbers up to 1, in the dtype of an array."""
     return 2 * float(jnp.finfo(like.dtype).eps)
 
 
-# whether a value is less than one that comes before it: (later, earlier, index of the later)
+# (later, earlier, index of the later) -> whether the later value is less
 Precedes = Callable[[Array, Array, Array], Array]
 # a value and its index
 Indexed = tuple[Array, Array]
-# up to this many values `argmin` compares one by one on a CPU
+# `argmin`: values up to which a CPU compares one after another, which is vectorized over a batch
 ONE_BY_ONE = 16
 
 
 def argmin(values: Array, precedes: Precedes) -> Indexed:
-    """(minimum, index) of `values` (n,); a later one replaces an earlier one where it `precedes`. No derivatives.
+    """(minimum, index) of `values` (n,). A later value replaces an earlier one where it `precedes`. No derivatives.
 
-    It is a reduction for the reason in `one_of`. On a CPU few values are compared one by one, which is vectorized over
-    a batch, and the result is stored.
+    It is a reduction for the reason in `one_of`. On a CPU few values are compared one after another, which is
+    vectorized over a batch, and the result is stored.
     """
 
     values = jax.lax.stop_gradient(values)
@@ -202,7 +223,7 @@ def argmin(values: Array, precedes: Precedes) -> Indexed:
         return stored(least)
 
     def better(one: Indexed, other: Indexed) -> Indexed:
-        # by index: a reduction may take them in any order
+        # by index: a reduction may take values in any order
         swap = one[1] > other[1]
         (a, i), (b, j) = one, other
         first, second = (jnp.where(swap, b, a), jnp.where(swap, j, i)), (jnp.where(swap, a, b), jnp.where(swap, i, j))
@@ -215,7 +236,7 @@ def argmin(values: Array, precedes: Precedes) -> Indexed:
 
 
 def _better(one: Indexed, other: Indexed, precedes: Precedes) -> Indexed:
-    """One of two indexed values, of which the other comes later."""
+    """The lesser of two indexed values. `other` comes later."""
     (early, first), (late, second) = one, other
     wins = precedes(late, early, second)
     return jnp.where(wins, late, early), jnp.where(wins, second, first)
@@ -225,10 +246,16 @@ INTEGERS = {np.dtype(np.float32): jnp.int32, np.dtype(np.float64): jnp.int64}
 
 
 def ranked(values: Array, numbers: np.ndarray | int, slack: float, count: int) -> Array:
-    """Floats (...) that sort as values (...), not negative, do, and equal values by their numbers below `count`.
+    """Floats (...) in the order of nonnegative values (...), and equal values in the order of their numbers.
 
-    The number takes the place of the last bits of the value. Values count as equal if they differ by less than about
-    `slack`, or by less than these bits.
+    The number replaces the last bits of the value. Values count as equal if they differ by less than about `slack`, or
+    by less than these bits.
+
+    Args:
+      values: nonnegative.
+      numbers: integers from 0 to `count` - 1.
+      slack: differences that do not count.
+      count: bounds the numbers.
     """
     kind, bits = INTEGERS[values.dtype], _bits(count)
     # added to all values, this makes the bits that are left at least as coarse as the slack
@@ -238,13 +265,13 @@ def ranked(values: Array, numbers: np.ndarray | int, slack: float, count: int) -
 
 
 def number_of(rank: Array, count: int) -> Array:
-    """The number that `ranked` put into a rank."""
+    """The number in the last bits of a rank (`ranked`)."""
     whole = jax.lax.bitcast_convert_type(rank, INTEGERS[rank.dtype])
     return (whole & (2 ** _bits(count) - 1)).astype(jnp.int32)
 
 
 def _bits(count: int) -> int:
-    """The number of bits that numbers below `count` take."""
+    """The number of bits of numbers below `count`."""
     return (count - 1).bit_length()
 
 
@@ -275,9 +302,9 @@ NEAR = 1e-30
 
 
 def largest(values: Array, count: int) -> tuple[Array, Array]:
-    """The `count` largest of values (n,), in falling order, and their indices; of equal values the first come first.
+    """The `count` largest of values (n,), in falling order, and their indices; equal values in the order of indices.
 
-    As `jax.lax.top_k`, which counts NaN as the largest; but where `extracted` is used, values count as equal if they
+    It equals `jax.lax.top_k`, which counts NaN as the largest. Where `extracted` is used, values count as equal if they
     differ by less than the last bits that an index takes.
     """
     n = values.shape[0]
@@ -290,7 +317,7 @@ def largest(values: Array, count: int) -> tuple[Array, Array]:
         return jax.lax.top_k(values, count)
     padding = jnp.full((pieces * PIECE - values.shape[0],), -jnp.inf, values.dtype)
     best, index = jax.lax.top_k(jnp.concatenate([values, padding]).reshape(pieces, PIECE), count)
-    # pieces follow one another, so that equal values are still in their order
+    # pieces follow one another, so that equal values are still in the order of their indices
     index = (index + PIECE * jnp.arange(pieces, dtype=index.dtype)[:, None]).reshape(-1)
     greatest_values, which = jax.lax.top_k(best.reshape(-1), count)
     return greatest_values, index[which]
@@ -299,7 +326,8 @@ def largest(values: Array, count: int) -> tuple[Array, Array]:
 def extracted(values: Array, count: int) -> Array:
     """Indices (count,) of the largest of values (n,), by keys: values whose last bits are replaced by their indices.
 
-    In a batch `count` times the greatest key below the last one, of all worlds side by side.
+    Keys are distinct, so that the next largest is the maximum of the keys below the last one. In a batch `count` such
+    passes take all worlds side by side.
     """
     n, kind = values.shape[0], INTEGERS[values.dtype]
     last = 2 ** (n - 1).bit_length() - 1
@@ -307,7 +335,7 @@ def extracted(values: Array, count: int) -> Array:
     values = jax.lax.stop_gradient(values)
     values = jnp.where(jnp.isnan(values), FAR, jnp.clip(values, -FAR, FAR))
     values = jnp.where(jnp.abs(values) < NEAR, -NEAR, values)
-    # a negative float falls as its bits grow; either way the first of equal values has the largest key
+    # a negative float falls as its bits grow; with either sign the first of equal values gets the largest key
     place_bits = jnp.where(values < 0, number, last - number)
     keys = jax.lax.bitcast_convert_type(jax.lax.bitcast_convert_type(values, kind) & ~last | place_bits, values.dtype)
 
@@ -317,7 +345,7 @@ def extracted(values: Array, count: int) -> Array:
 
     @search.def_vmap
     def _of_a_batch(size: int, batched: list[bool], keys: Array) -> tuple[Array, bool]:
-        # (n, worlds): a maximum over the first axis is one of vectors
+        # (n, worlds): a maximum over the first axis is a maximum of vectors
         keys = stored(keys.T)
 
         def next_largest(before: Array, _: None) -> tuple[Array, Array]:
@@ -332,7 +360,7 @@ def extracted(values: Array, count: int) -> Array:
 
 
 def _searched(values: Array, count: int) -> Array:
-    """Indices (count,) of the largest of values (n,): by `taken_out` in a batch of enough worlds, else by `top_k`."""
+    """Indices (count,) of the largest of values (n,), by `taken_out` in a batch of enough worlds, else by `top_k`."""
 
     @jax.custom_batching.custom_vmap
     def search(values: Array) -> Array:
@@ -349,10 +377,11 @@ def _searched(values: Array, count: int) -> Array:
 
 
 def taken_out(values: Array, count: int) -> Array:
-    """Indices (count,) of the largest of values (n,) in falling order; of equal values the first come first.
+    """Indices (count,) of the largest of values (n,) in falling order; equal values in the order of indices.
 
-    The next value v is the largest maximum of a piece. It is in the first piece with this maximum: the first v there
-    that comes after the one taken out before, if that was v too.
+    Values are in pieces, and the carry holds the maximum of what is left of each piece. The next value v is the largest
+    of these maxima. It is in the first piece with this maximum: the first v there or, if the value before was v too,
+    the first v after it. Only the maximum of that piece changes.
     """
     size = SHORT if values.shape[0] <= MANY else LONG
     rows = stored(_padded(values, size).reshape(-1, size))
@@ -375,12 +404,12 @@ def taken_out(values: Array, count: int) -> Array:
     return jax.lax.scan(take_next, start, length=count)[1]
 
 
-# the largest value of each piece, the value that was taken out last, and its index
+# the largest value left in each piece, the value that was taken out last, and its index
 _Taken = tuple[Array, Array, Array]
 
 
 def _ordered(values: Array) -> Array:
-    """NaN as infinity, and -inf as the least finite number: -inf stands for no value."""
+    """The values with NaN as infinity, and -inf as the least finite number: -inf stands for no value."""
     return jnp.where(jnp.isnan(values), jnp.inf, jnp.maximum(values, jnp.finfo(values.dtype).min))
 
 
@@ -390,7 +419,7 @@ def _padded(values: Array, size: int) -> Array:
 
 
 def _halved(of_two: Callable[..., Array], of_all: Callable[..., Array], values: Array) -> Array:
-    """Maximum or minimum along the last axis, half against half, as vectors; XLA's reductions compare one by one."""
+    """Maximum or minimum along the last axis, half against half, as vectors; XLA would compare one by one."""
     while values.shape[-1] > VECTOR and values.shape[-1] % 2 == 0:
         half = values.shape[-1] // 2
         values = of_two(values[..., :half], values[..., half:])

@@ -128,7 +128,7 @@ def _tossed(name: str, loaded: diffsim.Model, exact: float) -> Iterator[Bar]:
     """Error, time and compilation of the derivative in reverse mode."""
     model = loaded.replace(opt=loaded.opt.replace(events=4))
     start = time.perf_counter()
-    loss, options = jax.value_and_grad(lambda up: landed(model, up), has_aux=True), diffsim.compiler_options(model)
+    loss, options = jax.value_and_grad(lambda up: landed(model, up), has_aux=True), diffsim.compiler_options()
     differentiated = jax.jit(loss, compiler_options=options)
     program = differentiated.lower(jnp.asarray(-2.0)).compile()
     compiled = time.perf_counter() - start

@@ -81,9 +81,7 @@ def measured(file: str, batch: int) -> dict[str, Any]:
     states = jax.tree.map(lambda x: jnp.broadcast_to(x, (batch, *x.shape)), state)
     velocity = 0.01 * np.random.default_rng(0).normal(size=(batch, mjmodel.nv))
     states = states.replace(qvel=jnp.asarray(velocity, dtype))
-    program = jax.jit(
-        jax.vmap(lambda x: diffsim.step(model, x, inputs)), compiler_options=diffsim.compiler_options(model)
-    )
+    program = jax.jit(jax.vmap(lambda x: diffsim.step(model, x, inputs)), compiler_options=diffsim.compiler_options())
     compiling, step = clocked(lambda: program.lower(states).compile())
 
     def microseconds(advance: Callable[[], Any]) -> float:
