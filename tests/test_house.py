@@ -185,7 +185,7 @@ PACKED = {
     "optimize": 43,
     "geometry": 38,
     "compiler": 29,
-    "xla": 18,
+    "xla": 2,
     "mjcf": 9,
     "viz": 9,
     "flex": 9,
