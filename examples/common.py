@@ -22,6 +22,8 @@ def arguments(description: str | None, **defaults: int | pathlib.Path) -> argpar
         parser.add_argument(f"--{name}", type=type(value), default=value)
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
+    # the next run reads what this one compiles
+    diffsim.use_cache()
     return options
 
 

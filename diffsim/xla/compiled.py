@@ -10,7 +10,7 @@ import gc
 import os
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
@@ -80,7 +80,13 @@ def compiler_options(*model: Any) -> dict[str, Any]:
 QUICK = {"xla_backend_optimization_level": 0}
 
 
-def use_cache(folder: str | Path | None = None) -> Path:
+# s; programs that compile faster than this are not kept: reading them would take as long
+WORTH_KEEPING = 0.5
+# bytes that the cache may take on disk: some thousand programs
+CACHE_LIMIT = 4 << 30
+
+
+def use_cache(folder: str | Path | None = None, limit: int = CACHE_LIMIT) -> Path | None:
     """Keeps compiled programs on disk, so that the next process reads what this one has compiled.
 
     The next process still traces, for one or two seconds for a step (`diffsim.export` saves that too). Programs that
@@ -89,16 +95,35 @@ def use_cache(folder: str | Path | None = None) -> Path:
     Args:
       folder: where; None for the folder of `JAX_COMPILATION_CACHE_DIR`, if it is set, else `diffsim` in the user's
         cache.
+      limit: bytes; where the folder holds more, the programs that were not used for the longest time are deleted now.
 
     Returns:
-      The folder.
+      The folder; None where the environment variable DIFFSIM_CACHE is 0, which keeps nothing.
     """
+    if os.environ.get("DIFFSIM_CACHE") == "0":
+        return None
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     configured = jax.config.jax_compilation_cache_dir  # type: ignore[attr-defined]
     path = Path(folder or configured or home / "diffsim")
     jax.config.update("jax_compilation_cache_dir", str(path))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", WORTH_KEEPING)
+    _shrink(path, limit)
     return path
+
+
+def _shrink(folder: Path, limit: int) -> None:
+    """Deletes the compiled programs that were not used for the longest time; the others take at most the limit."""
+    programs = []
+    for program in folder.glob("*-cache"):
+        # another process may have deleted it since
+        with suppress(FileNotFoundError):
+            facts = program.stat()
+            programs.append((max(facts.st_atime, facts.st_mtime), facts.st_size, program))
+    total = 0
+    for _, size, program in sorted(programs, reverse=True):
+        total += size
+        if total > limit:
+            program.unlink(missing_ok=True)
 
 
 def run_alone(primitive: Primitive, definition: Callable[..., Any], static: tuple[str, ...] = ()) -> None:

@@ -12,6 +12,7 @@ import time
 from typing import Any
 
 import jax
+import jax.monitoring
 
 # s, how long a user waits before he is told what for
 PATIENCE = 3.0

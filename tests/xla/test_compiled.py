@@ -1,6 +1,8 @@
 """Tracing does without Python's garbage collector, which goes on afterwards as it was."""
 
 import gc
+import os
+import pathlib
 from collections.abc import Callable
 
 import jax
@@ -77,3 +79,21 @@ def test_what_a_function_raises_comes_through() -> None:
         diffsim.jit(fails)(jnp.zeros(()))
     with pytest.raises(ValueError, match="of its own"):
         jax.jit(diffsim.jit(fails))(jnp.zeros(()))
+
+
+def test_the_cache_stays_small(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(3):
+        program = tmp_path / f"{number}-cache"
+        program.write_bytes(bytes(100))
+        os.utime(program, (number, number))
+    names = "jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs"
+    before = {name: getattr(jax.config, name) for name in names}
+    try:
+        assert diffsim.use_cache(tmp_path, limit=250) == tmp_path
+        monkeypatch.setenv("DIFFSIM_CACHE", "0")
+        assert diffsim.use_cache("elsewhere") is None
+        assert jax.config.jax_compilation_cache_dir == str(tmp_path)  # type: ignore[attr-defined]
+    finally:
+        for name, value in before.items():
+            jax.config.update(name, value)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["1-cache", "2-cache"]
