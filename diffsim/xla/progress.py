@@ -51,7 +51,7 @@ def _listen() -> None:
     jax.monitoring.register_event_duration_secs_listener(_heard)
 
 
-def _heard(event: str, duration: float, **details: Any) -> None:
+def _heard(event: str, duration_secs: float, **details: Any) -> None:
     """Starts the timer when a program of ours has been lowered, and stops it when it has been compiled."""
     if event == LOWERED and _waiting.description is not None and _watched():
         name = str(details.get("fun_name", "a program")).removeprefix("jit(").removesuffix(")")
