@@ -1,8 +1,8 @@
-"""What mkdocs does to pages before it reads them: `::: diffsim.optimize` becomes an entry for each public name of it.
+"""Hooks for mkdocs: `::: diffsim.optimize` becomes an entry for each public name of a package; notebooks become pages.
 
-Names are looked up where the package imports them from, so that a function is never taken for the module of its name
-(`diffsim.load`), and keep the name under which users know them as heading. Notebooks become pages, with what their
-cells printed and drew.
+Each name is looked up in the module from which the package imports it, so that a function is never confused with a
+module of the same name (`diffsim.load`). Headings keep the public name. The pages of notebooks show what their cells
+printed and drew.
 """
 
 import ast
@@ -18,33 +18,33 @@ ROOT = pathlib.Path(__file__).parents[1]
 
 
 def public(package: str) -> dict[str, str]:
-    """Where each name comes from that a package's `__init__.py` imports under its own name; {} where there is none."""
+    """Maps the public names of a package's `__init__.py` to the modules that define them; {} without `__init__.py`."""
     file = ROOT / package.replace(".", "/") / "__init__.py"
     if not file.exists():
         return {}
     lines = [node for node in ast.parse(file.read_text()).body if isinstance(node, ast.ImportFrom)]
     names = {(alias.asname, f"{node.module}.{alias.name}") for node in lines for alias in node.names if alias.asname}
     sources = {name: source for name, source in names if name and not name.startswith("_")}
-    # a package that is public itself has a page of its own
+    # a public package has its own page
     return {name: source for name, source in sources.items() if not is_module(source)}
 
 
 def is_module(path: str) -> bool:
-    """Whether a dotted path is a module or package, and not something in one."""
+    """Whether a dotted path is a module or package, not an object inside one."""
     place = ROOT / path.replace(".", "/")
     return place.with_suffix(".py").exists() or (place / "__init__.py").exists()
 
 
 def entry(name: str, source: str) -> str:
-    """What mkdocstrings reads for an object."""
+    """The mkdocstrings entry of an object."""
     short = name.rsplit(".", 1)[1]
     return f"::: {source}\n    options: {{heading: {name}, toc_label: {short}, show_root_full_path: false}}\n"
 
 
 def expanded(match: re.Match[str]) -> str:
-    """The entries of a package, or of a public name."""
+    """The entries of a package, or the entry of a public name."""
     path = match[1]
-    # a function may have the name of a room: `diffsim.sensor`
+    # a function may have the same name as a module: `diffsim.sensor`
     package, _, name = path.rpartition(".")
     source = public(package).get(name)
     if source:
@@ -55,12 +55,12 @@ def expanded(match: re.Match[str]) -> str:
 
 
 def on_page_markdown(markdown: str, **_: object) -> str:
-    """Called by mkdocs for each page."""
+    """Expands the entries of a page; mkdocs calls it for each page."""
     return re.sub(r"^::: ([\w.]+)\n(?: {4}.*\n)*", expanded, markdown + "\n", flags=re.MULTILINE)
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Called by mkdocs with the files of the site: adds those of the notebooks."""
+    """Adds the pages of the notebooks; mkdocs calls it with all files of the site."""
     for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
         text, pictures = page(path)
         files.append(File.generated(config, f"notebooks/{path.stem}.md", content=text))
@@ -70,7 +70,7 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def page(path: pathlib.Path) -> tuple[str, dict[str, bytes]]:
-    """A notebook as Markdown, and its pictures by name."""
+    """Converts a notebook to Markdown and its pictures, by name."""
     parts, pictures = [], {}
     for cell in json.loads(path.read_text())["cells"]:
         source = "".join(cell["source"])
@@ -80,7 +80,7 @@ def page(path: pathlib.Path) -> tuple[str, dict[str, bytes]]:
             if "image/png" in data:
                 name = f"{path.stem}_{len(pictures) + 1}.png"
                 pictures[name] = base64.b64decode("".join(data["image/png"]))
-                parts.append(f"![What the cell above draws]({name})")
+                parts.append(f"![Output of the cell above]({name})")
             else:
                 parts.append(f"```text\n{''.join(data['text/plain']).rstrip()}\n```")
     return "\n\n".join(parts), pictures
