@@ -1,1 +1,1 @@
-"""Soft bodies: where the vertices of flexes are, how their edges stretch, and what forces that makes."""
+"""Soft bodies: positions of flex vertices, lengths of their edges, and the elastic and damping forces."""

@@ -1,13 +1,15 @@
 """Cables: chains of bodies that bend and twist against each other, MuJoCo's plugin `mujoco.elasticity.cable`.
 
-A body hangs on the one before it by a ball joint, last of its joints. q takes its frame to that of the other, and the
-rotation vector omega = 2 log q tells how the cable is curved there. With omega0 at rest, L the distance of the bodies
-and stiffness k = (J G, Iy E, Iz E) the torque on the body is, in the frame of the other,
+A ball joint, the last joint of its body, connects each body to the previous one in the chain. Let q be the orientation
+of a body in the frame of the previous body. The rotation vector omega = 2 log q measures how the cable bends and twists
+between the two. With omega0 at rest, L the distance between the bodies and the stiffness k = (J G, Iy E, Iz E), the
+torque on the body, in the frame of the previous body, is
 
-    tau = -k (omega - omega0) / L,
+    tau = -k (omega - omega0) / L.
 
-and the opposite one on the other body, so that the joint feels q^-1 tau, and no other joint feels anything. J is the
-torsion constant of the section, Iy and Iz its second moments of area, G and E the settings `twist` and `bend` (Pa).
+The opposite torque acts on the previous body. Therefore only the ball joint feels it, as the generalized force q^-1
+tau. J is the torsion constant of the cross section, Iy and Iz are its second moments of area, G and E are the settings
+`twist` and `bend` (Pa).
 Source: plugin/elasticity/cable.cc (3.8.1).
 """
 
@@ -31,15 +33,20 @@ SETTINGS = ("twist", "bend", "flat", "vmax")
 
 def no_cables() -> dict[str, np.ndarray | int]:
     """The fields of a model without cables."""
-    none = {"cable_bodyid": np.zeros(0, int), "cable_length": np.zeros(0), "ncable": 0}
-    return none | {"cable_stiffness": np.zeros((0, 3)), "cable_curvature": np.zeros((0, 3))}
+    return {
+        "ncable": 0,
+        "cable_bodyid": np.zeros(0, int),
+        "cable_length": np.zeros(0),
+        "cable_stiffness": np.zeros((0, 3)),
+        "cable_curvature": np.zeros((0, 3)),
+    }
 
 
 def moduli(settings: Mapping[str, str]) -> tuple[float, float]:
-    """The shear and Young's modulus, Pa, of the plugin's settings.
+    """The shear modulus and Young's modulus (Pa) that the plugin's settings give.
 
     Raises:
-      ValueError: a setting that the plugin has not, or no number.
+      ValueError: a setting is unknown, or its value is not a number.
     """
     check_settings(settings, SETTINGS)
     values = []
@@ -47,17 +54,21 @@ def moduli(settings: Mapping[str, str]) -> tuple[float, float]:
         try:
             values.append(float(settings.get(key) or 0))
         except ValueError:
-            raise ValueError(f"setting '{key}' is no number: {settings[key]!r}") from None
+            raise ValueError(f"setting '{key}' is not a number: {settings[key]!r}") from None
     return values[0], values[1]
 
 
 def section(kind: int, size: np.ndarray) -> np.ndarray:
-    """(3,) m^4: torsion constant, second moments about y and z of a capsule, cylinder or box along x; else zero."""
+    """(3,) m^4: torsion constant, second moments of area about y and z, of a section across the x axis.
+
+    Capsules and cylinders are circles; boxes are rectangles. Other geom types have no stiffness.
+    """
     if kind in (GeomType.CAPSULE, GeomType.CYLINDER):
         return np.pi * size[0] ** 4 * np.array([0.5, 0.25, 0.25])
     if kind != GeomType.BOX:
         return np.zeros(3)
     high, wide = float(size[1]), float(size[2])
+    # a rectangle with half sides a >= b: Roark's formula for the torsion constant, as in MuJoCo
     a, b = max(high, wide), min(high, wide)
     torsion = a * b**3 * (16 / 3 - 3.36 * b / a * (1 - (b / a) ** 4 / 12))
     return np.array([torsion, (2 * wide) ** 3 * 2 * high / 12, (2 * high) ** 3 * 2 * wide / 12])
@@ -65,7 +76,10 @@ def section(kind: int, size: np.ndarray) -> np.ndarray:
 
 @per_topology
 def ball_places(topology: Topology) -> tuple[np.ndarray, np.ndarray]:
-    """Dofs (ncable, 3) and places in qpos (ncable, 4) of the joints: the last three dofs of a body, as in MuJoCo."""
+    """Dofs (ncable, 3) and qpos indices (ncable, 4) of the ball joints.
+
+    As in MuJoCo, these are the last three dofs of each body, whatever joints come before them.
+    """
     body = topology.cable_bodyid
     dofs = (topology.body_dofadr[body] + topology.body_dofnum[body] - 3)[:, None] + np.arange(3)
     qpos = topology.jnt_qposadr[topology.body_jntadr[body]] + topology.body_dofnum[body] - 3
@@ -73,7 +87,7 @@ def ball_places(topology: Topology) -> tuple[np.ndarray, np.ndarray]:
 
 
 def cable_force(model: Model, qpos: Array) -> Array:
-    """(nv,) N m, of all cables."""
+    """(nv,) N m: the generalized force of all cables."""
     topology = model.topology
     if not topology.ncable:
         return jnp.zeros((model.nv,), qpos.dtype)

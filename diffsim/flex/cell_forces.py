@@ -1,20 +1,22 @@
-"""Elastic forces of interpolated flexes: of their cells or, for shells, of the faces of their grids.
+"""Elastic forces of interpolated flexes: from the cells of their grids or, for shells, from the faces of their grids.
 
-A cell turns with R, the rotation in the gradient of its shape at its centre (`polar_rotation`). In the frame that turns
-with it the force is linear in how far its nodes are from where they are at rest, f = R K (R^T x - x0), and the damper
-is `flex_damping` times R K R^T v (corotational elements: Mueller and Gross 2004). K is minus a stiffness matrix.
+Elements are corotational (Mueller and Gross 2004). R is the rotation in the deformation gradient at the centre of a
+cell (`polar_rotation`). In the frame that turns with R the force is linear in the displacements of the nodes, so
+f = R K (R^T x - x0), and the damping force is `flex_damping` R K R^T v. K is minus the stiffness matrix of the cell.
 
-Two faces of a shell with a common edge bend against r = (n_A - n_B) - R (n_A - n_B at rest), the difference of their
-normals at the middle of the edge, R their mean rotation, which the force takes as fixed. As in MuJoCo nothing damps it.
+Two faces A and B of a shell with a common edge resist bending. The residual is r = (n_A - n_B) - R (n_A - n_B at rest),
+with the normals n at the middle of the edge and the mean rotation R of the two faces. The force treats R as constant.
+As in MuJoCo, bending has no damping.
 
-In the implicit integrators nodes move as if the next force acted already. After the acceleration a of all dofs is
-known, those of nodes alone are solved for again,
+The implicit integrators treat these forces implicitly. When the acceleration of all dofs is known, they solve again for
+the acceleration a of the node dofs alone:
 
-    (M - h D - (h^2 + h c) J^T K J) a = f + h J^T K J v - (what parents' accelerations exert through M - h D),
+    (M - h D - (h^2 + h c) J^T K J) a = f + h J^T K J v - (M - h D) (acceleration of the other dofs).
 
-with J the Jacobian of the nodes, K of all cells turned as they are, h the timestep and c the damping of the flex. As in
-MuJoCo parents keep their accelerations, and of several flexes the force has (h^2 + h c) / (h^2 + h c of the first) for
-a factor. Source: mj_flexPassiveInterp, mj_flexPassiveBendInterp; flexInterp_factor, flexInterp_solve.
+J is the Jacobian of the nodes, K is the turned stiffness of all cells, h is the timestep and c the damping of the flex.
+As in MuJoCo, the other dofs keep their acceleration. With several flexes, MuJoCo scales the term h J^T K J v of each
+flex by (h^2 + h c) / (h^2 + h c1), where c1 is the damping of the first flex.
+Source: mj_flexPassiveInterp, mj_flexPassiveBendInterp; flexInterp_factor, flexInterp_solve.
 """
 
 import dataclasses
@@ -41,54 +43,68 @@ from diffsim.xla.gather import pick, sum_gathered
 
 
 class Cells(NamedTuple):
-    """The cells or faces of a flex: their nodes (m, n), counted over all flexes, and their slots in flex_stiffness."""
+    """The m cells or faces of one flex, with n nodes each.
+
+    Attributes:
+      flex: index of the flex.
+      node: (m, n) indices into the nodes of all flexes.
+      slots: their entries of flex_stiffness.
+    """
 
     flex: int
     node: np.ndarray
     slots: slice
 
     def stiffness(self, model: Model) -> Array:
-        """(m, 3 n, 3 n) K."""
+        """(m, 3 n, 3 n) N/m: K of each cell."""
         count, size = self.node.shape
         return model.flex_stiffness[self.slots].reshape(count, 3 * size, 3 * size)
 
 
 @per_topology
 def cells_of(topology: Topology, strained: bool = False) -> tuple[Cells, ...]:
-    """The cells of each flex whose cells are elastic or, if `strained`, held by strain constraints."""
+    """The cells of each flex whose cells are elastic or, if `strained`, constrained by strain equalities."""
     listed = []
     for flex in interpolated(topology):
         first = int(topology.flex_stiffnessadr[flex])
         if first >= 0 and not topology.flex_rigid[flex] and (topology.flex_edgeequality[flex] == STRAIN) == strained:
             node = cell_nodes(topology, flex) + topology.flex_nodeadr[flex]
-            listed.append(Cells(flex, node, slice(first, first + len(node) * (3 * node.shape[1]) ** 2)))
+            entries = len(node) * (3 * node.shape[1]) ** 2
+            listed.append(Cells(flex, node, slice(first, first + entries)))
     return tuple(listed)
 
 
 def cell_rotations(topology: Topology, flex: int, corner: Array) -> Array:
-    """(m, 3, 3) of cells or faces with nodes (m, n, 3)."""
-    order, dim = abs(int(topology.flex_interp[flex])), 2 if topology.flex_interp[flex] < 0 else 3
+    """(m, 3, 3): the rotation R of each cell or face, given its nodes (m, n, 3)."""
+    order = abs(int(topology.flex_interp[flex]))
+    dim = 2 if topology.flex_interp[flex] < 0 else 3
     value, slope = polynomials(0.5, order)
     step = np.stack(np.meshgrid(*[np.arange(order + 1)] * dim, indexing="ij"), axis=-1).reshape(-1, dim)
+    # the deformation gradient at the centre: its column a is sum_k x_k d phi_k / d s_a, and the shape function phi_k is
+    # a product of one polynomial for each axis, of which the one for axis a is differentiated
     factors = [[np.array(slope if a == b else value)[step[:, b]] for b in range(dim)] for a in range(dim)]
     along = [total([corner[:, k] * float(w) for k, w in enumerate(np.prod(part, axis=0))]) for part in factors]
     if dim == 3:
         return polar_rotation(jnp.stack(along, axis=-1))
-    # a face has its normal in the column of the axis across it, and its two tangents behind that
+    # a face has no third column: its normal takes the column of the axis across it, and the two tangents follow
     columns = jnp.stack([cross(*along), *along], axis=1)
     turned = (np.arange(3)[None] - face_normals(topology, flex)[:, None]) % 3
     return polar_rotation(jnp.swapaxes(columns[np.arange(len(turned))[:, None], turned], 1, 2))
 
 
 def cell_forces(model: Model, com: ComFrame, velocities: Velocities, nodes: Array) -> tuple[Array, Array]:
-    """(nv,) forces of springs, and of dampers, N or N m, of nodes (nflexnode, 3) in the world."""
-    topology, count = model.topology, len(nodes)
+    """(nv,) N or N m each: forces of the springs and of the dampers, given nodes (nflexnode, 3) in the world."""
+    topology = model.topology
+    count = len(nodes)
     spring = damper = jnp.zeros_like(nodes)
     speed = node_velocities(model, com, velocities, nodes)
-    # as in MuJoCo lines feel none, although their cells count where they are implicit
+    # as in MuJoCo, flexes of dim 1 have no such force, although the implicit integrators use the stiffness of their
+    # cells
     for cells in (cells for cells in cells_of(topology) if topology.flex_dim[cells.flex] > 1):
-        corner, ids = pick(nodes, cells.node), tuple(cells.node.ravel().tolist())
-        turn, stiffness = cell_rotations(topology, cells.flex, corner), cells.stiffness(model)
+        corner = pick(nodes, cells.node)
+        ids = tuple(cells.node.ravel().tolist())
+        turn = cell_rotations(topology, cells.flex, corner)
+        stiffness = cells.stiffness(model)
 
         def force(local: Array, turn: Array = turn, stiffness: Array = stiffness) -> Array:
             product = jax.vmap(matmul)(stiffness, local.reshape(len(local), -1))
@@ -110,15 +126,21 @@ def cell_forces(model: Model, com: ComFrame, velocities: Velocities, nodes: Arra
 
 
 def shell_bending_force(model: Model, flex: int, nodes: Array) -> Array:
-    """(nflexnode, 3) N, of the faces of a shell against each other."""
+    """(nflexnode, 3) N: bending forces between neighbouring faces of a shell.
+
+    The energy of an edge is stiffness / 2 |r|^2 with the residual r of the module's docstring. With unit normal n = N /
+    |N| and N = t_0 x t_1, dn = (I - n n^T) dN / |N|, and a node moves the tangents by its shape function's slopes.
+    """
     topology = model.topology
     faces, first, second = shell_edges(topology, flex)
-    order, grid = abs(int(topology.flex_interp[flex])), cell_nodes(topology, flex) + topology.flex_nodeadr[flex]
+    order = abs(int(topology.flex_interp[flex]))
+    grid = cell_nodes(topology, flex) + topology.flex_nodeadr[flex]
     start = int(topology.flex_bendingadr[flex]) + 1
     rows = model.flex_bending[start : start + NBENDING * len(faces)].reshape(-1, NBENDING)
     turns = cell_rotations(topology, flex, pick(nodes, grid))
-    # the rotation halfway between two is the one in their sum
+    # the rotation halfway between two rotations is the rotation in the polar decomposition of their sum
     turn = polar_rotation(pick(turns, faces[:, 0]) + pick(turns, faces[:, 1]))
+    # for both faces of each edge: nodes, slopes of the shape functions, tangents and normal at the middle of the edge
     sides = []
     for column, place in ((0, first), (1, second)):
         weights = [face_slopes(place, order, axis) for axis in range(2)]
@@ -130,7 +152,9 @@ def shell_bending_force(model: Model, flex: int, nodes: Array) -> Array:
     unit = [safe.normalize(side[3]) for side in sides]
     residual = unit[0] - unit[1] - mul_vec(turn, rows[:, 7:])
     result = jnp.zeros_like(nodes)
+    # r is n_A - n_B, so the second face has the opposite sign
     for sign, length, normal, (ids, weights, tangents, _) in zip((1, -1), lengths, unit, sides, strict=True):
+        # (I - n n^T) r / |N|
         across = scale(residual - scale(normal, dot(normal, residual)), safe.divide(jnp.ones_like(length), length))
         stiff = jnp.where(exists, sign * rows[:, 6], 0)
         lever = [scale(cross(across, tangents[axis]), stiff) for axis in (1, 0)]
@@ -141,25 +165,32 @@ def shell_bending_force(model: Model, flex: int, nodes: Array) -> Array:
 
 @per_topology
 def own_slides(topology: Topology) -> np.ndarray:
-    """(nflexnode,) whether the body of a node slides, and carries nothing else; pinned nodes are on the parent."""
+    """(nflexnode,) bool: nodes with a body of their own that only slides; pinned nodes are fixed to the parent body."""
     body, count = np.unique(topology.flex_nodebodyid, return_counts=True)
     alone = body[(count == 1) & (topology.body_dofnum[body] == 3)]
     return np.isin(topology.flex_nodebodyid, alone) & sliding_bodies(topology)[topology.flex_nodebodyid]
 
 
 def with_cells(model: Model, qvel: Array, data: Data, matrix: BlockDiagonal, force: Array, qacc: Array) -> Array:
-    """The acceleration (nv,) with that of nodes from their implicit equation.
+    """(nv,) the acceleration, in which the node dofs solve the implicit equation of the module's docstring.
 
     Args:
-      matrix: M - h D. force: (nv,) f. qacc: (nv,) what solves matrix a = f.
+      model: the model.
+      qvel: (nv,) v.
+      data: poses of the current state.
+      matrix: M - h D.
+      force: (nv,) f.
+      qacc: (nv,) the solution of `matrix` qacc = f, which all other dofs keep.
     """
-    topology, h = model.topology, model.opt.timestep
+    topology = model.topology
+    h = model.opt.timestep
     if not cells_of(topology):
         return qacc
     nodes = node_positions(model, data)
     jacobian = node_rows(model, data, nodes)
     moved = node_dofs(topology)
     stiff = implicit_stiffness(model, nodes, jacobian)
+    # rows and columns of all other dofs become those of the identity: their acceleration is known
     parts = []
     for part, index in zip(matrix.plus(stiff).parts, matrix.blocks.index, strict=True):
         lower = jnp.tril(part)
@@ -174,8 +205,10 @@ def with_cells(model: Model, qvel: Array, data: Data, matrix: BlockDiagonal, for
 
 
 def implicit_stiffness(model: Model, nodes: Array, jacobian: BlockColumns) -> BlockDiagonal:
-    """-(h^2 + h c) J^T K J."""
-    topology, h, count = model.topology, model.opt.timestep, len(nodes)
+    """-(h^2 + h c) J^T K J, summed over all flexes."""
+    topology = model.topology
+    h = model.opt.timestep
+    count = len(nodes)
     stiff = jax.tree.map(jnp.zeros_like, gram(jacobian, jacobian))
     for cells in cells_of(topology):
         ids = np.arange(count)[rows_of(topology, "flex_node", cells.flex)]
@@ -188,20 +221,27 @@ def implicit_stiffness(model: Model, nodes: Array, jacobian: BlockColumns) -> Bl
 
 
 def turned_stiffness(model: Model, cells: Cells, nodes: Array, ids: np.ndarray) -> Array:
-    """(3 n, 3 n) R K R^T of all cells, of the nodes (n,) of a flex: x of all, then y, then z."""
-    corner, size, count = pick(nodes, cells.node), len(ids), len(cells.node)
+    """(3 n, 3 n) the sum of R K R^T over all cells of a flex with nodes `ids` (n,).
+
+    Rows and columns: x of all nodes, then y, then z.
+    """
+    corner = pick(nodes, cells.node)
+    size = len(ids)
+    count = len(cells.node)
     turn = cell_rotations(model.topology, cells.flex, corner)[:, None, None]
     blocks = cells.stiffness(model).reshape(count, corner.shape[1], 3, corner.shape[1], 3)
     turned = mul_mat(mul_mat(turn, jnp.swapaxes(blocks, 2, 3)), transpose(turn))
     node = cells.node - ids[0]
-    row, column, axis = node[:, :, None, None, None], node[:, None, :, None, None], np.arange(3)
+    row = node[:, :, None, None, None]
+    column = node[:, None, :, None, None]
+    axis = np.arange(3)
     index = (np.broadcast_to(part, turned.shape) for part in (axis[:, None] * size + row, axis[None] * size + column))
     return jnp.zeros((3 * size, 3 * size), turned.dtype).at[tuple(index)].add(turned)
 
 
 @per_topology
 def node_dofs(topology: Topology) -> np.ndarray:
-    """(nv,) bool: the dofs of nodes, and of what carries those that have none."""
+    """(nv,) bool: dofs that move a node: its own slides or, for a pinned node, the dofs of the bodies that carry it."""
     moved = np.zeros(topology.nv, bool)
     for cells in cells_of(topology):
         for body in topology.flex_nodebodyid[rows_of(topology, "flex_node", cells.flex)]:

@@ -1,14 +1,16 @@
-"""Stiffness of interpolated flexes: of the cells of their grids, or of the faces of these for shells.
+"""Stiffness of interpolated flexes: of the cells of their grids or, for shells, of the outer faces of their grids.
 
-A cell of sizes d has nodes with shape functions phi_i, products of polynomials of order 1 or 2 along its axes, and
+The nodes of a cell have shape functions phi_i, which are products of polynomials of order 1 or 2 along its axes. The
+stiffness couples component k of node i with component l of node j:
 
     K(ik, jl) = -integral of lambda d_k phi_i d_l phi_j
                            + mu / 2 (delta_kl sum_c d_c phi_i d_c phi_j + d_l phi_i d_k phi_j)
 
-over the cell: the energy has mu, not 2 mu, and K is minus its matrix, as in MuJoCo. The integrals over the unit cell
-are constants. By order 1 they are exact, by Gauss points; by order 2 MuJoCo 3.8.1 takes sqrt(5/3) for sqrt(3/5), which
-puts two of three points along each axis outside of the cell, and makes it several times stiffer: so do we. A face of a
-shell is the same in two dimensions, of plane stress, times its thickness.
+over the cell. As in MuJoCo, the energy contains mu where the textbook has 2 mu, and K is minus the matrix of the
+energy. The integrals over the unit cell are constants, computed at Gauss points. For order 1 they are exact. For order
+2 MuJoCo 3.8.1 uses sqrt(5/3) instead of sqrt(3/5), which puts two of the three points along each axis outside the cell
+and makes the cell several times stiffer; diffsim does the same. A face of a shell is the same in two dimensions, with
+the constants of plane stress, times its thickness.
 Source: ComputeLinearStiffness, ComputeLinearStiffness2D, ComputeInterpBending of user_mesh.cc (MuJoCo 3.8.1).
 """
 
@@ -24,9 +26,9 @@ from diffsim.math.vector import cross, total
 from diffsim.types.topology import Topology, per_topology
 
 AXES = np.arange(3)
-# numbers of an edge between two faces of a shell
+# numbers for each edge between two faces of a shell: 2 faces, 2 places (2 each), the stiffness, the rest residual (3)
 NBENDING = 10
-# lengths of normals below which a face has none
+# m^2: a face whose normal is shorter than this has no direction to bend in
 FLAT = 1e-12
 
 
@@ -35,8 +37,10 @@ def _shapes(order: int, dim: int) -> tuple[np.ndarray, np.ndarray]:
     """Gauss weights (q,) on the unit cell, and gradients (q, n, dim) of the shape functions there."""
     points, weights = np.polynomial.legendre.leggauss(order + 1)
     if order == 2:
+        # MuJoCo's slip, see above
         points = np.sign(points) * np.sqrt(5 / 3)
-    place, weight = (points + 1) / 2, weights / 2
+    place = (points + 1) / 2
+    weight = weights / 2
     value = np.array([polynomials(s, order) for s in place])
     rows = np.meshgrid(*[np.arange(order + 1)] * dim, indexing="ij")
     index = np.stack(rows, axis=-1).reshape(-1, dim)
@@ -48,7 +52,7 @@ def _shapes(order: int, dim: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def polynomials(s: Any, order: int) -> tuple[list[Any], list[Any]]:
-    """The polynomials that are 1 at one node of an edge and 0 at the others, and their slopes, at places s on it."""
+    """Lagrange polynomials at s in [0, 1], each 1 at its own node and 0 at the others, and their slopes."""
     if order == 1:
         return [1 - s, s], [0 * s - 1, 0 * s + 1]
     return [2 * s * s - 3 * s + 1, 4 * (s - s * s), 2 * s * s - s], [4 * s - 3, 4 * (1 - 2 * s), 4 * s - 1]
@@ -57,13 +61,18 @@ def polynomials(s: Any, order: int) -> tuple[list[Any], list[Any]]:
 def cell_stiffness(
     topology: Topology, flex: int, node0: Array, young: Array, poisson: Array, thickness: Array
 ) -> Array:
-    """(cells, 3 n, 3 n) of the n nodes of all cells of a flex, or of all faces of a shell.
+    """(cells, 3 n, 3 n) N/m: K of all cells of a flex, or of all faces of a shell; n nodes each.
 
     Args:
-      node0: nodes of all flexes (nflexnode, 3) along the axes of their grids, m.
-      young, poisson, thickness: of this flex; Pa, 1, m.
+      topology: of the model.
+      flex: index of the flex.
+      node0: (nflexnode, 3) m, nodes of all flexes at rest, along the axes of their grids.
+      young: () Pa, Young's modulus of this flex.
+      poisson: () Poisson's ratio.
+      thickness: () m, of a shell.
     """
-    shell, order = topology.flex_interp[flex] < 0, abs(int(topology.flex_interp[flex]))
+    shell = topology.flex_interp[flex] < 0
+    order = abs(int(topology.flex_interp[flex]))
     grid = cell_nodes(topology, flex)
     node = node0[topology.flex_nodeadr[flex] :]
     size = node[grid[:, -1]] - node[grid[:, 0]]
@@ -83,8 +92,14 @@ def cell_stiffness(
 
 
 def _elements(size: Array, plane: np.ndarray, order: int, la: Array, mu: Array, volume: Array) -> Array:
-    """(m, 3 n, 3 n) of cells (m, 3) of which only the axes `plane` (m, dim), the same for all, count."""
-    dim, number = plane.shape[1], (order + 1) ** plane.shape[1]
+    """(m, 3 n, 3 n) K of cells with sizes (m, 3).
+
+    Only the axes `plane` (m, dim), the same for all cells, are integrated over: three for a cell, two for a face. d phi
+    / dx is d phi / ds over the size of the cell along x, so each pair of axes has one constant integral and one factor
+    per cell.
+    """
+    dim = plane.shape[1]
+    number = (order + 1) ** plane.shape[1]
     weight, gradient = _shapes(order, dim)
     # d_c phi_i d_d phi_j over the unit cell
     integral = np.einsum("q,qic,qjd->cdij", weight, gradient, gradient)
@@ -108,15 +123,16 @@ def _elements(size: Array, plane: np.ndarray, order: int, la: Array, mu: Array, 
 
 
 def empty_cells(topology: Topology, flex: int) -> np.ndarray:
-    """(cells,) which cells of the grid of a flex are empty."""
+    """(cells,) bool: cells of a flex's grid that contain no part of the mesh."""
     first = int(np.sum(np.prod(topology.flex_cellnum[:flex], axis=1)))
     return topology.flex_cellempty[first : first + int(np.prod(topology.flex_cellnum[flex]))].astype(bool)
 
 
 @per_topology
 def cell_nodes(topology: Topology, flex: int) -> np.ndarray:
-    """(cells, n) nodes, counted within the flex, of all cells of its grid, or of all faces of a shell."""
-    order, count = abs(int(topology.flex_interp[flex])), topology.flex_cellnum[flex]
+    """(cells, n) node indices within the flex, of all cells of its grid or, for a shell, of all faces."""
+    order = abs(int(topology.flex_interp[flex]))
+    count = topology.flex_cellnum[flex]
     number = np.arange(np.prod(count * order + 1)).reshape(count * order + 1)
     steps = np.arange(order + 1)
     if topology.flex_interp[flex] > 0:
@@ -125,7 +141,8 @@ def cell_nodes(topology: Topology, flex: int) -> np.ndarray:
     faces = []
     for side in range(6):
         normal, last = divmod(side, 2)
-        slow, fast = (normal + 1) % 3, (normal + 2) % 3
+        slow = (normal + 1) % 3
+        fast = (normal + 2) % 3
         sheet = np.moveaxis(number, (normal, slow, fast), (0, 1, 2))[-1 if last else 0]
         faces += [
             sheet[np.ix_(u * order + steps, v * order + steps)].ravel()
@@ -146,10 +163,12 @@ def face_normals(topology: Topology, flex: int) -> np.ndarray:
 
 
 def shell_bending(topology: Topology, flex: int, node0: Array, young: Array, poisson: Array, thickness: Array) -> Array:
-    """(1 + 10 k,) the number of edges between faces, then of each its two faces, where it lies on them, and its law.
+    """(1 + 10 k,) the number k of edges between faces, then 10 numbers for each edge.
 
-    The energy is stiffness / 2 times the square of the difference of the two normals less that at rest: E t^3 / 12 (1 -
-    nu^2) times length over width, and the rest difference, are the last four numbers.
+    These are: its two faces, the middle of the edge in the coordinates of the first face and of the second (2 each),
+    the stiffness, and the difference (3,) of the two unit normals at rest. The energy is stiffness / 2 |r|^2, where r
+    is the difference of the normals minus the difference at rest, and the stiffness is E t^3 / (12 (1 - nu^2)) length /
+    width.
     """
     faces, first, second = shell_edges(topology, flex)
     node = node0[topology.flex_nodeadr[flex] :]
@@ -158,12 +177,12 @@ def shell_bending(topology: Topology, flex: int, node0: Array, young: Array, poi
     for column, place in ((0, first), (1, second)):
         corner = node[cell_nodes(topology, flex)[faces[:, column]]]
         slopes = [face_slopes(place, order, axis) for axis in range(2)]
-        # of faces (k, 3) along both of their axes
+        # tangents (k, 3) of the faces along both of their axes, at the middle of the edge
         along_first, along_second = (
             total([corner[:, i] * slope[:, i, None] for i in range(slope.shape[1])]) for slope in slopes
         )
         normals.append(cross(along_first, along_second))
-        # the edge runs along the axis on which it is in the middle
+        # the edge runs along the axis on which its middle has the coordinate 1/2
         runs = (place[:, 0] == 0.5)[:, None]
         spans.append(
             (norm(jnp.where(runs, along_first, along_second)), norm(jnp.where(runs, along_second, along_first)))
@@ -180,14 +199,19 @@ def shell_bending(topology: Topology, flex: int, node0: Array, young: Array, poi
 
 
 def face_slopes(place: np.ndarray, order: int, axis: int) -> np.ndarray:
-    """(k, n) derivatives by an axis of the shape functions of faces, at places (k, 2) on them."""
+    """(k, n) derivatives of the shape functions of faces with respect to an axis, at places (k, 2) on the faces."""
     value = [np.array([polynomials(s, order)[int(axis == other)] for s in place[:, other]]) for other in range(2)]
     return (value[0][:, :, None] * value[1][:, None, :]).reshape(len(place), -1)
 
 
 @per_topology
 def shell_edges(topology: Topology, flex: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Edges between faces of a shell: the two faces (k, 2), and the middle of the edge on each of them (k, 2)."""
+    """Edges between faces of a shell: the two faces (k, 2), and the middle of the edge on each face (k, 2) and (k, 2).
+
+    The faces cover the six sides of a box, side by side. Within a side, the neighbour across an edge is the next face
+    along one axis. At the rim of a side, it is a face of the adjacent side, whose own axes are those of the box in
+    cyclic order.
+    """
     count = topology.flex_cellnum[flex]
     sizes = [(count[(axis + 1) % 3], count[(axis + 2) % 3]) for axis in (0, 0, 1, 1, 2, 2)]
     starts = np.concatenate([[0], np.cumsum([slow * fast for slow, fast in sizes])])
@@ -202,13 +226,16 @@ def shell_edges(topology: Topology, flex: int) -> tuple[np.ndarray, np.ndarray, 
                     place = [u, v]
                     place[axis] += step
                     if 0 <= place[axis] < (slow, fast)[axis]:
-                        other, theirs = side, ((1 - end, 0.5) if axis == 0 else (0.5, 1 - end))
+                        other = side
+                        theirs = (1 - end, 0.5) if axis == 0 else (0.5, 1 - end)
                     else:
-                        # around the edge of the box
+                        # around an edge of the box: the adjacent side lies across the axis along which we left this one
                         other = 2 * ((normal + 1 + axis) % 3) + int(step > 0)
-                        rim, edge = (count[normal] - 1 if last else 0), float(last)
+                        rim = count[normal] - 1 if last else 0
+                        edge = float(last)
                         place = [v, rim] if axis == 0 else [rim, u]
                         theirs = (0.5, edge) if axis == 0 else (edge, 0.5)
+                    # each edge is met from both of its faces: keep it once
                     number = starts[side] + u * fast + v, starts[other] + place[0] * sizes[other][1] + place[1]
                     if number[0] < number[1]:
                         faces.append(number)

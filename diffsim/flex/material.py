@@ -1,15 +1,15 @@
-"""Stiffness of flexes whose vertices move themselves: Saint Venant-Kirchhoff elements, and bending of surfaces.
+"""Stiffness of flexes that are not interpolated: Saint Venant-Kirchhoff elements, and bending of surfaces.
 
-With lengths L of the edges of an element the energy is quadratic in L^2 - L0^2; its matrix is `flex_stiffness`. The
-strain of an edge from vertex a to b is B = -(g_a g_b^T + g_b g_a^T) / 2, where g are the gradients of the barycentric
-coordinates, so that everything follows from their products G = g g^T:
+The energy of an element is quadratic in L^2 - L0^2, where L are the lengths of its edges; `flex_stiffness` holds the
+matrix. The edge from vertex a to vertex b contributes the strain B_ab = -(g_a g_b^T + g_b g_a^T) / 2, where g are the
+gradients of the barycentric coordinates. Therefore the matrix follows from the products G_ab = g_a . g_b alone:
 
     k(ab, cd) = mu tr(B_ab B_cd) + lambda tr(B_ab) tr(B_cd)
               = mu (G_ac G_bd + G_ad G_bc) / 2 + lambda G_ab G_cd
 
-Bending is the cubic shell of two triangles at an edge: a matrix by the cotangents of their angles, and one number for
-how far they are from flat. Source: ComputeStiffness, ComputeBending of user_mesh.cc (MuJoCo 3.8.1); Weischedel 2012;
-Wardetzky et al. 2007, Garg et al. 2007.
+Bending is the cubic shell model of the two triangles at an edge: a 4 x 4 matrix from the cotangents of their angles,
+and one number for the curvature at rest. Source: ComputeStiffness, ComputeBending of user_mesh.cc (MuJoCo 3.8.1);
+Weischedel 2012; Wardetzky et al. 2007, Garg et al. 2007.
 """
 
 from itertools import combinations_with_replacement
@@ -29,17 +29,24 @@ from diffsim.types.topology import Topology, per_topology, rows_of
 
 Fields = dict[str, Array]
 
-# the edges of an element by dimension
-EDGES = {1: ((0, 1),), 2: ((1, 2), (2, 0), (0, 1)), 3: ((0, 1), (1, 2), (2, 0), (2, 3), (0, 3), (1, 3))}
-NSTIFFNESS, NBENDING = 21, 17
-# of flex_edgeequality: strain constraints, whose modes are found when compiling (compiler/derive.py)
+# the edges of an element, as pairs of its vertices, by dimension
+EDGES = {
+    1: ((0, 1),),
+    2: ((1, 2), (2, 0), (0, 1)),
+    3: ((0, 1), (1, 2), (2, 0), (2, 3), (0, 3), (1, 3)),
+}
+# numbers for the stiffness of an element, as MuJoCo stores it: the upper triangle of the 6 x 6 matrix of a tetrahedron
+NSTIFFNESS = 21
+# numbers for the bending of an edge: a 4 x 4 matrix over the vertices of two triangles, and the curvature at rest
+NBENDING = 17
+# value of flex_edgeequality for strain equalities, whose modes the compiler finds (compiler/derive.py)
 STRAIN = VERTICES + 1
-# of flex_elastic2d: a model that was compiled by MuJoCo does not say its material
+# value of flex_elastic2d in a model from MuJoCo's compiler, which does not keep the material
 UNKNOWN = -1
 
 
 def material_fields(model: Model, rest: RestShape, node0: Array) -> Fields:
-    """flex_stiffness and flex_bending, each flex one after another."""
+    """flex_stiffness and flex_bending, one flex after the other."""
     topology = model.topology
     stiffness, bending = list[Array](), list[Array]()
     for flex in range(topology.nflex):
@@ -67,7 +74,7 @@ def _of_flex(model: Model, flex: int) -> dict[str, Array]:
 
 
 def _stiffness(model: Model, flex: int, rest: RestShape, node0: Array, known: Array) -> Array:
-    """The stiffness of all elements, or of all cells, of a flex."""
+    """The stiffness of all elements of a flex or, if it is interpolated, of all cells."""
     topology = model.topology
     strained = topology.flex_edgeequality[flex] == STRAIN and topology.flex_interp[flex]
     if topology.flex_elastic2d[flex] == UNKNOWN or strained:
@@ -85,6 +92,7 @@ def _stiffness(model: Model, flex: int, rest: RestShape, node0: Array, known: Ar
     mu = young / (2 * (1 + poisson)) * thickness * volume
     la = young * poisson / ((1 + poisson) * (1 - 2 * poisson)) * thickness * volume
     terms = []
+    # k(ab, cd) of the module's docstring, for the upper triangle of the matrix, row by row
     for (a, b), (c, d) in combinations_with_replacement(EDGES[int(dim)], 2):
         shear = products[a][c] * products[b][d] + products[a][d] * products[b][c]
         terms.append(mu * shear / 2 + la * products[a][b] * products[c][d])
@@ -93,10 +101,15 @@ def _stiffness(model: Model, flex: int, rest: RestShape, node0: Array, known: Ar
 
 
 def _gradient_products(corner: Array) -> tuple[Array, list[list[Array]]]:
-    """Volumes (m,) of simplices with corners (m, dim + 1, 3), and products of the gradients of their coordinates."""
+    """Volumes (m,) of simplices with corners (m, dim + 1, 3), and G_ab for all pairs of corners, each (m,).
+
+    With the first corner as the origin, the gradients of the other coordinates are the dual basis of the sides. They
+    sum to zero over all corners, which gives the gradient of the first.
+    """
     first = corner[:, 0]
     if corner.shape[1] == 3:
-        u, v = corner[:, 1] - first, corner[:, 2] - first
+        u = corner[:, 1] - first
+        v = corner[:, 2] - first
         normal = cross(u, v)
         square = dot(normal, normal)
         inner = [
@@ -120,7 +133,12 @@ def _gradient_products(corner: Array) -> tuple[Array, list[list[Array]]]:
 
 
 def _bending(model: Model, flex: int, rest: RestShape, node0: Array, known: Array) -> Array:
-    """The bending stiffness of all edges of a surface, 17 numbers each; 0 on the border."""
+    """The bending stiffness of all edges of a surface, 17 numbers each; 0 on the border.
+
+    x0 and x1 are the ends of the edge, x2 and x3 the opposite corners of its two triangles. The quadratic energy is
+    that of Wardetzky et al. with the weights w_i = sums of cotangents; the last number is the cubic term of Garg et
+    al., which makes the rest shape a minimum also where it is curved.
+    """
     topology = model.topology
     if topology.flex_elastic2d[flex] == UNKNOWN:
         return known
@@ -134,7 +152,11 @@ def _bending(model: Model, flex: int, rest: RestShape, node0: Array, known: Arra
     weight = [a03 + a04, a01 + a02, -(a01 + a03), -(a02 + a04)]
     area = norm(cross(x1 - x0, x2 - x0)) / 2 + norm(cross(x0 - x1, x3 - x1)) / 2
     stiff = divide(young / (2 * (1 + poisson)) * thickness**3 / 8, area)
-    e0, e1, e2, e3, e4 = x1 - x0, x2 - x0, x3 - x0, x2 - x1, x3 - x1
+    e0 = x1 - x0
+    e1 = x2 - x0
+    e2 = x3 - x0
+    e3 = x2 - x1
+    e4 = x3 - x1
     t0 = -(a03[:, None] * e1 + a01[:, None] * e3)
     t1 = -(a04[:, None] * e2 + a02[:, None] * e4)
     square = dot(e0, e0)
@@ -148,9 +170,13 @@ def _bending(model: Model, flex: int, rest: RestShape, node0: Array, known: Arra
 
 @per_topology
 def flap_stencils(topology: Topology, flex: int) -> np.ndarray:
-    """(nedge, 4) vertices of the edges of a surface, as its first triangle turns, and the two opposite ones or -1."""
+    """(nedge, 4) the two ends of each edge of a surface and the two opposite vertices; -1 for a missing triangle.
+
+    The ends follow the orientation of the edge's first triangle.
+    """
     elements = flex_elements(topology, flex)
-    first, count = topology.flex_elemedgeadr[flex], 3 * topology.flex_elemnum[flex]
+    first = topology.flex_elemedgeadr[flex]
+    count = 3 * topology.flex_elemnum[flex]
     elemedge = topology.flex_elemedge[first : first + count]
     _, where = np.unique(elemedge, return_index=True)
     ends = elements[:, np.array(EDGES[2])].reshape(-1, 2)[where]
@@ -161,5 +187,6 @@ def flap_stencils(topology: Topology, flex: int) -> np.ndarray:
 
 def _cot(x0: Array, x1: Array, x2: Array) -> Array:
     """The cotangent of the angle at x0."""
-    u, v = x1 - x0, x2 - x0
+    u = x1 - x0
+    v = x2 - x0
     return divide(dot(u, v), norm(cross(u, v)))

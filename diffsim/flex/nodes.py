@@ -1,8 +1,9 @@
-"""Nodes of interpolated flexes: where they are, how they move, and what share each has in a point of the flex.
+"""Nodes of interpolated flexes: their positions, velocities and Jacobian, and their shape functions at points.
 
-The nodes of a flex are corners of a grid of cells, or for order 2 also the middles of edges, faces and cells. A point
-with coordinates s in the box of the grid, from 0 to 1, is in one cell, and moves as the sum of the cell's nodes times
-shape functions of its place there. Vertices are such points, with coordinates `flex_vert0`. Source: mj_flex.
+The nodes of a flex are the corners of a grid of cells and, for order 2, also the midpoints of edges, faces and cells. A
+point has coordinates s from 0 to 1 in the box of the grid. It lies in one cell, and its position is the sum of the
+positions of the cell's nodes times their shape functions at s. Vertices are such points, with s = `flex_vert0`.
+Source: mj_flex.
 """
 
 from typing import NamedTuple
@@ -21,7 +22,8 @@ from diffsim.types.model import Model
 from diffsim.types.topology import Topology, per_topology, rows_of
 from diffsim.xla.gather import pick
 
-# shares below which a node has no part in a contact, as in MuJoCo: of order 2 also those below zero
+# a node whose shape function is smaller than this at a contact takes no part in it, as in MuJoCo; for order 2 that also
+# drops the negative ones
 LEAST = 1e-5
 
 
@@ -32,16 +34,17 @@ def interpolated(topology: Topology) -> tuple[int, ...]:
 
 
 def node_positions(model: Model, kinematics: Kinematics) -> Array:
-    """(nflexnode, 3) m, in the world."""
+    """(nflexnode, 3) m: positions of all nodes in the world."""
     topology = model.topology
-    body, at = topology.flex_nodebodyid, pick(kinematics.xpos, topology.flex_nodebodyid)
+    body = topology.flex_nodebodyid
+    at = pick(kinematics.xpos, topology.flex_nodebodyid)
     if all(topology.flex_centered[flex] for flex in interpolated(topology)):
         return at
     return at + mul_vec(pick(kinematics.xmat, body), model.flex_node)
 
 
 def node_velocities(model: Model, com: ComFrame, velocities: Velocities, nodes: Array) -> Array:
-    """(nflexnode, 3) m/s, of nodes (nflexnode, 3) in the world."""
+    """(nflexnode, 3) m/s: velocities of nodes (nflexnode, 3), world frame."""
     topology = model.topology
     motion = pick(velocities.cvel, topology.flex_nodebodyid)
     arm = nodes - pick(com.subtree_com, topology.body_rootid[topology.flex_nodebodyid])
@@ -56,22 +59,25 @@ def node_rows(model: Model, com: ComFrame, nodes: Array) -> BlockColumns:
 
 
 class Shares(NamedTuple):
-    """The nodes (k, n) of points, counted over all flexes, and their shares (k, n)."""
+    """For each of n points the k nodes of its cell (k, n), and their shape functions there (k, n)."""
 
     node: np.ndarray | Array
     share: Array
 
 
 def node_shares(topology: Topology, flex: int, place: Array) -> Shares:
-    """The nodes of points (n, 3), in coordinates of the box of a flex; which cell they are in is not differentiated."""
-    order, count = abs(int(topology.flex_interp[flex])), topology.flex_cellnum[flex]
+    """Nodes and shape functions at points (n, 3) in box coordinates; the choice of the cell has no derivative."""
+    order = abs(int(topology.flex_interp[flex]))
+    count = topology.flex_cellnum[flex]
     grid = count * order + 1
     step = np.stack(np.meshgrid(*[np.arange(order + 1)] * 3, indexing="ij"), axis=-1).reshape(-1, 3)
-    stride, first = np.array([grid[1] * grid[2], grid[2], 1]), int(topology.flex_nodeadr[flex])
+    stride = np.array([grid[1] * grid[2], grid[2], 1])
+    first = int(topology.flex_nodeadr[flex])
     scaled = place * jnp.asarray(count, place.dtype)[None]
     last = jnp.asarray(count - 1, place.dtype)[None]
     cell = jax.lax.stop_gradient(jnp.clip(jnp.floor(scaled), 0, last))
-    # at the sides of the box, where vertices are, the polynomials go on: a clip would have no derivative there
+    # many vertices lie on the sides of the box: the polynomials continue outside, because a clip has no derivative
+    # there
     local = scaled - cell
     values = [polynomials(local[:, axis], order)[0] for axis in range(3)]
     share = jnp.stack([values[0][i] * values[1][j] * values[2][k] for i, j, k in step.tolist()])
@@ -84,7 +90,7 @@ def node_shares(topology: Topology, flex: int, place: Array) -> Shares:
 
 
 def interpolated_positions(model: Model, flex: int, nodes: Array) -> Array:
-    """(n, 3) vertices of a flex in the world, m, of nodes (nflexnode, 3)."""
+    """(n, 3) m: vertices of a flex in the world, given all nodes (nflexnode, 3)."""
     topology = model.topology
     shares = node_shares(topology, flex, model.flex_vert0[rows_of(topology, "flex_vert", flex)])
     if isinstance(shares.node, np.ndarray):
@@ -95,7 +101,7 @@ def interpolated_positions(model: Model, flex: int, nodes: Array) -> Array:
 
 
 def contact_shares(model: Model, flex: int, vertex: np.ndarray | Array, weight: Array) -> Shares:
-    """The nodes of contacts with a flex, from vertices (k, n) and their weights (k, n)."""
+    """Nodes and shape functions at n contacts with a flex, given their vertices (k, n) and weights (k, n)."""
     place = jnp.sum(weight[..., None] * pick(model.flex_vert0, vertex), axis=0)
     node, share = node_shares(model.topology, flex, place)
     return Shares(node, jnp.where(share < LEAST, 0, share))

@@ -2,12 +2,13 @@
 
 Stretching (St. Venant-Kirchhoff): an element with edges e of lengths L and rest lengths L0 has the energy
 1/4 sum k_ee' s_e s_e', s_e = L^2 - L0^2, so each edge pulls its ends together with (sum_e' k_ee' s_e') times the edge.
-Damping adds to s_e what L^2 changed over the last timestep, times damping / timestep (Kharevych et al. 2006, sec. 5.2).
+Damping adds damping / timestep times the change of L^2 over the last timestep to s_e (Kharevych et al. 2006, sec. 5.2).
 
-Bending of surfaces: an edge with two triangles, four vertices x_i, has the force -sum_j b_ij x_j, and b_16 times the
-gradient of the volume that they span, which a surface that is curved at rest needs (Garg et al. 2007).
+Bending of surfaces: the force of an edge with two triangles on its four vertices x_i is -sum_j b_ij x_j minus b_16
+times the gradient of the volume that the vertices span. The second term is zero unless the surface is curved at rest
+(Garg et al. 2007).
 
-As in MuJoCo, forces of elements on vertices are given to the slides of their bodies component by component, as if these
+As in MuJoCo, the components of a force on a vertex act directly on the three slide joints of its body, as if their axes
 were the axes of the world. Source: MuJoCo documentation, "Computation", "Deformable objects"; engine_passive.c.
 """
 
@@ -17,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from diffsim.flex.material import NBENDING, NSTIFFNESS
 from diffsim.flex.points import edge_flex, edge_vertices, point_forces, sum_on_dofs
 from diffsim.flex.strain import edge_rows, elastic_edges
 from diffsim.kinematics.tree import dofs_of
@@ -27,18 +29,20 @@ from diffsim.types.model import Model
 from diffsim.types.topology import Topology, per_topology, rows_of
 from diffsim.xla.gather import pick, pick_some, sum_gathered
 
-# numbers that MuJoCo stores of the stiffness of an element, and of the bending of an edge
-STIFFNESSES, BENDINGS = 21, 17
-
 
 def flex_springs(model: Model, com: ComFrame, flexes: Flexes) -> Array:
-    """(nv,) forces of bending and of springs of edges, N or N m."""
+    """(nv,) N or N m: forces of bending and of edge springs."""
     topology, vertices = model.topology, flexes.flexvert_xpos
-    force, live = jnp.zeros((model.nv,), vertices.dtype), elastic_edges(topology)
+    force = jnp.zeros((model.nv,), vertices.dtype)
+    live = elastic_edges(topology)
     for flaps in flaps_of(topology):
-        x, weights = pick(vertices, flaps.vertex), pick(model.flex_bending, flaps.slot)
-        first, second, third = x[1] - x[0], x[2] - x[0], x[3] - x[0]
+        x = pick(vertices, flaps.vertex)
+        weights = pick(model.flex_bending, flaps.slot)
+        first = x[1] - x[0]
+        second = x[2] - x[0]
+        third = x[3] - x[0]
         normals = [cross(second, third), cross(third, first), cross(first, second)]
+        # the gradient of the volume with respect to each vertex, times b_16
         volume = jnp.stack([-total(normals), *normals]) * weights[16][None, :, None]
         force = force - sum_on_dofs(model, _thin_plate(weights, x) + volume, flaps.dofs)
     if len(live):
@@ -49,8 +53,9 @@ def flex_springs(model: Model, com: ComFrame, flexes: Flexes) -> Array:
 
 
 def line_energy(model: Model, flexes: Flexes) -> Array:
-    """() J, of the springs of edges of lines: as in MuJoCo no other elastic energy of flexes is counted."""
-    topology, owner = model.topology, edge_flex(model.topology)
+    """() J: energy of the edge springs of flexes of dim 1; as in MuJoCo, no other elastic energy of flexes counts."""
+    topology = model.topology
+    owner = edge_flex(model.topology)
     lines = (topology.flex_dim[owner] == 1) & (topology.flex_rigid[owner] == 0) & (topology.flexedge_rigid == 0)
     edges = np.flatnonzero(lines)
     stretch = pick(model.flexedge_length0 - flexes.flexedge_length, edges)
@@ -58,9 +63,10 @@ def line_energy(model: Model, flexes: Flexes) -> Array:
 
 
 def flex_dampers(model: Model, qvel: Array, com: ComFrame, flexes: Flexes) -> Array:
-    """(nv,) forces of dampers of bending and of edges, N or N m."""
+    """(nv,) N or N m: forces of the dampers of bending and of edges."""
     topology = model.topology
-    force, live = jnp.zeros_like(qvel), elastic_edges(topology)
+    force = jnp.zeros_like(qvel)
+    live = elastic_edges(topology)
     for flaps in flaps_of(topology):
         weights = pick(model.flex_bending, flaps.slot)
         speed = pick_some(qvel, flaps.dofs)
@@ -73,7 +79,13 @@ def flex_dampers(model: Model, qvel: Array, com: ComFrame, flexes: Flexes) -> Ar
 
 
 class Elements(NamedTuple):
-    """The elements of a flex: their edges (k, n), and where their stiffness (k, k, n) stands in flex_stiffness."""
+    """The n elements of a flex, with k edges each.
+
+    Attributes:
+      flex: index of the flex.
+      edge: (k, n) edges of each element.
+      slot: (k, k, n) where their stiffness is stored in flex_stiffness.
+    """
 
     flex: int
     edge: np.ndarray
@@ -82,24 +94,29 @@ class Elements(NamedTuple):
 
 @per_topology
 def _elements_of(topology: Topology) -> tuple[Elements, ...]:
-    """The elements of each flex that stretches by elements."""
+    """The elements of each flex whose elements resist stretching."""
     listed = []
     for flex in np.flatnonzero((topology.flex_dim > 1) & (topology.flex_rigid == 0) & (topology.flex_interp == 0)):
         first, count = topology.flex_stiffnessadr[flex], topology.flex_elemnum[flex]
         if first >= 0:
-            size, start = {2: 3, 3: 6}[int(topology.flex_dim[flex])], topology.flex_elemedgeadr[flex]
+            size = {2: 3, 3: 6}[int(topology.flex_dim[flex])]
+            start = topology.flex_elemedgeadr[flex]
             edge = topology.flex_elemedge[start : start + size * count].reshape(count, size).T
+            # flex_stiffness has the upper triangle of each matrix, row by row
             slot = np.zeros((size, size), int)
             slot[np.triu_indices(size)] = np.arange(size * (size + 1) // 2)
-            slot = np.maximum(slot, slot.T)[..., None] + first + STIFFNESSES * np.arange(count)
+            slot = np.maximum(slot, slot.T)[..., None] + first + NSTIFFNESS * np.arange(count)
             listed.append(Elements(int(flex), edge + topology.flex_edgeadr[flex], slot))
     return tuple(listed)
 
 
 def flex_stretching(model: Model, com: ComFrame, flexes: Flexes) -> Array:
-    """(nv,) forces of stretched elements, damping included, N or N m."""
-    topology, h = model.topology, model.opt.timestep
-    vertices, edges, force = flexes.flexvert_xpos, topology.nflexedge, jnp.zeros((model.nv,), com.cdof.dtype)
+    """(nv,) N or N m: forces of stretched elements, including their damping."""
+    topology = model.topology
+    h = model.opt.timestep
+    vertices = flexes.flexvert_xpos
+    edges = topology.nflexedge
+    force = jnp.zeros((model.nv,), com.cdof.dtype)
     for elements in _elements_of(topology):
         length = pick(flexes.flexedge_length, elements.edge)
         before = length - h * pick(flexes.flexedge_velocity, elements.edge)
@@ -114,14 +131,21 @@ def flex_stretching(model: Model, com: ComFrame, flexes: Flexes) -> Array:
         ids = tuple(ends.ravel().tolist())
         pulls = sum_gathered(jnp.concatenate([toward, -toward]), ids, len(vertices), 0)
         body = topology.flex_vertbodyid
-        # bodies that only slide
+        # the three slides of bodies that only slide; other bodies are pushed at the point
         dofs = np.where((topology.body_simple[body] == 2)[:, None], dofs_of(topology, body, 3), -1)
         force = force + point_forces(model, com, vertices, pulls, body, dofs)
     return force
 
 
 class Flaps(NamedTuple):
-    """Edges of a flex with two triangles: vertices (4, n), their dofs (4, n, 3), places in flex_bending (17, n)."""
+    """The n edges of a flex that have two triangles.
+
+    Attributes:
+      flex: index of the flex.
+      vertex: (4, n) the two ends of each edge and the two opposite vertices.
+      dofs: (4, n, 3) the slides of their bodies.
+      slot: (17, n) where the edge's numbers are stored in flex_bending.
+    """
 
     flex: int
     vertex: np.ndarray
@@ -131,7 +155,7 @@ class Flaps(NamedTuple):
 
 @per_topology
 def flaps_of(topology: Topology) -> tuple[Flaps, ...]:
-    """The edges of each flex that bends."""
+    """The edges of each flex that resists bending."""
     listed = []
     for flex in np.flatnonzero((topology.flex_dim == 2) & (topology.flex_rigid == 0) & (topology.flex_interp == 0)):
         rows = rows_of(topology, "flex_edge", flex)
@@ -139,13 +163,13 @@ def flaps_of(topology: Topology) -> tuple[Flaps, ...]:
         inner = np.flatnonzero(flap[:, 1] >= 0)
         if topology.flex_bendingadr[flex] >= 0 and len(inner):
             vertex = np.concatenate([edge, flap], axis=1)[inner].T + topology.flex_vertadr[flex]
-            slot = topology.flex_bendingadr[flex] + BENDINGS * inner + np.arange(BENDINGS)[:, None]
+            slot = topology.flex_bendingadr[flex] + NBENDING * inner + np.arange(NBENDING)[:, None]
             dofs = dofs_of(topology, topology.flex_vertbodyid, 3)[vertex]
             listed.append(Flaps(int(flex), vertex, dofs, slot))
     return tuple(listed)
 
 
 def _thin_plate(weights: Array, x: Array) -> Array:
-    """sum_j b_ij x_j (4, n, 3), of weights (17, n) and x (4, n, 3)."""
+    """(4, n, 3) sum_j b_ij x_j, given weights (17, n) and x (4, n, 3)."""
     rows = weights[:16].reshape(4, 4, -1)
     return jnp.stack([total([scale(x[j], row[j]) for j in range(4)]) for row in rows])

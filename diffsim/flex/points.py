@@ -1,8 +1,9 @@
-"""Vertices of flexes as points of bodies, and the Jacobian rows of such points.
+"""Vertices of flexes as points on bodies, and the Jacobian rows of such points.
 
-A vertex is fixed to a body, mostly one of its own that slides along three axes. Whatever pulls at vertices, edges,
-elements or contacts, is a row sum_k n_k . v_k: n_k a direction at the k-th vertex, v_k its velocity in the world. Free
-points get coefficients along their slides, articulated bodies columns of a matrix (math/stencil_rows.py).
+A vertex is fixed to a body, usually to a body of its own with three slide joints. Forces on vertices, edges, elements
+and contacts all use rows of the form sum_k n_k . v_k, where n_k is a direction at the k-th vertex and v_k its velocity
+in the world. For points with slide joints of their own a row stores one coefficient for each slide; for points on
+articulated bodies it stores the columns of a matrix (math/stencil_rows.py).
 Source: MuJoCo documentation, "Computation", "Deformable objects"; mj_flex.
 """
 
@@ -23,7 +24,7 @@ from diffsim.xla.gather import pick, pick_some, sum_gathered
 
 @per_topology
 def flex_elements(topology: Topology, flex: int) -> np.ndarray:
-    """(m, dim + 1) the vertices of the elements of a flex, counted over all flexes."""
+    """(m, dim + 1) the vertices of the elements of a flex, as indices into the vertices of all flexes."""
     columns = topology.flex_dim, topology.flex_elemdataadr, topology.flex_elemnum
     dim, start, count = (int(column[flex]) for column in columns)
     data = topology.flex_elem.ravel()[start : start + count * (dim + 1)]
@@ -38,12 +39,12 @@ def edge_flex(topology: Topology) -> np.ndarray:
 
 @per_topology
 def edge_vertices(topology: Topology) -> np.ndarray:
-    """(2, nflexedge) both vertices of each edge, counted over all flexes."""
+    """(2, nflexedge) both ends of each edge, as indices into the vertices of all flexes."""
     return (topology.flex_edge.reshape(-1, 2) + topology.flex_vertadr[edge_flex(topology)][:, None]).T
 
 
 def vertex_positions(model: Model, kinematics: Kinematics) -> Array:
-    """(nflexvert, 3) m, in the world."""
+    """(nflexvert, 3) m: vertices in the world, as points on their bodies."""
     topology = model.topology
     body = topology.flex_vertbodyid
     centred = np.repeat(topology.flex_centered, topology.flex_vertnum) != 0
@@ -55,14 +56,15 @@ def vertex_positions(model: Model, kinematics: Kinematics) -> Array:
 
 
 def sum_on_dofs(model: Model, force: Array, dofs: np.ndarray) -> Array:
-    """(nv,) sums of forces on dofs, both (..., 3); on none where a dof is -1."""
+    """(nv,) the sum of forces (..., 3) over the dofs (..., 3) on which they act; -1 drops a force."""
     return sum_gathered(force.reshape(-1), tuple(dofs.ravel().tolist()), model.nv, 0)
 
 
 def point_forces(model: Model, com: ComFrame, point: Array, force: Array, body: np.ndarray, dofs: np.ndarray) -> Array:
-    """(nv,) from world forces at points, (n, 3), of bodies (n,): component by component on `dofs` (n, 3), as in MuJoCo.
+    """(nv,) N or N m: the generalized force of world forces (n, 3) at points (n, 3) on bodies (n,).
 
-    A body without such dofs, -1, that moves all the same is pushed at the point.
+    As in MuJoCo, each component acts on one of the three `dofs` (n, 3) of the point. Where these are -1 and the body
+    moves all the same, the force is applied to the body at the point.
     """
     result = sum_on_dofs(model, force, dofs)
     others = np.flatnonzero((dofs < 0).all(axis=1) & (body >= 0) & (last_dof(model.topology)[body] >= 0))
@@ -73,11 +75,13 @@ def point_forces(model: Model, com: ComFrame, point: Array, force: Array, body: 
 
 
 def point_rows(model: Model, com: ComFrame, body: np.ndarray, pos: Array, direction: Array) -> Segment:
-    """Rows that measure sum_k direction_k . velocity of the k-th point, some of them for each of n constraints.
+    """Rows of sum_k direction_k . (velocity of the k-th point), several for each of n constraints.
 
     Args:
+      model: the model.
+      com: frames at the centres of mass.
       body: (k, n) the bodies of the points.
-      pos: (k, n, 3) where the points are, m.
+      pos: (k, n, 3) m, positions of the points.
       direction: (k, rows, n, 3).
     """
     number, points = free_points(model.topology)
@@ -98,21 +102,26 @@ def carried_rows(
     turning: Array | None = None,
     among: np.ndarray | None = None,
 ) -> Segment:
-    """Rows that measure frame . velocity of a point that moves as the weighted sum of several bodies, for n points.
+    """Rows of frame . (velocity of a point), where the velocity is the weighted sum over several bodies, for n points.
 
     Args:
-      carriers: the bodies (k, n), static or traced, and their weights (k, n); the world, or weight 0, for none.
-      pos: (n, 3) where the points are, m.
-      frame: (rows, n, 3).
-      turning: (more rows, n, 3), of turning . angular velocity, below the others.
+      model: the model.
+      com: frames at the centres of mass.
+      carriers: the bodies (k, n), static or traced, and their weights (k, n). Unused places have the world or weight 0.
+      pos: (n, 3) m, positions of the points.
+      frame: (rows, n, 3) directions.
+      turning: (more rows, n, 3) directions whose product with the angular velocity follows as further rows.
       among: the bodies that traced carriers can be; None for any.
     """
-    topology, (body, weight) = model.topology, carriers
+    topology = model.topology
+    body, weight = carriers
     number, points = free_points(topology)
-    moved, among = last_dof(topology), body if isinstance(body, np.ndarray) else among
+    moved = last_dof(topology)
+    among = body if isinstance(body, np.ndarray) else among
     columns_of_rows = None
     if not points.number or among is None or np.any((moved[among] >= 0) & (number[among] < 0)):
-        axes, blocks = motion_axes(topology, com), articulated_blocks(topology)
+        axes = motion_axes(topology, com)
+        blocks = articulated_blocks(topology)
         wrench = wrench_along(axes, jnp.broadcast_to(pos, frame.shape), frame)
         more = [] if turning is None else [wrench_about(turning)]
         rows = wrench_columns(blocks, axes, jnp.concatenate([wrench, *more]).reshape(-1, 6))
@@ -132,11 +141,11 @@ def carried_rows(
 
 
 def _stencil(model: Model, com: ComFrame, body: np.ndarray | Array, direction: Array, height: int) -> StencilRows:
-    """The part of points in rows along directions (k, rows, n, 3) of bodies (k, n), filled up to `height` rows."""
+    """The coefficients of free points in rows along directions (k, rows, n, 3), padded with zeros to `height` rows."""
     number, points = free_points(model.topology)
     which = number[body] if isinstance(body, np.ndarray) else jnp.asarray(number)[body]
     axis = [pick_some(com.cdof[:, 3:], dofs) for dofs in points.dofs.array.T]
-    # anything where there is none
+    # where a body is not a free point, any index will do: `touched` masks the row
     at = np.maximum(which, 0) if isinstance(which, np.ndarray) else jnp.maximum(which, 0)
     parts = [pick(part, at) for part in axis]
     coefficient = jnp.stack([dot(direction, part[:, None]) for part in parts], axis=1)
@@ -147,8 +156,9 @@ def _stencil(model: Model, com: ComFrame, body: np.ndarray | Array, direction: A
 
 
 def articulated_rows(model: Model, com: ComFrame, body: np.ndarray, pos: Array, direction: Array) -> BlockColumns:
-    """The columns of articulated bodies of `point_rows`."""
-    topology, axes = model.topology, motion_axes(model.topology, com)
+    """The part of `point_rows` that belongs to articulated bodies, as columns of a matrix."""
+    topology = model.topology
+    axes = motion_axes(model.topology, com)
     blocks = articulated_blocks(topology)
     last = jnp.asarray(last_dof(topology))[body]
 

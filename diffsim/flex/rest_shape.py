@@ -1,9 +1,10 @@
-"""The rest shape of flexes at qpos0: where vertices are, how long edges, and the box in which vertices are counted.
+"""The rest shape of flexes, at qpos0: positions of vertices and nodes, lengths of edges, and the box of each flex.
 
-`flex_vert0` are vertices in the box around the elements, from 0 to 1 along each axis; of interpolated flexes in the box
-of the nodes, along the axes of the grid, in which `flex_node0` are metres. A flexvert constraint compares the edges at
-a vertex with those of the rest shape in the plane: `flex_vertmetric` is the inverse of the sum of m dx dx^T over the
-edges dx to its neighbours of mass m. Source: mjCFlex::Compile, makeFlexSparse, mj_alignFlex (MuJoCo 3.8.1).
+`flex_vert0` has vertices as coordinates from 0 to 1 in the box around the elements. For interpolated flexes this is the
+box around the nodes, along the axes of the grid; `flex_node0` has the nodes along the same axes, in metres. A flexvert
+equality compares the edges at a vertex with the edges of the flat rest shape; `flex_vertmetric` is the inverse of
+sum m dx dx^T over the edges dx from the vertex to its neighbours of mass m. Source: mjCFlex::Compile, makeFlexSparse,
+mj_alignFlex (MuJoCo 3.8.1).
 """
 
 from collections.abc import Mapping
@@ -27,8 +28,10 @@ from diffsim.types.topology import Topology, per_topology, rows_of
 
 Fields = dict[str, Array]
 
-# of flex_edgeequality: a flex constraint, a flexvert constraint
-EDGES, VERTICES = 1, 2
+# value of flex_edgeequality for a flex equality, which keeps the lengths of edges
+EDGES = 1
+# value of flex_edgeequality for a flexvert equality, which keeps the strain at vertices
+VERTICES = 2
 
 
 class RestShape(NamedTuple):
@@ -39,9 +42,9 @@ class RestShape(NamedTuple):
 
 
 def rest_shape(model: Model, kinematics: Kinematics) -> RestShape:
-    """Where vertices and nodes are at qpos0."""
+    """Vertices and nodes at qpos0."""
     topology = model.topology
-    # vertices of interpolated flexes are in the frames of these flexes
+    # vertices of interpolated flexes have no body; their coordinates are in the frame of the flex's body
     owner = np.repeat(topology.flex_bodyid, topology.flex_vertnum)
     carrier = np.where(topology.flex_vertbodyid >= 0, topology.flex_vertbodyid, owner)
     vertex = kinematics.xpos[carrier] + rotate(kinematics.xquat[carrier], model.flex_vert)
@@ -51,13 +54,15 @@ def rest_shape(model: Model, kinematics: Kinematics) -> RestShape:
 
 
 def element_reach(fields: Mapping[str, Any]) -> np.ndarray:
-    """(nflex,) m: radii of balls that hold the elements of each flex, also with edges half as long again as at rest."""
+    """(nflex,) m: radius of a ball that holds any element of the flex, even if its edges stretch by half."""
     vertex, ends = (np.asarray(fields[name]).reshape(-1, n) for name, n in (("flex_vert0", 3), ("flex_edge", 2)))
-    size, reach = np.asarray(fields["flex_size"], float).reshape(-1, 3), []
+    size = np.asarray(fields["flex_size"], float).reshape(-1, 3)
+    reach = []
     for flex, first in enumerate(np.asarray(fields["flex_vertadr"]).tolist()):
         start = int(fields["flex_edgeadr"][flex])
         edge = first + ends[start : start + int(fields["flex_edgenum"][flex])]
         span = 2 * size[flex] * (vertex[edge[:, 1]] - vertex[edge[:, 0]])
+        # half the longest edge, times 1.5
         reach.append(0.75 * np.sqrt(np.max(np.sum(span * span, axis=1), initial=0)))
     return np.array(reach)
 
@@ -66,7 +71,7 @@ def shape_fields(model: Model, rest: RestShape) -> Fields:
     """flex_size, flex_vert0, flex_node0, flex_vertmetric, flexedge_length0."""
     topology = model.topology
     ends = edge_vertices(topology).T
-    # edges of interpolated flexes are not measured
+    # edges of interpolated flexes have no rest length
     carried = topology.flex_interp[edge_flex(topology)] != 0
     sizes, places, nodes = list[Array](), list[Array](), list[Array]()
     for flex in range(topology.nflex):
@@ -79,7 +84,7 @@ def shape_fields(model: Model, rest: RestShape) -> Fields:
             nodes.append(node)
             place = _turned(place, turn)
         else:
-            # around the layers of a solid that collide
+            # the box around the layers of a solid that collide
             elements = flex_elements(topology, flex)
             layer = topology.flex_elemlayer[rows_of(topology, "flex_elem", flex)]
             active = (layer < topology.flex_activelayers[flex]) | (topology.flex_dim[flex] < 3)
@@ -102,8 +107,9 @@ def shape_fields(model: Model, rest: RestShape) -> Fields:
 
 
 def grid_axes(topology: Topology, flex: int, node: Array) -> Array:
-    """(3, 3) rows are the directions of the axes of an interpolated flex's grid, from its first cell with a mesh."""
-    order, count = abs(int(topology.flex_interp[flex])), topology.flex_cellnum[flex]
+    """(3, 3) unit vectors along the axes of an interpolated flex's grid, as rows, from its first filled cell."""
+    order = abs(int(topology.flex_interp[flex]))
+    count = topology.flex_cellnum[flex]
     cell = np.array(np.unravel_index(int(np.argmin(empty_cells(topology, flex))), tuple(count)))
     corner = [tuple((cell + step) * order) for step in np.concatenate([np.zeros((1, 3), int), np.eye(3, dtype=int)])]
     index = [int(np.ravel_multi_index(place, tuple(count * order + 1))) for place in corner]
@@ -115,7 +121,7 @@ def _turned(point: Array, turn: Array) -> Array:
 
 
 def _facing_up(topology: Topology, flex: int, place: Array) -> Array:
-    """Vertices of a level surface, turned about the x axis where its first triangle looks down."""
+    """Vertices of a level surface, turned about the x axis if its first triangle faces down."""
     first = flex_elements(topology, flex)[0] - topology.flex_vertadr[flex]
     normal = cross(place[first[1]] - place[first[0]], place[first[2]] - place[first[0]])
     sign = jax.lax.stop_gradient(jnp.where(normal[2] < 0, -1.0, 1.0))
@@ -123,8 +129,9 @@ def _facing_up(topology: Topology, flex: int, place: Array) -> Array:
 
 
 def _metrics(model: Model, rest: RestShape) -> Array:
-    """flex_vertmetric (nflexvert, 4)."""
-    topology, ends = model.topology, edge_vertices(model.topology).T
+    """flex_vertmetric (nflexvert, 4): the inverse of the 2 x 2 matrix sum m dx dx^T at each vertex, row by row."""
+    topology = model.topology
+    ends = edge_vertices(model.topology).T
     owner = edge_flex(topology)
     held = (topology.flex_edgeequality[owner] == VERTICES) & (topology.flex_dim[owner] == 2)
     held &= (topology.flex_rigid[owner] == 0) & (topology.flex_interp[owner] == 0)
@@ -147,19 +154,20 @@ def _metrics(model: Model, rest: RestShape) -> Array:
 
 
 class EdgeRows(NamedTuple):
-    """Edges (n,) whose inverse weight needs M^-1, and their Jacobian (n, nv)."""
+    """Edges (n,) whose inverse weight needs M^-1, and the Jacobian (n, nv) of their lengths."""
 
     edge: np.ndarray
     jacobian: Array
 
 
 def edge_rows(model: Model, kinematics: Kinematics, com: ComFrame) -> EdgeRows | None:
-    """Rows of the edges between bodies whose inertia is not diagonal; None where there are none."""
+    """Rows of the edges between bodies whose inertia is not diagonal; None if there are no such edges."""
     topology = model.topology
     edge = _edges(topology)[1]
     if not len(edge):
         return None
-    ends, rest = edge_vertices(topology).T[edge], rest_shape(model, kinematics)
+    ends = edge_vertices(topology).T[edge]
+    rest = rest_shape(model, kinematics)
     first, second = rest.vertex[ends[:, 0]], rest.vertex[ends[:, 1]]
     direction = normalize(second - first)
     bodies = topology.flex_vertbodyid[ends]
@@ -172,7 +180,10 @@ def edge_rows(model: Model, kinematics: Kinematics, com: ComFrame) -> EdgeRows |
 
 
 def edge_weights(model: Model, general: EdgeRows | None, weights: Array | None) -> Array:
-    """flexedge_invweight0 (nflexedge,): half of 1/m + 1/m between bodies that slide, else J M^-1 J^T; 0 where rigid."""
+    """flexedge_invweight0 (nflexedge,).
+
+    The mean of 1/m of both ends between bodies that only slide, J M^-1 J^T otherwise, and 0 for rigid edges.
+    """
     topology = model.topology
     simple = _edges(topology)[0]
     result = jnp.zeros_like(model.flexedge_invweight0)
@@ -181,7 +192,7 @@ def edge_weights(model: Model, general: EdgeRows | None, weights: Array | None) 
     result = result.at[simple].set((by_mass[:, 0] + by_mass[:, 1]) / 2)
     if general is not None and weights is not None:
         owner = edge_flex(topology)[general.edge]
-        # the rows are made only where something reads them
+        # as in MuJoCo, edges that no spring, damper or equality uses keep the weight 0
         read = (model.flex_edgestiffness != 0) | (model.flex_edgedamping != 0) | (model.flex_damping != 0)
         read = read | (topology.flex_edgeequality == EDGES)
         result = result.at[general.edge].set(jnp.where(read[owner], weights, 0.0))
@@ -190,7 +201,7 @@ def edge_weights(model: Model, general: EdgeRows | None, weights: Array | None) 
 
 @per_topology
 def _edges(topology: Topology) -> tuple[np.ndarray, np.ndarray]:
-    """Edges between bodies that only slide along their own axes, and other edges that are not rigid."""
+    """Edges between bodies that only slide along their own axes, and the other edges that are not rigid."""
     owner = edge_flex(topology)
     bodies = topology.flex_vertbodyid[edge_vertices(topology).T]
     free = (topology.flexedge_rigid == 0) & (topology.flex_interp[owner] == 0)

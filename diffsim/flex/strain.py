@@ -1,12 +1,12 @@
-"""How flexes are strained: lengths of edges, invariants at the vertices of surfaces, their rates and Jacobian rows.
+"""Strain of flexes: lengths of edges, invariants at the vertices of surfaces, their rates and Jacobian rows.
 
-An edge from x1 to x2 with unit vector u has the rate u . (v2 - v1). Flexes that are one rigid body, or whose vertices
-are interpolated, have no edges that stretch.
+The length of an edge from x1 to x2 with unit vector u changes at the rate u . (v2 - v1). Edges of flexes that are rigid
+or interpolated do not count as stretching.
 
-At a vertex of a surface there are two invariants of C = F^T F, zero where the surface is as it was at rest. F (3 x 2)
-takes the edges dx at a vertex at rest, in the plane, to what they are now, dy, in the sense of least squares with the
-masses w of the neighbours: F = (sum w dy dx^T) B^-1, B = sum w dx dx^T. The invariants are tr C - 2 and det C - 1,
-times the square root of the mass. Their gradients by dy are 2 w F B^-1 dx and 2 w F adj(C) B^-1 dx.
+A vertex of a surface has two invariants of C = F^T F, both zero at rest. F (3 x 2) maps the edges dx at the vertex, in
+the plane of the rest shape, to the current edges dy by least squares, weighted with the masses w of the neighbours:
+F = (sum w dy dx^T) B^-1 with B = sum w dx dx^T. The invariants are tr C - 2 and det C - 1, times the square root of the
+vertex's mass. Their derivatives with respect to dy are 2 w F B^-1 dx and 2 w F adj(C) B^-1 dx, times the same root.
 Source: Chen, Kry and Vouga 2019, "Locking-free simulation of isometric thin plates"; mj_flex.
 """
 
@@ -19,6 +19,7 @@ from jax import Array
 from diffsim.base.enums import MINVAL
 from diffsim.flex.nodes import interpolated, interpolated_positions, node_positions
 from diffsim.flex.points import edge_flex, edge_vertices, point_rows, vertex_positions
+from diffsim.flex.rest_shape import EDGES, VERTICES
 from diffsim.math import safe
 from diffsim.math.stencil_rows import Segment
 from diffsim.math.vector import dot_components, total
@@ -30,12 +31,12 @@ from diffsim.xla.gather import pick, place
 
 @per_topology
 def elastic_edges(topology: Topology) -> np.ndarray:
-    """(n,) the edges that stretch."""
+    """(n,) the edges that can stretch."""
     return np.flatnonzero(((topology.flex_rigid == 0) & (topology.flex_interp == 0))[edge_flex(topology)])
 
 
 def edge_rows(model: Model, com: ComFrame, vertices: Array, edges: np.ndarray) -> Segment:
-    """Rows that measure how fast some edges (n,) grow, of vertices (nflexvert, 3) in the world."""
+    """Jacobian rows of the lengths of some edges (n,), given vertices (nflexvert, 3) in the world."""
     ends = edge_vertices(model.topology)[:, edges]
     pos = pick(vertices, ends)
     unit = safe.normalize(pos[1] - pos[0])
@@ -43,8 +44,9 @@ def edge_rows(model: Model, com: ComFrame, vertices: Array, edges: np.ndarray) -
 
 
 def flex_vertices(model: Model, kinematics: Kinematics) -> Array:
-    """(nflexvert, 3) m, in the world, of all flexes."""
-    topology, vertices = model.topology, vertex_positions(model, kinematics)
+    """(nflexvert, 3) m: vertices of all flexes in the world."""
+    topology = model.topology
+    vertices = vertex_positions(model, kinematics)
     nodes = node_positions(model, kinematics) if interpolated(topology) else None
     for flex in interpolated(topology):
         assert nodes is not None
@@ -53,7 +55,13 @@ def flex_vertices(model: Model, kinematics: Kinematics) -> Array:
 
 
 class Neighbours(NamedTuple):
-    """Vertices (n,) of surfaces with equalities there, their flexes (n,), their neighbours (k, n), -1 for none."""
+    """The n vertices of surfaces with flexvert equalities.
+
+    Attributes:
+      vertex: (n,) the vertices.
+      flex: (n,) their flexes.
+      neighbour: (k, n) the other ends of their edges; -1 fills the columns of vertices with fewer edges.
+    """
 
     vertex: np.ndarray
     flex: np.ndarray
@@ -62,8 +70,8 @@ class Neighbours(NamedTuple):
 
 @per_topology
 def neighbours(topology: Topology) -> Neighbours:
-    """The vertices of all surfaces with such equalities, and their neighbours."""
-    flexes = np.flatnonzero((topology.flex_dim == 2) & (topology.flex_edgeequality == 2))
+    """The vertices of all surfaces with flexvert equalities, and their neighbours."""
+    flexes = np.flatnonzero((topology.flex_dim == 2) & (topology.flex_edgeequality == VERTICES))
     flexes = flexes[(topology.flex_rigid[flexes] == 0) & (topology.flex_interp[flexes] == 0)]
     vertex, owner, around = [], [], []
     for flex in flexes:
@@ -82,17 +90,22 @@ def neighbours(topology: Topology) -> Neighbours:
 
 
 class VertexStrain(NamedTuple):
-    """Invariants (2, n) at the vertices of `neighbours`, and their gradients (k, 2, n, 3) by the neighbours."""
+    """Invariants (2, n) at the vertices of `neighbours`, and derivatives (k, 2, n, 3) with respect to neighbours."""
 
     invariant: Array
     gradient: Array
 
 
 def vertex_strain(model: Model, vertices: Array) -> VertexStrain:
-    """The invariants and their gradients, given vertices (nflexvert, 3) in the world."""
+    """The invariants and their derivatives, given vertices (nflexvert, 3) in the world.
+
+    Names are those of the module's docstring: `metric` is B^-1, `moment` is sum w dy dx^T, `stretch` is F, `cauchy` is
+    C.
+    """
     topology = model.topology
     vertex, flex, near = neighbours(topology)
-    exists, other = near >= 0, np.maximum(near, 0)
+    exists = near >= 0
+    other = np.maximum(near, 0)
     size = 2 * pick(model.flex_size, flex)
     rest = (pick(model.flex_vert0, other) - pick(model.flex_vert0, vertex)[None]) * size[None]
     now = pick(vertices, other) - pick(vertices, vertex)[None]
@@ -107,7 +120,7 @@ def vertex_strain(model: Model, vertices: Array) -> VertexStrain:
     unit = jnp.where(mass_of_vertex > MINVAL, safe.sqrt(mass_of_vertex), 1)
     determinant = cauchy[0][0] * cauchy[1][1] - cauchy[0][1] * cauchy[1][0]
     invariant = jnp.stack([cauchy[0][0] + cauchy[1][1] - 2, determinant - 1]) * unit[None]
-    # B^-1 dx, and adj(C) of that
+    # B^-1 dx, then adj(C) B^-1 dx
     flat = [dot_components([m[None] for m in row], dx) for row in metric]
     (c00, c01), (c10, c11) = ([c[None] for c in row] for row in cauchy)
     adjugate = [c11 * flat[0] - c01 * flat[1], c00 * flat[1] - c10 * flat[0]]
@@ -120,12 +133,12 @@ def vertex_strain(model: Model, vertices: Array) -> VertexStrain:
 
 
 def vertex_rows(model: Model, com: ComFrame, vertices: Array, strain: VertexStrain, chosen: np.ndarray) -> Segment:
-    """Rows (2 n) that measure the rates of both invariants of chosen (n,) vertices of these, one after the other."""
+    """Jacobian rows (2 n) of both invariants at `chosen` (n,) of the vertices of `neighbours`, vertex by vertex."""
     vertex, _, near = neighbours(model.topology)
     gradient = strain.gradient[:, :, chosen]
     ids = np.concatenate([np.where(near < 0, vertex, near), vertex[None]])[:, chosen]
     direction = jnp.concatenate([gradient, -jnp.sum(gradient, axis=0, keepdims=True)])
-    # both of a vertex next to each other
+    # the two rows of a vertex follow each other
     direction = jnp.swapaxes(direction, 1, 2).reshape(len(ids), 1, -1, 3)
     ids = np.repeat(ids, 2, axis=1)
     return point_rows(model, com, model.topology.flex_vertbodyid[ids], pick(vertices, ids), direction)
@@ -134,19 +147,22 @@ def vertex_rows(model: Model, com: ComFrame, vertices: Array, strain: VertexStra
 def compute_flexes(model: Model, qvel: Array, kinematics: Kinematics, com: ComFrame) -> Flexes:
     """Vertices of flexes and their edges, from poses and velocities qvel (nv,).
 
-    As in MuJoCo, edges have no velocity where nothing reads it: neither constraints, nor dampers, nor springs.
+    As in MuJoCo, the velocity of an edge stays zero if no constraint, damper or spring of its flex reads it.
     """
-    topology, live = model.topology, elastic_edges(model.topology)
-    vertices, edges = flex_vertices(model, kinematics), topology.nflexedge
+    topology = model.topology
+    live = elastic_edges(model.topology)
+    vertices = flex_vertices(model, kinematics)
+    edges = topology.nflexedge
     length, velocity = jnp.zeros((2, edges), vertices.dtype)
     if len(live):
         first, second = pick(vertices, edge_vertices(topology)[:, live])
         length = place(edges, live, safe.norm(second - first))
         used = (model.flex_edgedamping != 0) | (model.flex_edgestiffness != 0) | (model.flex_damping != 0)
-        used = pick(used | (topology.flex_edgeequality == 1), edge_flex(topology)[live])
+        used = pick(used | (topology.flex_edgeequality == EDGES), edge_flex(topology)[live])
         rate = edge_rows(model, com, vertices, live).mul_vec(qvel)
         velocity = place(edges, live, jnp.where(used, rate, 0))
-    invariants, at = jnp.zeros((topology.nflexvert, 2), length.dtype), neighbours(topology).vertex
+    invariants = jnp.zeros((topology.nflexvert, 2), length.dtype)
+    at = neighbours(topology).vertex
     if len(at):
         invariants = place(len(invariants), at, vertex_strain(model, vertices).invariant.T)
     return Flexes(
