@@ -42,7 +42,8 @@ def check_sizes(draft: Draft) -> None:
     for node in bodies:
         if node.parent is not None and node.parent.id > 0:
             root[node.id] = root[node.parent.id]
-    size, dofs = np.bincount(root, minlength=len(bodies)), np.zeros(len(bodies))
+    size = np.bincount(root, minlength=len(bodies))
+    dofs = np.zeros(len(bodies))
     for node, width in zip(draft.nodes["joint"], widths, strict=True):
         dofs[root[node.body.id if node.body else 0]] += width
     if size @ dofs > MOST_JACOBIANS:

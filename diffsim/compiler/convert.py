@@ -64,7 +64,8 @@ def from_mujoco(
         fields[name] = {f.name: getattr(source, f.name) for f in dataclasses.fields(cls) if hasattr(source, f.name)}
     fields |= _flex_fields(mjmodel)
     if max([*mjmodel.actuator_plugin, *mjmodel.sensor_plugin, *mjmodel.body_plugin], default=-1) >= 0:
-        message, hint = "from_mujoco does not know the plugins of actuators, sensors and bodies", "use diffsim.load"
+        message = "from_mujoco does not know the plugins of actuators, sensors and bodies"
+        hint = "use diffsim.load"
         raise UnsupportedError.of("", message, hint)
     fields |= {"plugins": (), "npid": 0, "actuator_pidprm": np.zeros((0, 5)), **no_cables()}
     fields |= {"npluginnumber": 0, "plugin_number": np.zeros(0), "plugin_numbernum": np.zeros(mjmodel.nplugin, int)}
@@ -83,9 +84,11 @@ def from_mujoco(
 def _flex_fields(mjmodel: Any) -> dict[str, Any]:
     """What an MjModel does not keep of its flexes: their material, which stays unknown, and which cells are empty."""
     materials = {name: np.zeros(mjmodel.nflex) for name in ("flex_young", "flex_poisson", "flex_thickness")}
-    parents, empty = np.full(mjmodel.nflex, -1), list[np.ndarray]()
+    parents = np.full(mjmodel.nflex, -1)
+    empty = list[np.ndarray]()
     for flex in range(mjmodel.nflex):
-        order, cells = int(mjmodel.flex_interp[flex]), int(np.prod(mjmodel.flex_cellnum[flex]))
+        order = int(mjmodel.flex_interp[flex])
+        cells = int(np.prod(mjmodel.flex_cellnum[flex]))
         empty.append(np.zeros(cells, int))
         if order:
             first = mjmodel.flex_nodeadr[flex]
@@ -93,7 +96,8 @@ def _flex_fields(mjmodel: Any) -> dict[str, Any]:
             slides = mjmodel.body_dofnum[bodies] == 3
             parents[flex] = mjmodel.body_parentid[bodies[slides][0]] if slides.any() else bodies[0]
         if order > 0 and mjmodel.flex_stiffnessadr[flex] >= 0:
-            first, size = mjmodel.flex_stiffnessadr[flex], (3 * (order + 1) ** 3) ** 2
+            first = mjmodel.flex_stiffnessadr[flex]
+            size = (3 * (order + 1) ** 3) ** 2
             empty[-1] = (mjmodel.flex_stiffness[first : first + cells * size : size] == 0).astype(int)
     unknown = np.full(mjmodel.nflex, -1)
     return {
@@ -117,8 +121,11 @@ def _string(buffer: bytes, start: int) -> str:
     return buffer[start : buffer.index(b"\0", start)].decode()
 
 
-# vertices that are looked at, and how far from zero a field may be there on average, in radii of the mesh
-LOOKED_AT, NEAR = 500, 0.02
+# vertices of a mesh at which the candidate fields are evaluated: enough to tell MuJoCo's fields apart
+LOOKED_AT = 500
+# radii of the mesh: the mean distance from the surface of a field, below which the mesh is that surface (its grid is
+# coarse)
+NEAR = 0.02
 
 
 def field_columns(fields: Mapping[str, Any], mjmodel: Any) -> dict[str, Any]:
@@ -131,7 +138,8 @@ def field_columns(fields: Mapping[str, Any], mjmodel: Any) -> dict[str, Any]:
     uses = {geom: _field_of(fields, mjmodel, geom) for geom in sdf}
     names = sorted({use.name for use in uses.values()})
     most = max((len(use.parameters) for use in uses.values()), default=0)
-    number, parameters = np.full(len(fields["geom_type"]), -1), np.zeros((len(fields["geom_type"]), most))
+    number = np.full(len(fields["geom_type"]), -1)
+    parameters = np.zeros((len(fields["geom_type"]), most))
     for geom, use in uses.items():
         number[geom] = names.index(use.name)
         parameters[geom, : len(use.parameters)] = use.parameters
@@ -144,7 +152,8 @@ def _field_of(fields: Mapping[str, Any], mjmodel: Any, geom: int) -> FieldUse:
     if instance < 0:
         return SAMPLED
     # settings are empty where they are as by default
-    start, rest = int(mjmodel.plugin_attradr[instance]), mjmodel.plugin_attradr[instance + 1 :]
+    start = int(mjmodel.plugin_attradr[instance])
+    rest = mjmodel.plugin_attradr[instance + 1 :]
     stop = int(rest[0]) if len(rest) else len(mjmodel.plugin_attr)
     settings = bytes(np.asarray(mjmodel.plugin_attr, np.uint8)[start:stop]).decode().split("\0")[:-1]
     uses: list[FieldUse] = []
@@ -173,7 +182,9 @@ def _field_of(fields: Mapping[str, Any], mjmodel: Any, geom: int) -> FieldUse:
 
 def elements_searched(mjmodel: Any, flex: int) -> np.ndarray:
     """(m,) the elements of a flex, depth first through its tree of boxes, second children first; others last."""
-    first, elements, waiting = int(mjmodel.flex_bvhadr[flex]), list[int](), [0] if mjmodel.flex_bvhnum[flex] else []
+    first = int(mjmodel.flex_bvhadr[flex])
+    elements = list[int]()
+    waiting = [0] if mjmodel.flex_bvhnum[flex] else []
     while waiting:
         node = first + waiting.pop()
         if mjmodel.bvh_nodeid[node] >= 0:

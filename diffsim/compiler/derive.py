@@ -105,7 +105,8 @@ def _strain_modes(draft: Draft, model: Model) -> None:
         of_cells = functools.partial(cell_stiffness, topology, flex)
         cells = np.asarray(interpret(of_cells, node0, young, poisson, thickness))
         corner = np.asarray(node0)[topology.flex_nodeadr[flex] + cell_nodes(topology, flex)]
-        size, first = cells.shape[1], topology.flex_stiffnessadr[flex]
+        size = cells.shape[1]
+        first = topology.flex_stiffnessadr[flex]
         table = np.zeros((len(cells), size * size))
         for row, matrix, place in zip(table, cells, corner, strict=True):
             value, vector = np.linalg.eigh(-matrix)
@@ -203,7 +204,8 @@ def length_ranges(draft: Draft, packed: Callable[[dict[str, Any]], Model]) -> No
         draft.problems.add(draft.spec.compiler.first(LengthRange), message)
         return
     # for each step, whether its length counts
-    time, counted = 0.0, []
+    time = 0.0
+    counted = []
     while time < settings.inttotal:
         time += timestep
         counted.append(time > settings.inttotal - settings.interval)
@@ -215,7 +217,8 @@ def length_ranges(draft: Draft, packed: Callable[[dict[str, Any]], Model]) -> No
     for row, actuator in enumerate(actuators):
         least, most = lower[:, row], upper[:, row]
         draft.fields["actuator_lengthrange"][actuator] = least[0], most[1]
-        source, hint = draft.nodes["actuator"][actuator].source, "give lengthrange, or limit the joints"
+        source = draft.nodes["actuator"][actuator].source
+        hint = "give lengthrange, or limit the joints"
         spread = most[1] - least[0]
         if not np.isfinite([least, most]).all():
             draft.problems.add(source, "the simulation that finds its length range is not stable", hint)
@@ -241,12 +244,14 @@ def _simulate(model: Model, settings: LengthRange, actuators: np.ndarray, counte
                 return force
             return jnp.where(size > settings.maxforce, force * (settings.maxforce / jnp.maximum(size, MINVAL)), force)
 
-        state, inputs = state.replace(qvel=fade * state.qvel), make_inputs(model)
+        state = state.replace(qvel=fade * state.qvel)
+        inputs = make_inputs(model)
         data = evaluate(model, state, inputs, push=along_moment)
         return integrate(model, state, inputs, data), data.actuator_length[actuator]
 
     def run(model: Model, actuator: Array, sign: Array) -> tuple[Array, Array]:
-        counts, huge = jnp.asarray(counted), jnp.full((), jnp.inf, model.qpos0.dtype)
+        counts = jnp.asarray(counted)
+        huge = jnp.full((), jnp.inf, model.qpos0.dtype)
 
         def goes_on(carry: tuple[Array, State, Array, Array, Array, Array]) -> Array:
             return (carry[0] < len(counted)) & carry[-1]

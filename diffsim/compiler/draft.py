@@ -119,7 +119,8 @@ class Draft:
 
     def refuse(self, node: Node, error: AssetError) -> None:
         """Note why an asset cannot be used, with the name of its file."""
-        file, message = getattr(node.source, "file_", None), str(error)
+        file = getattr(node.source, "file_", None)
+        message = str(error)
         named = f"file '{file}': {message}" if file and f"'{file}'" not in message else message
         self.problems.add(node.source, named, error.hint)
 
@@ -144,7 +145,8 @@ def is_limited(limited: Tristate, limits: Array) -> bool:
 
 def check_limits(draft: Draft, node: Node, word: str, limited: Tristate, limits: Array) -> bool:
     """`is_limited` of the attributes `word`range and `word`limited, noting what is wrong with them."""
-    name, flag = word + "range", word + "limited"
+    name = word + "range"
+    flag = word + "limited"
     check_flag(draft, node, name, flag, limited, limits)
     active = is_limited(limited, limits)
     if active and limits[0] >= limits[1]:

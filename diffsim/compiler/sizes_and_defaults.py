@@ -31,7 +31,9 @@ WRAPPED = {
 
 def joint_addresses(fields: Integers) -> Integers:
     """jnt_qposadr, jnt_dofadr and the body's counts and addresses of joints, dofs and geoms."""
-    nbody, kind, body = len(fields["body_parentid"]), fields["jnt_type"], fields["jnt_bodyid"]
+    nbody = len(fields["body_parentid"])
+    kind = fields["jnt_type"]
+    body = fields["jnt_bodyid"]
     widths = dof_widths(kind)
     dofs = np.bincount(body, widths, minlength=nbody).astype(np.int32)
     joints = np.bincount(body, minlength=nbody).astype(np.int32)
@@ -69,7 +71,8 @@ def dof_ancestry(fields: Integers) -> Integers:
     for body in range(len(parent)):
         last[body] = last[parent[body]] if body else -1
         for dof in range(first[body], first[body] + number[body]) if number[body] else ():
-            dof_parent[dof], last[body] = last[body], dof
+            dof_parent[dof] = last[body]
+            last[body] = dof
     tree = np.cumsum(dof_parent == -1).astype(np.int32) - 1
     weld = fields["body_weldid"]
     body_tree = np.array([tree[first[w]] if number[w] else -1 for w in weld], np.int32)
@@ -163,7 +166,8 @@ def actuator_targets(fields: Integers) -> Integers:
         inert = fields["actuator_armature"][actuator] == 0 and fields["actuator_damping"][actuator] == 0
         if kind not in target or (inert and not fields["actuator_dampingpoly"][actuator].any()):
             continue
-        owner, index = target[kind], fields["actuator_trnid"][actuator, 0]
+        owner = target[kind]
+        index = fields["actuator_trnid"][actuator, 0]
         owner[index] = actuator if owner[index] == -1 else -2
     return {"jnt_actuatorid": joint, "tendon_actuatorid": tendon}
 
@@ -267,7 +271,8 @@ def check_finite(draft: Draft) -> None:
         if not _fit(np.atleast_1d(value)):
             draft.problems.add(draft.spec.option, f"{name} is not a finite number", TOO_LARGE)
     for field in dataclasses.fields(Model):
-        name, values = field.name, draft.fields.get(field.name)
+        name = field.name
+        values = draft.fields.get(field.name)
         if not isinstance(values, np.ndarray) or values.dtype.kind != "f" or name.endswith("range") or not len(values):
             continue
         if _fit(values):
@@ -280,7 +285,8 @@ def check_finite(draft: Draft) -> None:
 def _owner(draft: Draft, size: str, row: int) -> Node | None:
     """The object that a row of a field belongs to, by the size that counts the field's rows; None if there is none."""
     for kind, described in KINDS.items():
-        nodes, blocks = draft.nodes[kind], {block.size: block for block in described.blocks}
+        nodes = draft.nodes[kind]
+        blocks = {block.size: block for block in described.blocks}
         if size == described.size:
             return nodes[row] if row < len(nodes) else None
         if size in blocks:

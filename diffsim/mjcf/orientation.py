@@ -124,7 +124,8 @@ def from_matrix(m: Vector) -> Vector:
         i = int(m[1, 1] >= m[0, 0])
         if m[2, 2] >= m[i, i]:
             i = 2
-        j, k = (i + 1) % 3, (i + 2) % 3
+        j = (i + 1) % 3
+        k = (i + 2) % 3
         quat[1 + i] = 0.5 * sqrt(1 + m[i, i] - m[j, j] - m[k, k])
         quat[0] = 0.25 * antisymmetric[i] / quat[1 + i]
         quat[1 + j] = 0.25 * (m[j, i] + m[i, j]) / quat[1 + i]
@@ -148,7 +149,8 @@ def diagonalize(symmetric: Vector) -> tuple[Vector, Vector]:
 
     The order of the sweeps fixes which of the equivalent sets of axes comes out: it is MuJoCo's.
     """
-    quat, d = np.array(IDENTITY), symmetric
+    quat = np.array(IDENTITY)
+    d = symmetric
     for _ in range(500):
         axes = matrix(quat)
         d = product(product(axes.T, symmetric), axes)
@@ -165,7 +167,8 @@ def diagonalize(symmetric: Vector) -> tuple[Vector, Vector]:
         axis = 3 - row - column
         half_sine = sqrt(0.5 - 0.5 * cosine) * (-1 if tau >= 0 else 1) * (-1 if axis == 1 else 1)
         turn = np.zeros(4)
-        turn[0], turn[1 + axis] = sqrt(1 - half_sine * half_sine), half_sine
+        turn[0] = sqrt(1 - half_sine * half_sine)
+        turn[1 + axis] = half_sine
         quat = unit(multiply(quat, unit(turn)[0]))[0]
     # three exchanges, each a quarter turn of the axes, make the eigenvalues decrease
     values = np.diag(d).copy()

@@ -77,7 +77,8 @@ def _read(root: Node, resources: Resources, files: "dict[str, Spec | None]", com
         root = translate(root, resources, problems)
     else:
         expand_includes(root, resources, problems)
-    count, waiting = 0, [root]
+    count = 0
+    waiting = [root]
     while waiting:
         count += 1
         waiting += waiting.pop().children

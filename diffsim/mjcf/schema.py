@@ -122,7 +122,8 @@ class Element:
     @property
     def label(self) -> str:
         """How a message shows the element: `<joint name="knee">`, or `<joint>` where it has no name."""
-        name, tag = getattr(self, "name", None), self.said or self.tag
+        name = getattr(self, "name", None)
+        tag = self.said or self.tag
         return f'<{tag} name="{name}">' if name else f"<{tag}>"
 
     @classmethod
@@ -179,7 +180,8 @@ class Element:
         said, below = self.__dict__, inherited.__dict__
         values: dict[str, Any] = {}
         for name, kind in self.attributes().items():
-            value, under = said[name], below.get(name, kind.default)
+            value = said[name]
+            under = below.get(name, kind.default)
             values[name] = under if value is None else kind.over(under, value)
         for group in self.supersede:
             chosen = [name for name in group if said[name] is not None]
@@ -256,7 +258,8 @@ def references(element: Element) -> list[tuple[str, str, str]]:
     result = []
     for attribute, kind in element.attributes().items():
         if isinstance(kind, ReferenceKind):
-            value, space = getattr(element, attribute), kind.space
+            value = getattr(element, attribute)
+            space = kind.space
             if kind.by:
                 # the kind of the object that another attribute names
                 objtype = getattr(element, kind.by)

@@ -49,7 +49,8 @@ class Node:
 
     @property
     def label(self) -> str:
-        name, tag = self.attributes.get("name"), self.said or self.tag
+        name = self.attributes.get("name")
+        tag = self.said or self.tag
         return f'<{tag} name="{name}">' if name else f"<{tag}>"
 
 
@@ -134,7 +135,8 @@ def _decoded(text: bytes | str, file: str) -> str:
 
 def _without_comments(text: str, file: str) -> str:
     """The text with each comment replaced by its line breaks."""
-    parts, start = list[str](), 0
+    parts = list[str]()
+    start = 0
     while (begin := text.find("<!--", start)) >= 0:
         end = text.find("-->", begin + 4)
         if end < 0:

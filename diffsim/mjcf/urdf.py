@@ -284,7 +284,8 @@ class _Robot:
     def _check_loops(self, bodies: dict[str, Node], hanging: dict[str, Node]) -> None:
         parents = {child: self._end(joint, "parent", bodies) for child, joint in hanging.items()}
         for name in parents:
-            seen, at = {name}, parents[name]
+            seen = {name}
+            at = parents[name]
             while at in parents and at not in seen:
                 seen.add(at)
                 at = parents[at]

@@ -119,7 +119,8 @@ def _append(parent: "etree._Element", spec: Spec, element: Element, tag: str, in
 def _append_foreign(parent: "etree._Element", spec: Spec, section: Default) -> None:
     """The default classes of an attached model, in a class that undoes what our own `main` says."""
     _append(parent, spec, section, "default", _nothing)
-    node, ours = parent[-1], spec.defaults.classes[MAIN]
+    node = parent[-1]
+    ours = spec.defaults.classes[MAIN]
     for key, plain in Defaults([], Problems()).classes[MAIN].items():
         undone = {
             xml_name(name): kind.text(getattr(plain, name))
@@ -163,11 +164,13 @@ def _texts(spec: Spec, element: Element, inherited: Inherited) -> dict[str, str]
     """What has to be written of an element, by attribute."""
     if element.tag == "worldbody":
         return {}
-    before, texts = inherited(element), {}
+    before = inherited(element)
+    texts = {}
     alone = {name for group in element.supersede for name in group}
     kinds = element.attributes()
     for name in sorted(element.legal(), key=lambda name: name not in LEADING):
-        kind, value = kinds[name], getattr(element, name)
+        kind = kinds[name]
+        value = getattr(element, name)
         if value is None:
             continue
         under = None if kind.required or name in alone else before.get(name)

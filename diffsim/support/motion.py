@@ -204,7 +204,8 @@ def _subtree_momentum(model: Model, data: Data, body: Ids) -> Array:
 
 def _object_motion(model: Model, data: Data, motion: Array, kind: ObjType, which: Which, local: bool) -> Array:
     """(6,) the motion of an object, from those of bodies (nbody, 6) about their tree's centre of mass."""
-    topology, frame = model.topology, FRAMES[kind]
+    topology = model.topology
+    frame = FRAMES[kind]
     index = topology.index(OBJECT_KIND[kind], which)
     body = index if frame.body is None else rows_at(getattr(topology, frame.body), index)
     offset = getattr(data, frame.position)[index] - data.subtree_com[rows_at(topology.body_rootid, body)]

@@ -94,7 +94,8 @@ def multi_ray(
     points = point if point.ndim == 2 else jnp.broadcast_to(point[None], direction.shape)
     exclude = jnp.broadcast_to(jnp.asarray(meets.bodyexclude, jnp.int32), direction.shape[:1])
     # geoms that are neither transparent nor filtered out
-    topology, seen = model.topology, rgba(model)[:, 3] != 0
+    topology = model.topology
+    seen = rgba(model)[:, 3] != 0
     seen &= jnp.asarray(topology.body_weldid[topology.geom_bodyid] > 0) | jnp.asarray(meets.flg_static, bool)
     if meets.geomgroup is not None:
         seen &= pick(jnp.asarray(meets.geomgroup) != 0, np.clip(topology.geom_group, 0, GROUPS - 1))
@@ -145,7 +146,8 @@ def geom_distance(model: Model, data: Data | Kinematics, geom1: Geom, geom2: Geo
     if reason:
         names = " and ".join(f"geom {topology.name('geom', geom)!r} (id {geom})" for geom in ids)
         raise UnsupportedError.of("", f"distance of {names}: {reason}")
-    pair, limit = (np.array(ids[:1]), np.array(ids[1:])), jnp.zeros((1,), model.geom_size.dtype)
+    pair = (np.array(ids[:1]), np.array(ids[1:]))
+    limit = jnp.zeros((1,), model.geom_size.dtype)
     rows = distances(model, data, types, pair, limit)
     candidates = Candidates(*(column[0] for column in rows))
     best = jnp.argmin(jax.lax.stop_gradient(jnp.where(candidates.valid, candidates.dist, jnp.inf)))

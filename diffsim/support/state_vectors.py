@@ -398,7 +398,9 @@ def _rows(old: Topology, new: Topology, size: str) -> tuple[np.ndarray, np.ndarr
     """Rows of arrays that `size` counts, of the old model and, one by one, of the new one, that belong together."""
     pairs: list[tuple[np.ndarray, np.ndarray]] = []
     for kind in KINDS:
-        before, after, numbers = _spans(old, kind, size), _spans(new, kind, size), dict[Hashable, int]()
+        before = _spans(old, kind, size)
+        after = _spans(new, kind, size)
+        numbers = dict[Hashable, int]()
         if not after:
             continue
         known = {key: index for index, key in enumerate(_keys(old, kind, numbers))}

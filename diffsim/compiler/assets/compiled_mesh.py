@@ -40,15 +40,18 @@ from diffsim.mjcf.resources import MOST_FACES, MOST_VERTICES, AssetError, check_
 Array = np.ndarray
 Fields = dict[str, Any]
 
-# arrays of an element: what they are called in Surface, and their width
+# arrays that a <mesh> may contain, which have the same names in Surface, with their number of columns
 INLINE = {"vertex": 3, "face": 3, "normal": 3, "texcoord": 2}
+# arrays that only pictures use
 SEEN = ("normal", "texcoord")
 
-# coordinates may be as large as everywhere in MuJoCo (mjMAXVAL)
+# m: the largest coordinate, as everywhere in MuJoCo (mjMAXVAL)
 FURTHEST = 1e10
 
-# how far a principal moment may exceed the sum of the two others, absolute and relative
-TRIANGLE_ABSOLUTE, TRIANGLE_RELATIVE = 1e-9, 1e-6
+# a principal moment may exceed the sum of the other two by this much, in the moments of a unit density (m^5): rounding
+TRIANGLE_ABSOLUTE = 1e-9
+# and by this part of itself
+TRIANGLE_RELATIVE = 1e-6
 
 
 def mesh_source(draft: Draft, node: Node) -> Surface:
@@ -155,7 +158,8 @@ def compile_mesh(e: Any, source: Surface, collides: bool, sampled: bool) -> Mesh
     Raises:
       AssetError: the surface has no volume, or is not closed where that matters.
     """
-    kind, stays = "shell" if e.builtin == "plate" else e.inertia, e.first(Plugin) is not None
+    kind = "shell" if e.builtin == "plate" else e.inertia
+    stays = e.first(Plugin) is not None
     vertex = source.vertex.astype(float)
     edge = repeated_edge(vertex, source.face) if kind == "exact" else None
     if edge:
@@ -170,16 +174,19 @@ def compile_mesh(e: Any, source: Surface, collides: bool, sampled: bool) -> Mesh
         # mirrored: triangles the other way round
         mirrored = {name: getattr(surface, name)[:, [0, 2, 1]] for name in ("face", "facenormal", "facetexcoord")}
         surface = replace(surface, **mirrored)
-    vertex, normal = vertex - e.refpos, surface.normal.astype(float)
+    vertex = vertex - e.refpos
+    normal = surface.normal.astype(float)
     if tuple(e.refquat) != IDENTITY:
         axes = matrix(unit(e.refquat)[0])
         vertex, normal = product(vertex, axes), product(normal, axes)
-    vertex, normal = vertex * e.scale, unit_or_up(normal * e.scale)
+    vertex = vertex * e.scale
+    normal = unit_or_up(normal * e.scale)
     check_reach(vertex)
     solid = hull.face if kind == "convex" and hull else surface.face
     pos, quat, volume, box = _inertial_frame(vertex, surface.face, solid, kind)
     if stays:
-        pos, quat = np.zeros(3), np.array(IDENTITY)
+        pos = np.zeros(3)
+        quat = np.array(IDENTITY)
     axes = matrix(quat)
     vertex = product(vertex - pos, axes)
     polynormal = polygon_normals(vertex, sides) if sides else np.zeros((0, 3))
@@ -194,7 +201,8 @@ def _completed(source: Surface, vertex: Array, hull: Hull | None, smooth: bool) 
     face = source.face if len(source.face) or hull is None else hull.face
     normal, facenormal, facetexcoord = source.normal, source.facenormal, source.facetexcoord
     if not len(normal):
-        normal, facenormal = vertex_normals(vertex, face, smooth).astype(np.float32), face
+        normal = vertex_normals(vertex, face, smooth).astype(np.float32)
+        facenormal = face
     if not len(facenormal):
         facenormal = face * (len(normal) // len(vertex))
     if len(source.texcoord) and not len(facetexcoord):

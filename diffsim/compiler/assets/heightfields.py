@@ -13,16 +13,26 @@ from diffsim.mjcf.resources import MOST_IN_ALL, MOST_PIXELS, AssetError, check_c
 
 Array = np.ndarray
 
-PNG, BINARY = "image/png", "image/vnd.mujoco.hfield"
-KINDS = {".png": PNG, ".ktx": "image/ktx", ".stl": "model/stl", ".obj": "model/obj", ".msh": "model/vnd.mujoco.msh"}
+# the two formats of height fields, by their media type
+PNG = "image/png"
+BINARY = "image/vnd.mujoco.hfield"
+# media types by the ending of a file; those that are no height field are refused by name
+KINDS = {
+    ".png": PNG,
+    ".ktx": "image/ktx",
+    ".stl": "model/stl",
+    ".obj": "model/obj",
+    ".msh": "model/vnd.mujoco.msh",
+}
 
-# a range of elevations below which a field is flat (mjEPS)
+# in units of the file: a field whose elevations differ by less is flat (mjEPS)
 FLAT = 1e-14
 
 
 def hfield_rows(draft: Draft) -> None:
     """Rows of all height fields."""
-    grids, total = [], 0
+    grids = []
+    total = 0
     for node in draft.nodes["hfield"]:
         try:
             if not (np.asarray(node.e.size) > 0).all():

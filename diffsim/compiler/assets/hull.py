@@ -56,7 +56,8 @@ def convex_hull(vertex: Array, most: int = -1) -> Hull:
         qhull = ConvexHull(vertex, qhull_options=options)
     except QhullError as error:
         raise AssetError(f"has no convex hull: {str(error).splitlines()[0]}") from None
-    face, plane = qhull.simplices, qhull.equations[:, :3]
+    face = qhull.simplices
+    plane = qhull.equations[:, :3]
     corner = vertex[face]
     outward = cross_product(corner[:, 1] - corner[:, 0], corner[:, 2] - corner[:, 0])
     turned = (outward * plane).sum(axis=1) < 0
@@ -100,7 +101,8 @@ def graph(hull: Hull) -> Array:
 
 def polygons(vertex: Array, hull: Hull) -> Polygons:
     """The polygons of a hull: triangles that hang together and whose normals agree; each begins at its first edge."""
-    key, edges = _direction_keys(vertex, hull.face), directed_edges(hull.face)
+    key = _direction_keys(vertex, hull.face)
+    edges = directed_edges(hull.face)
     # triangles whose normals agree and which share an edge, which the other one has backwards
     partner = first_places(*_edge_keys(edges, np.repeat(np.unique(key, return_inverse=True)[1], 3), len(vertex)))
     shared = np.flatnonzero(partner >= 0)
@@ -180,7 +182,9 @@ def _rounded(values: Array | float) -> Array:
 
 def _edge_keys(edges: Array, owner: Array, nvert: int) -> tuple[Array, Array]:
     """One number for each edge with its owner, and for the reversed edge with the same owner."""
-    a, b, owner = edges[:, 0].astype(np.int64), edges[:, 1].astype(np.int64), owner.astype(np.int64)
+    a = edges[:, 0].astype(np.int64)
+    b = edges[:, 1].astype(np.int64)
+    owner = owner.astype(np.int64)
     return (owner * nvert + a) * nvert + b, (owner * nvert + b) * nvert + a
 
 
@@ -189,7 +193,8 @@ def _paths(edges: Array, owner: Array) -> Polygons:
     order = np.argsort(owner, kind="stable")
     edges, owner = edges[order].astype(np.int64), owner[order].astype(np.int64)
     count = np.bincount(owner)
-    start, length = np.cumsum(count) - count, np.zeros_like(count)
+    start = np.cumsum(count) - count
+    length = np.zeros_like(count)
     # the first edge of the same owner that begins where an edge ends; -1 where there is none
     span = edges.max(initial=0) + 1
     follow = first_places(owner * span + edges[:, 0], owner * span + edges[:, 1])

@@ -32,8 +32,10 @@ _ICOSAHEDRON_FACES = np.array(
 )  # fmt: skip
 
 
-# so many points on a sphere, or corners of a cone's two flat sides, have their hull in some 3 s
-MOST_IN_HULL, MOST_IN_RING = 100_000, 5_000
+# vertices of a wedge, all on a sphere: Qhull needs about 3 s for the hull of this many
+MOST_IN_HULL = 100_000
+# edges of a cone: Qhull needs about 3 s for two flat polygons with this many corners
+MOST_IN_RING = 5_000
 
 
 def sphere(params: Array) -> Surface:
@@ -69,7 +71,8 @@ def hemisphere(params: Array) -> Surface:
 
     def ring(row: int) -> Array:
         """The vertices of one ring, side by side; the octahedron's points moved out to the sphere."""
-        factor, up = row / rings, np.array([0.0, 0, 1])
+        factor = row / rings
+        up = np.array([0.0, 0, 1])
         corners = np.array([(1, 0, 0), (0, 1, 0), (-1, 0, 0), (0, -1, 0)], float)
         start = up + factor * (corners - up)
         step = (np.roll(start, -1, axis=0) - start) / row
@@ -81,7 +84,8 @@ def hemisphere(params: Array) -> Surface:
     face = [(0, 1 + side, 1 + (side + 1) % 4) for side in range(4)]
     for row in range(1, rings):
         face += _band(row, first[row - 1], first[row])
-    rim, center = first[-1], sum(map(len, points)) - 1
+    rim = first[-1]
+    center = sum(map(len, points)) - 1
     face += [(rim + k, center, rim + (k + 1) % (4 * rings)) for k in range(4 * rings)]
     return Surface(np.concatenate(points).astype(np.float32), np.array(face, np.int32))
 
@@ -91,8 +95,10 @@ def _band(row: int, here: int, below: int) -> list[tuple[int, int, int]]:
     face = []
     for side in range(4):
         for k in range(row + 1):
-            at, under = k + row * side, k + (row + 1) * side
-            a, b = here + at % (4 * row), here + (at + 1) % (4 * row)
+            at = k + row * side
+            under = k + (row + 1) * side
+            a = here + at % (4 * row)
+            b = here + (at + 1) % (4 * row)
             c, d = (below + (under + step) % (4 * row + 4) for step in range(2))
             face += [(a, c, d), (a, d, b)] if k < row else [(a, c, d)]
     return face
@@ -129,7 +135,8 @@ def supertorus(params: Array) -> Surface:
     radius, tube, around = params[1:]
     if not 0 < radius <= 1 or tube <= 0 or around <= 0:
         raise AssetError("a supertorus has a radius in (0, 1] and positive exponents")
-    u, v = (2 * pi * np.arange(count) / count)[:, None], (2 * pi * np.arange(count) / count)[None]
+    u = (2 * pi * np.arange(count) / count)[:, None]
+    v = (2 * pi * np.arange(count) / count)[None]
     reach = 1 + radius * _power(np.cos(v), tube)
     height = np.broadcast_to(radius * _power(np.sin(v), tube), (count, count))
     vertex = np.stack([reach * _power(np.cos(u), around), reach * _power(np.sin(u), around), height], axis=-1)
@@ -141,7 +148,8 @@ def supertorus(params: Array) -> Surface:
 
 def wedge(params: Array) -> Surface:
     """Points on a part of the unit sphere seen from its center, with frames; denser in the middle for gamma > 0."""
-    count, gamma = _grid(params), params[4]
+    count = _grid(params)
+    gamma = params[4]
     check_count(count[0] * count[1], MOST_IN_HULL, "vertices of a wedge")
     fov = params[2:4]
     if not (0 < fov[0] <= 180 and 0 < fov[1] <= 90):
@@ -164,7 +172,10 @@ def plate(params: Array) -> Surface:
     x, y = (-1 + (np.arange(n) + 0.5) * 2 / n for n in (rows, columns))
     vertex = np.stack([*np.meshgrid(x, y, indexing="ij"), np.full((rows, columns), -1.0)], axis=-1)
     grid = np.arange(rows * columns).reshape(rows, columns)
-    a, b, c, d = grid[:-1, :-1], grid[1:, :-1], grid[:-1, 1:], grid[1:, 1:]
+    a = grid[:-1, :-1]
+    b = grid[1:, :-1]
+    c = grid[:-1, 1:]
+    d = grid[1:, 1:]
     face = np.stack([a, b, c, d, c, b], axis=-1).reshape(-1, 3)
     frames = np.tile(np.eye(3), (rows * columns, 1))
     return Surface(vertex.reshape(-1, 3).astype(np.float32), face.astype(np.int32), frames.astype(np.float32))
@@ -172,7 +183,8 @@ def plate(params: Array) -> Surface:
 
 def cone(params: Array) -> Surface:
     """A regular polygon at z = -1 and a smaller one, or a point for radius 0, at z = 1."""
-    count, radius = _whole(params[0], 0, MOST_IN_RING, "number of edges"), params[1]
+    count = _whole(params[0], 0, MOST_IN_RING, "number of edges")
+    radius = params[1]
     angle = 2 * pi * np.arange(count) / count if count else np.zeros(0)
     ring = np.stack([np.cos(angle), np.sin(angle), np.full(count, -1.0)], axis=1)
     top = ring * [radius, radius, -1] if radius > 0 else np.array([[0.0, 0, 1]])

@@ -46,7 +46,8 @@ def mesh_rows(draft: Draft) -> None:
 def mesh_fields(draft: Draft) -> None:
     """The mesh fields of the model."""
     meshes: list[Mesh] = [node.row["mesh"] for node in draft.nodes["mesh"]]
-    surfaces, octrees = [mesh.surface for mesh in meshes], [mesh.octree for mesh in meshes if mesh.octree is not None]
+    surfaces = [mesh.surface for mesh in meshes]
+    octrees = [mesh.octree for mesh in meshes if mesh.octree is not None]
     cells = np.array([0 if mesh.octree is None else len(mesh.octree.depth) for mesh in meshes], int)
     fields = {
         **_blocks("mesh_vert", "nmeshvert", [s.vertex for s in surfaces], 3),

@@ -23,11 +23,15 @@ from diffsim.mjcf.resources import AssetError
 
 Array = np.ndarray
 
-# levels below the root
+# levels below the root, as in MuJoCo
 DEPTH = 6
+# finest cells along a side of the root
 FINEST = 1 << DEPTH
+# grid points along a side of the root
+GRID = FINEST + 1
+# the root is the bounding box of the mesh times this, as in MuJoCo: the surface stays inside
 ROOM = 1.1
-# which children lie further along x, y, z
+# (8, 3) bool: which children of a cell are the upper ones along x, y, z
 SLOTS = np.array([[slot & 1, slot >> 1 & 1, slot >> 2] for slot in range(8)])
 # (6, 4) the corners of each side of a cell: lower and upper along x, y, z
 SIDE_CORNERS = np.array(
@@ -37,8 +41,10 @@ SIDE_CORNERS = np.array(
         for side in (0, 1)
     ]
 )
-# pairs of cells and triangles that are looked at together, and at most on one level
-CHUNK, MOST_PAIRS = 1 << 17, 1 << 26
+# pairs of a cell and a triangle that are tested at once: arrays of this length fit the cache
+CHUNK = 1 << 17
+# pairs on one level: more would take minutes and gigabytes
+MOST_PAIRS = 1 << 26
 
 
 class Cells(NamedTuple):
@@ -67,7 +73,8 @@ class Cells(NamedTuple):
 
     def low_high(self, which: Array | slice) -> tuple[Array, Array]:
         """Lower and upper corners (k, 3) of some cells, m."""
-        low, size = self.corner[which], self.size[which][:, None]
+        low = self.corner[which]
+        size = self.size[which][:, None]
         return tuple(self.axes[np.arange(3), place] for place in (low, low + size))  # type: ignore[return-value]
 
     def divided(self, which: Array) -> "Cells":
@@ -76,7 +83,8 @@ class Cells(NamedTuple):
         child[which] = len(child) + 8 * np.arange(len(which))
         half = (self.size[which] // 2)[:, None, None]
         corner = (self.corner[which][:, None] + half * SLOTS).reshape(-1, 3)
-        level, none = np.repeat(self.level[which] + 1, 8), np.full(8 * len(which), -1)
+        level = np.repeat(self.level[which] + 1, 8)
+        none = np.full(8 * len(which), -1)
         parent = np.concatenate([self.parent, np.repeat(which, 8)])
         columns = (self.level, level), (self.corner, corner), (child, none)
         level, corner, child = map(np.concatenate, columns)
@@ -86,16 +94,19 @@ class Cells(NamedTuple):
 def cells_of(triangle: Array) -> Cells:
     """The octree of a surface of triangles (f, 3, 3), m."""
     low, high = triangle.min(axis=(0, 1)), triangle.max(axis=(0, 1))
-    middle, half = (low + high) / 2, (high - low) / 2
+    middle = (low + high) / 2
+    half = (high - low) / 2
     # the planes between finest cells halve the root again and again
     axes = np.zeros((3, FINEST + 1))
-    axes[:, 0], axes[:, -1] = middle - ROOM * half, middle + ROOM * half
+    axes[:, 0] = middle - ROOM * half
+    axes[:, -1] = middle + ROOM * half
     step = FINEST
     while step > 1:
         axes[:, step // 2 :: step] = (axes[:, :-1:step] + axes[:, step::step]) / 2
         step //= 2
     cells = Cells(np.zeros(1, int), np.zeros((1, 3), int), np.full(1, -1), np.full(1, -1), axes)
-    cell, face = np.zeros(len(triangle), int), np.arange(len(triangle))
+    cell = np.zeros(len(triangle), int)
+    face = np.arange(len(triangle))
     for _ in range(DEPTH):
         check_pairs(len(cell))
         parts = chunks(len(cell))
@@ -105,7 +116,8 @@ def cells_of(triangle: Array) -> Cells:
         if not len(cell):
             break
         cells = cells.divided(np.unique(cell))
-        cell, face = (cells.child[cell][:, None] + np.arange(8)).ravel(), np.repeat(face, 8)
+        cell = (cells.child[cell][:, None] + np.arange(8)).ravel()
+        face = np.repeat(face, 8)
     return _balanced(cells)
 
 
@@ -127,7 +139,8 @@ def _balanced(cells: Cells) -> Cells:
     while True:
         leaves = cells.leaves
         beside = neighbours(cells, leaves)
-        level, other = cells.level[leaves][:, None], cells.level[beside]
+        level = cells.level[leaves][:, None]
+        other = cells.level[beside]
         coarse = (beside >= 0) & (other > level + 1), (beside >= 0) & (level > other + 1)
         large = np.stack([np.where(coarse[0], leaves[:, None], -1), np.where(coarse[1], beside, -1)], axis=2).ravel()
         large = large[large >= 0]
@@ -145,7 +158,8 @@ def neighbours(cells: Cells, leaves: Array) -> Array:
     # the leaf in which each finest cell is
     owner = np.full((FINEST,) * 3, -1)
     for level in np.unique(cells.level[cells.leaves]).tolist():
-        cell, side = cells.leaves[cells.level[cells.leaves] == level], np.arange(FINEST >> level)
+        cell = cells.leaves[cells.level[cells.leaves] == level]
+        side = np.arange(FINEST >> level)
         x, y, z = (cells.corner[cell, axis][:, None] + side for axis in range(3))
         owner[x[:, :, None, None], y[:, None, :, None], z[:, None, None, :]] = cell[:, None, None, None]
     corner, size = cells.corner[leaves], cells.size[leaves]
@@ -171,22 +185,23 @@ def boxes_meet_triangles(low: Array, high: Array, corner: Array) -> Array:
     edge = np.roll(corner, -1, axis=1) - corner
     normal = cross_product(edge[:, 0], edge[:, 1])
     # corners of the box on both sides of the plane
-    along, critical, point = dot(normal, low), np.where(normal > 0, size, 0.0), corner[:, 0]
+    along = dot(normal, low)
+    critical = np.where(normal > 0, size, 0.0)
+    point = corner[:, 0]
     meets = (along + dot(normal, critical - point)) * (along + dot(normal, size - critical - point)) <= 0
     # seen along an axis, no edge of the triangle has the box outside
     for axis in range(3):
-        b, c = (axis + 1) % 3, (axis + 2) % 3
+        b = (axis + 1) % 3
+        c = (axis + 2) % 3
         sign = np.where(normal[:, axis] >= 0, 1.0, -1.0)
         for k in range(3):
-            across, along = -edge[:, k, c] * sign, edge[:, k, b] * sign
+            across = -edge[:, k, c] * sign
+            along = edge[:, k, b] * sign
             start = -(across * corner[:, k, b] + along * corner[:, k, c])
             reach = start + np.maximum(0, size[:, b] * across) + np.maximum(0, size[:, c] * along)
             meets &= across * low[:, b] + along * low[:, c] + reach >= 0
     result[near] = meets
     return result
-
-
-GRID = FINEST + 1
 
 
 class Hanging(NamedTuple):
@@ -212,7 +227,8 @@ def hanging(cells: Cells) -> Hanging:
     beside = neighbours(cells, leaves)
     # a row for each leaf, side of it, and corner of this side
     row, side = np.nonzero((beside >= 0) & (cells.level[beside] < cells.level[leaves][:, None]))
-    leaf, larger = leaves[row], beside[row, side]
+    leaf = leaves[row]
+    larger = beside[row, side]
     corner = corners_of(cells, leaf)[np.arange(len(leaf))[:, None], SIDE_CORNERS[side]].ravel()
     among = _ends(cells, np.repeat(larger, 4), corner)
     hangs = among[:, 0] >= 0
@@ -222,7 +238,8 @@ def hanging(cells: Cells) -> Hanging:
 
 def completed(values: Array, hangs: Hanging) -> Array:
     """Values (GRID^3,) at all corners, with those of the hanging ones; coarse ones first, on which others depend."""
-    values, bits = values.copy(), np.bitwise_or.reduce(places(hangs.corner), axis=-1)
+    values = values.copy()
+    bits = np.bitwise_or.reduce(places(hangs.corner), axis=-1)
     for level in range(1, DEPTH + 1):
         now = bits & -bits == FINEST >> level
         among = hangs.among[now]
@@ -237,9 +254,12 @@ def completed(values: Array, hangs: Hanging) -> Array:
 def _ends(cells: Cells, larger: Array, corner: Array) -> Array:
     """(k, 4) corners of larger cells (k,) between which a corner (k,) lies; -1 for none, and where there are two."""
     place = places(corner)
-    low, size = cells.corner[larger], cells.size[larger][:, None]
-    lower, upper = place == low, place == low + size
-    free, among = ~(lower | upper), np.full((len(corner), 4), -1)
+    low = cells.corner[larger]
+    size = cells.size[larger][:, None]
+    lower = place == low
+    upper = place == low + size
+    free = ~(lower | upper)
+    among = np.full((len(corner), 4), -1)
     on_edge, on_face = free.sum(axis=1) == 1, free.sum(axis=1) == 2
     # along the free axis of an edge, the two of a face: all combinations of lower and upper
     for end in (0, 1):

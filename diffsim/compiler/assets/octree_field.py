@@ -83,8 +83,10 @@ def octree_of(vertex: Array, face: Array) -> Octree:
       AssetError: the mesh is too fine.
     """
     triangle = vertex[face]
-    cells, order = cells_of(triangle), np.argsort(box_order(triangle))
-    hangs, every = hanging(cells), corners_of(cells, np.arange(len(cells.level)))
+    cells = cells_of(triangle)
+    order = np.argsort(box_order(triangle))
+    hangs = hanging(cells)
+    every = corners_of(cells, np.arange(len(cells.level)))
     values = np.zeros(GRID**3)
     # in MuJoCo's order, so that of equally near ones the first counts
     triangle = triangle[order]
@@ -106,7 +108,9 @@ def _corner_distances(cells: Cells, surface: _Surface, hanging: Array, every: Ar
       hanging: (h,) corners that hang in the middle of an edge or face of a larger cell.
       every: (ncell, 8) the corners of every cell.
     """
-    done, result, count = np.zeros(GRID**3, bool), [], len(surface.triangle)
+    done = np.zeros(GRID**3, bool)
+    result = []
+    count = len(surface.triangle)
     done[hanging] = True
     lists = _Lists(np.arange(count), np.zeros(1, int), np.array([count]))
     # the place of a cell's list among those of its level
@@ -117,7 +121,8 @@ def _corner_distances(cells: Cells, surface: _Surface, hanging: Array, every: Ar
         leaf = cells.child[cell] < 0
         corner, first = np.unique(every[cell[leaf]].ravel(), return_index=True)
         fresh = ~done[corner]
-        corner, near = corner[fresh], np.repeat(above[leaf], 8)[first[fresh]]
+        corner = corner[fresh]
+        near = np.repeat(above[leaf], 8)[first[fresh]]
         done[corner] = True
         result.append((corner, _distances(surface, cells.axes[np.arange(3), places(corner)], lists, near)))
         divided = cell[~leaf]
@@ -208,13 +213,15 @@ class Nearest(NamedTuple):
 def nearest(point: Array, triangle: Array) -> Nearest:
     """The point of a triangle (k, 3, 3) that is nearest to each point (k, 3)."""
     a, b, c = (triangle[:, k] for k in range(3))
-    ab, ac = b - a, c - a
+    ab = b - a
+    ac = c - a
     part, second, third = _parts(*(dot(side, point - corner) for corner in (a, b, c) for side in (ab, ac)))
     off = point - (a + second[:, None] * ab + third[:, None] * ac)
     # from the corner from which the part starts
     on_bc, at_b, at_c = (part == place for place in (BC, B, C))
     off[on_bc] = point[on_bc] - (b[on_bc] + third[on_bc, None] * (c - b)[on_bc])
-    off[at_b], off[at_c] = point[at_b] - b[at_b], point[at_c] - c[at_c]
+    off[at_b] = point[at_b] - b[at_b]
+    off[at_c] = point[at_c] - c[at_c]
     squared = dot(off, off)
     return Nearest(np.where(np.isnan(squared), np.inf, squared), second, third)
 
@@ -225,7 +232,9 @@ def _parts(d1: Array, d2: Array, d3: Array, d4: Array, d5: Array, d6: Array) -> 
     d1 to d6 (k,): products of the sides ab and ac with the way to the point from a (d1, d2), from b (d3, d4) and from
     c (d5, d6).
     """
-    va, vb, vc = d3 * d6 - d5 * d4, d5 * d2 - d1 * d6, d1 * d4 - d3 * d2
+    va = d3 * d6 - d5 * d4
+    vb = d5 * d2 - d1 * d6
+    vc = d1 * d4 - d3 * d2
     parts = {
         A: (d1 <= 0) & (d2 <= 0),
         B: (d3 >= 0) & (d4 <= d3),
@@ -237,7 +246,8 @@ def _parts(d1: Array, d2: Array, d3: Array, d4: Array, d5: Array, d6: Array) -> 
     part = np.select(list(parts.values()), list(parts), INSIDE)
     zero, one = np.zeros(len(part)), np.ones(len(part))
     with np.errstate(divide="ignore", invalid="ignore"):
-        whole, on_bc = 1.0 / (va + vb + vc), (d4 - d3) / ((d4 - d3) + (d5 - d6))
+        whole = 1.0 / (va + vb + vc)
+        on_bc = (d4 - d3) / ((d4 - d3) + (d5 - d6))
         second = zero, one, d1 / (d1 - d3), zero, zero, 1 - on_bc, vb * whole
         third = zero, zero, zero, one, d2 / (d2 - d6), on_bc, vc * whole
     return part, np.choose(part, second), np.choose(part, third)
@@ -246,7 +256,8 @@ def _parts(d1: Array, d2: Array, d3: Array, d4: Array, d5: Array, d6: Array) -> 
 def outside(point: Array, triangle: Array, near: Nearest) -> Array:
     """Whether points (k, 3) are before their triangles (k, 3, 3), whose nearest points are given."""
     a = triangle[:, 0]
-    ab, ac = triangle[:, 1] - a, triangle[:, 2] - a
+    ab = triangle[:, 1] - a
+    ac = triangle[:, 2] - a
     normal = cross_product(ab, ac)
     off = point - (a + near.second[:, None] * ab + near.third[:, None] * ac)
     return dot(off, normal) > OUTSIDE * np.sqrt(dot(normal, normal)) * np.sqrt(near.squared)
@@ -262,15 +273,20 @@ def box_order(triangle: Array) -> Array:
     A box is halved along its longest side at the median of the triangles' circumcenters; of equal ones the first
     counts.
     """
-    low, high, center = triangle.min(axis=1), triangle.max(axis=1), circumcenters(triangle)
-    order, count = np.arange(len(triangle)), np.array([len(triangle)])
+    low = triangle.min(axis=1)
+    high = triangle.max(axis=1)
+    center = circumcenters(triangle)
+    order = np.arange(len(triangle))
+    count = np.array([len(triangle)])
     while count.max(initial=0) > 1:
-        start, box = np.cumsum(count) - count, np.repeat(np.arange(len(count)), count)
+        start = np.cumsum(count) - count
+        box = np.repeat(np.arange(len(count)), count)
         side = np.maximum.reduceat(high[order], start) - np.minimum.reduceat(low[order], start)
         axis = (side[:, 1] >= side[:, 0] + MARGIN).astype(int)
         axis[side[:, 2] >= side[np.arange(len(side)), axis] + MARGIN] = 2
         # numbers that grow from box to box, and within one with a coordinate; equal for those that are nearly equal
-        along, steps = center[order, axis[box]], np.zeros(len(order), int)
+        along = center[order, axis[box]]
+        steps = np.zeros(len(order), int)
         rank = np.lexsort((along, box))
         steps[rank[1:]] = np.cumsum((np.diff(along[rank]) > MARGIN) | (np.diff(box[rank]) > 0))
         order = order[np.lexsort((order, steps))]
@@ -282,7 +298,8 @@ def box_order(triangle: Array) -> Array:
 def circumcenters(triangle: Array) -> Array:
     """Centers (f, 3) of circles around triangles (f, 3, 3); far away or no number for flat ones."""
     last = triangle[:, 2]
-    a, b = triangle[:, 0] - last, triangle[:, 1] - last
+    a = triangle[:, 0] - last
+    b = triangle[:, 1] - last
     normal = cross_product(a, b)
     across = cross_product(dot(a, a)[:, None] * b - dot(b, b)[:, None] * a, normal)
     with np.errstate(divide="ignore", invalid="ignore"):

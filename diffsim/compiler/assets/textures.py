@@ -33,7 +33,8 @@ CHANNELS = (1, 3, 4)
 
 def texture_rows(draft: Draft) -> None:
     """tex_type, tex_width ... and tex_data, the bytes of all textures."""
-    images, total = [], 0
+    images = []
+    total = 0
     for node in draft.nodes["texture"]:
         try:
             image, space = _texture(draft, node)
@@ -89,11 +90,14 @@ def _builtin(e: Any) -> Array:
 
 def _image(draft: Draft, node: Node, attribute: str) -> tuple[Array, ColorSpace]:
     """Pixels of a file, flipped as wanted, and their colour space."""
-    e, name = node.e, getattr(node.e, attribute)
+    e = node.e
+    name = getattr(node.e, attribute)
     data = draft.contents(node, attribute)
-    kind, srgb = kind_of(name, e.content_type, KINDS), False
+    kind = kind_of(name, e.content_type, KINDS)
+    srgb = False
     if kind == KINDS[".png"]:
-        pixels, srgb = png_pixels(data, e.nchannel), png_is_srgb(data)
+        pixels = png_pixels(data, e.nchannel)
+        srgb = png_is_srgb(data)
     elif kind == KINDS[".ktx"]:
         space = ColorSpace.LINEAR if e.colorspace == ColorSpace.AUTO else e.colorspace
         return np.frombuffer(data, np.uint8).reshape(1, -1, 1), space
@@ -120,18 +124,22 @@ def _cube_of_one(e: Any, image: Array) -> Array:
     _check_colours(channels)
     if rows * columns == 1:
         return image
-    side, faces = width // columns, {}
+    side = width // columns
+    faces = {}
     for square, letter in enumerate(e.gridlayout[: rows * columns]):
         if letter not in LETTERS + ".":
             raise AssetError(f"gridlayout has '{letter}', which is none of {LETTERS}.")
-        top, left = side * (square // columns), side * (square % columns)
+        top = side * (square // columns)
+        left = side * (square % columns)
         faces[letter] = image[top : top + side, left : left + side]
     return _joined(e, [faces.get(letter) for letter in LETTERS], side)
 
 
 def _cube_of_six(draft: Draft, node: Node) -> tuple[Array, ColorSpace]:
     """A cube from a file for each face."""
-    e, faces, space = node.e, [], ColorSpace.AUTO
+    e = node.e
+    faces = []
+    space = ColorSpace.AUTO
     if e.type == TextureType.TWO_D:
         raise AssetError("a 2d texture needs attribute 'file' or 'builtin'")
     for face in FACES:
@@ -162,10 +170,12 @@ def _joined(e: Any, faces: list[Array | None], side: int) -> Array:
 
 Colour = tuple[float, ...]
 
-UP, DOWN = 2, 3
-# of these two faces the colours of a checker are exchanged
-FRONT_AND_BACK = (4, 5)
-# MuJoCo's seed of random marks
+# faces of a cube are numbered right, left, up, down, front, back
+UP = 2
+DOWN = 3
+# the first of the two faces (front, back) on which a checker has its colours exchanged
+FRONT = 4
+# MuJoCo's seed for random marks
 SEED = 42
 
 
@@ -239,7 +249,7 @@ def _checker(pattern: Pattern) -> Array:
     """Two squares by two."""
     right, low = np.arange(pattern.width) >= pattern.width // 2, np.arange(pattern.height) >= pattern.height // 2
     second = np.repeat((right != low[:, None])[None], pattern.faces, axis=0)
-    second[FRONT_AND_BACK[0] :] ^= True
+    second[FRONT:] ^= True
     return np.where(second[..., None], _bytes(pattern.rgb2), _bytes(pattern.rgb1))
 
 
@@ -260,20 +270,32 @@ PATTERNS: dict[tuple[str, int], Callable[[Pattern], Array]] = {
 }
 
 
-# the 64-bit Mersenne twister, as the C++ library has it; numpy has the 32-bit one
-WORDS, MIDDLE = 312, 156
+# mt19937_64, the 64-bit Mersenne twister of the C++ library (numpy has only the 32-bit one); names of [rand.eng.mers]:
+# words of its state (n)
+WORDS = 312
+# the word that is mixed into the first one (m)
+MIDDLE = 156
+# xor mask of the twist (a)
 TWIST = np.uint64(0xB5026F5AA96619E9)
+# the lower 31 bits, which come from the next word (r)
 LOW = np.uint64((1 << 31) - 1)
 ONE = np.uint64(1)
-# shift to the left (negative) or right, mask
-TEMPER = ((29, 0x5555555555555555), (-17, 0x71D67FFFEDA60000), (-37, 0xFFF7EEE000000000), (43, 2**64 - 1))
+# factor of the seeding recurrence (f)
+SEEDING = 6364136223846793005
+# the four steps of tempering: shift to the right (positive) or left, then a mask (u d, s b, t c, l)
+TEMPER = (
+    (29, 0x5555555555555555),
+    (-17, 0x71D67FFFEDA60000),
+    (-37, 0xFFF7EEE000000000),
+    (43, 2**64 - 1),
+)
 
 
 def uniform(seed: int, count: int) -> Array:
     """(count,) numbers in [0, 1), as `uniform_real_distribution<double>` draws them."""
     start = [seed]
     for k in range(1, WORDS):
-        start.append((6364136223846793005 * (start[-1] ^ (start[-1] >> 62)) + k) % 2**64)
+        start.append((SEEDING * (start[-1] ^ (start[-1] >> 62)) + k) % 2**64)
     words = np.empty(WORDS + -(-count // MIDDLE) * MIDDLE, np.uint64)
     words[:WORDS] = start
     # a word follows from those WORDS, WORDS - 1 and WORDS - MIDDLE before it: MIDDLE of them at once

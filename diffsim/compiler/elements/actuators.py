@@ -113,14 +113,17 @@ def _inherited_ranges(draft: Draft, node: Node, transmission: TrnType, target: N
     lower, upper = target.row["jnt_range" if scalar else "tendon_range"]
     if lower == upper:
         draft.problems.add(node.source, f"inheritrange, but '{target.name}' has no range")
-    middle, radius = (lower + upper) / 2, (upper - lower) / 2 * e.inheritrange
+    middle = (lower + upper) / 2
+    radius = (upper - lower) / 2 * e.inheritrange
     ranges[which] = np.array([middle - radius, middle + radius])
     return ranges
 
 
 def _length_range(draft: Draft, node: Node, transmission: TrnType, target: Node | None) -> Array:
     """lengthrange as given, or as the limits of the target where `<lengthrange>` says so, else by derive.py."""
-    e, lengthrange, settings = node.e, np.array(node.e.lengthrange), draft.lengthrange
+    e = node.e
+    lengthrange = np.array(node.e.lengthrange)
+    settings = draft.lengthrange
     muscle = e.gaintype == GainType.MUSCLE or e.biastype == BiasType.MUSCLE
     user = e.gaintype == GainType.USER or e.biastype == BiasType.USER
     measured = {LRMode.NONE: False, LRMode.MUSCLE: muscle, LRMode.MUSCLEUSER: muscle or user, LRMode.ALL: True}
@@ -153,7 +156,8 @@ def _activations(draft: Draft, nodes: list[Node]) -> list[int]:
 
 
 def _check_actdim(draft: Draft, node: Node, count: int) -> None:
-    actdim, states = node.e.actdim, DYNAMICS[node.e.dyntype].states
+    actdim = node.e.actdim
+    states = DYNAMICS[node.e.dyntype].states
     misfit = f"actdim {actdim} does not go with dyntype '{node.e.dyntype.name.lower()}'"
     if states is None:
         if actdim == 0:

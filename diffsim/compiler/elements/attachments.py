@@ -26,7 +26,8 @@ def attachment_rows(draft: Draft) -> None:
 
 
 def _site_row(draft: Draft, node: Node) -> dict:
-    e, kind = node.e, GeomType(node.e.type)
+    e = node.e
+    kind = GeomType(node.e.type)
     if kind not in SITE_SHAPES:
         draft.problems.add(node.source, f"a site cannot be a {kind.name.lower()}")
         return {}
@@ -53,7 +54,8 @@ def _camera_row(draft: Draft, node: Node) -> dict:
         draft.problems.add(node.source, "focal and principal require sensorsize")
     if sized and (e.resolution <= 0).any():
         draft.problems.add(node.source, "sensorsize requires a positive resolution")
-    fovy, znear = e.fovy, (draft.spec.visual.first(Map) or Map()).filled().znear
+    fovy = e.fovy
+    znear = (draft.spec.visual.first(Map) or Map()).filled().znear
     intrinsic = np.array([znear, znear, 0.0, 0.0])
     if sized and e.sensorsize is not None:
         focal = _lengths(e, "focal", "focalpixel")

@@ -24,7 +24,8 @@ def body_poses(draft: Draft) -> None:
     mocap = 0
     for node in draft.nodes["body"]:
         e = node.e
-        node.row["own_pos"], node.row["own_quat"] = np.array(e.pos, float), orientation(draft, node)
+        node.row["own_pos"] = np.array(e.pos, float)
+        node.row["own_quat"] = orientation(draft, node)
         pos, quat = compose(*node.frame, node.row["own_pos"], node.row["own_quat"])
         node.row.update(
             body_parentid=node.parent.id if node.parent else 0,
@@ -45,7 +46,8 @@ def body_inertias(draft: Draft) -> None:
         geoms = [geom.row for geom in node.under.get("geom", [])]
         contype = conaffinity = 0
         for row in geoms:
-            contype, conaffinity = contype | row["geom_contype"], conaffinity | row["geom_conaffinity"]
+            contype = contype | row["geom_contype"]
+            conaffinity = conaffinity | row["geom_conaffinity"]
         margin = max([0.0, *(row["geom_margin"] for row in geoms)])
         node.row.update(body_contype=contype, body_conaffinity=conaffinity, body_margin=margin)
         node.row.update(inertial_row(draft, node) if node.id else _massless(node))
@@ -88,7 +90,8 @@ def inertial_row(draft: Draft, node: Node) -> dict:
 def _inertial(draft: Draft, node: Node, source: Inertial) -> dict:
     """What `<inertial>` says."""
     e = source.filled()
-    inertia, quat = np.zeros(3), orientation(draft, node, e)
+    inertia = np.zeros(3)
+    quat = orientation(draft, node, e)
     if e.diaginertia is not None:
         inertia = np.array(e.diaginertia, float)
     if e.fullinertia is not None:
@@ -144,7 +147,8 @@ def _align_free(draft: Draft, node: Node) -> None:
     row = node.row
     back = invert(row["body_ipos"], row["body_iquat"])
     row["body_pos"], row["body_quat"] = compose(row["body_pos"], row["body_quat"], row["body_ipos"], row["body_iquat"])
-    row["body_ipos"], row["body_iquat"] = np.zeros(3), np.array([1.0, 0, 0, 0])
+    row["body_ipos"] = np.zeros(3)
+    row["body_iquat"] = np.array([1.0, 0, 0, 0])
     moved = (("geom", "geom"), ("site", "site"), ("camera", "cam"), ("light", "light"))
     for kind, prefix in moved[: 2 if draft.spec.compiler.fusestatic else 4]:
         for child in node.under.get(kind, []):
@@ -170,4 +174,5 @@ def total_mass(draft: Draft) -> None:
     bodies = [node.row for node in draft.nodes["body"]][1:]
     scale = max(MINVAL, mass / max(MINVAL, sum(row["body_mass"] for row in bodies)))
     for row in bodies:
-        row["body_mass"], row["body_inertia"] = row["body_mass"] * scale, row["body_inertia"] * scale
+        row["body_mass"] = row["body_mass"] * scale
+        row["body_inertia"] = row["body_inertia"] * scale

@@ -46,7 +46,8 @@ def number_edges(element: Array) -> tuple[Array, Array]:
 def flaps(element: Array, elemedge: Array) -> Array:
     """(nedge, 2) vertices opposite of each edge in its first and in its last triangle, -1 for no second one."""
     opposite = np.arange(3)
-    edge, vertex = elemedge.ravel(), element[:, opposite].ravel()
+    edge = elemedge.ravel()
+    vertex = element[:, opposite].ravel()
     result = np.full((int(elemedge.max()) + 1, 2), -1)
     _, first = np.unique(edge, return_index=True)
     result[:, 0] = vertex[first]
@@ -58,7 +59,8 @@ def flaps(element: Array, elemedge: Array) -> Array:
 
 def borders(element: Array) -> Borders:
     """Shell, layers and pairs of a flex."""
-    dim, number = element.shape[1] - 1, len(element)
+    dim = element.shape[1] - 1
+    number = len(element)
     local = np.array(FRAGMENTS[dim])
     outward = element[:, local].reshape(-1, dim)
     owner = np.repeat(np.arange(number), dim + 1)
@@ -74,7 +76,8 @@ def borders(element: Array) -> Borders:
     pairs = np.zeros((0, 2), int)
     near = border[joined].any(axis=1) if dim < 3 else np.zeros(len(joined), bool)
     if near.any():
-        common, joined = fragment[1:][same][near], joined[near]
+        common = fragment[1:][same][near]
+        joined = joined[near]
         apart = (element[joined][..., None] != common[:, None, None]).all(axis=-1)
         vertex = np.take_along_axis(element[joined], apart.argmax(axis=2)[..., None], axis=2)[..., 0]
         pairs = np.stack([joined[:, ::-1], vertex], axis=2).reshape(-1, 2)
@@ -95,7 +98,8 @@ def _layers(border: Array, joined: Array) -> Array:
 
 def incident_edges(edge: Array, nvert: int) -> tuple[Array, Array]:
     """Edges at each vertex one after another (2 nedge,), and how many each vertex has (nvert,)."""
-    vertex, number = edge.ravel(), np.repeat(np.arange(len(edge)), 2)
+    vertex = edge.ravel()
+    number = np.repeat(np.arange(len(edge)), 2)
     return number[np.argsort(vertex, kind="stable")], np.bincount(vertex, minlength=nvert)
 
 
@@ -109,7 +113,9 @@ def search_order(lower: Array, upper: Array, searched: Array) -> Array:
       lower, upper: (m, 3) corners of the boxes around elements at rest, m.
       searched: (k,) elements in the tree.
     """
-    middle, ordered, waiting = 0.5 * (lower + upper), list[int](), [np.asarray(searched)]
+    middle = 0.5 * (lower + upper)
+    ordered = list[int]()
+    waiting = [np.asarray(searched)]
     while waiting:
         ids = waiting.pop()
         if len(ids) < 2:

@@ -13,6 +13,9 @@ import numpy as np
 from diffsim.base.enums import MINVAL, Elastic2D, EqType, FlexSelf
 from diffsim.compiler.draft import Draft, Node, addresses
 from diffsim.compiler.elements.flex_tables import borders, flaps, incident_edges, number_edges, search_order
+from diffsim.flex.cells import NBENDING as NSHELLBENDING
+from diffsim.flex.material import NBENDING, NSTIFFNESS, STRAIN
+from diffsim.flex.rest_shape import EDGES, VERTICES
 from diffsim.mjcf.elements.constraints import FlexEquality
 from diffsim.mjcf.elements.deformable import ORDERS, FlexContact, FlexEdge, FlexElasticity
 from diffsim.mjcf.macros.flexcomp_shapes import empty_cells
@@ -21,13 +24,11 @@ from diffsim.mjcf.orientation import compose, matrix
 Array = np.ndarray
 Fields = dict[str, Any]
 
-# which edges equality constraints hold, as flex_edgeequality says it
-HELD = {EqType.FLEX: 1, EqType.FLEXVERT: 2, EqType.FLEXSTRAIN: 3}
+# flex_edgeequality for each type of equality on a flex
+HELD = {EqType.FLEX: EDGES, EqType.FLEXVERT: VERTICES, EqType.FLEXSTRAIN: STRAIN}
 # numbers that a flex has: of its contact, its edges and its elasticity, by their fields
 CONTACT = ("contype", "conaffinity", "condim", "priority", "solmix", "solref", "solimp", "friction", "margin", "gap")
 CONTACT += ("internal", "selfcollide", "activelayers", "passive")
-# terms of the energy of an element, of a flap of a surface, and of an edge between faces of a shell
-NSTIFFNESS, NBENDING, NSHELLBENDING = 21, 17, 10
 # arrays of all flexes one after another: their sizes and the fields with a flex's first row
 BLOCKS = {
     "node": ("nflexnode", "flex_nodebodyid"),
@@ -56,7 +57,8 @@ def flex_rows(draft: Draft) -> None:
     nodes = draft.nodes["flex"]
     if not nodes:
         return
-    fields, parts = draft.fields, list[Fields]()
+    fields = draft.fields
+    parts = list[Fields]()
     # positions (nbody, 3) and rotations (nbody, 3, 3) of all bodies at qpos0
     poses = [(np.zeros(3), np.array([1.0, 0, 0, 0]))]
     columns_of_poses = (fields[f"body_{name}"][1:] for name in ("parentid", "pos", "quat"))
@@ -89,7 +91,9 @@ def flex_rows(draft: Draft) -> None:
     rest = 2 * fields["nflexedge"] - len(fields["flex_vertedge"])
     fields["flex_vertedge"] = np.pad(fields["flex_vertedge"], (0, rest)).reshape(-1, 2)
     # where the edges of each vertex begin, of flexes that flexvert constraints hold, one after another
-    number, address, start = fields["flex_vertedgenum"], np.zeros(fields["nflexvert"], int), 0
+    number = fields["flex_vertedgenum"]
+    address = np.zeros(fields["nflexvert"], int)
+    start = 0
     for first, count in zip(fields["flex_vertadr"], fields["flex_vertnum"], strict=True):
         of_flex = number[first : first + count]
         if of_flex.any():
@@ -130,7 +134,8 @@ def _flex(draft: Draft, node: Node, places: tuple[Array, Array], edgeequality: i
         empty = np.array(e.empty, bool)
     elif order and len(empty) > 1:
         empty = empty_cells(world, element, e.cellcount, np.stack([world.min(axis=0), world.max(axis=0)])).ravel()
-    corner, layer = world[element], known["flex_elemlayer"]
+    corner = world[element]
+    layer = known["flex_elemlayer"]
     searched = np.flatnonzero((e.dim < 3) | (layer < contact.activelayers))
     known["flex_elemorder"] = search_order(corner.min(axis=1) - e.radius, corner.max(axis=1) + e.radius, searched)
     at_node = np.zeros((len(nodes), 3)) if e.place is None else np.array(e.place).reshape(-1, 3)
@@ -191,7 +196,8 @@ def _texture_corners(e: Any, element: Array) -> Array:
 
 def _carriers(draft: Draft, node: Node, order: int) -> tuple[Array, Array | None, Array]:
     """Bodies of the vertices (n,) or (1,), vertices (n, 3) in their frames or None, bodies of the nodes."""
-    e, known = node.e, dict[str, int]()
+    e = node.e
+    known = dict[str, int]()
 
     def find(names: str | None) -> Array:
         for name in dict.fromkeys((names or "").split()):
@@ -199,7 +205,8 @@ def _carriers(draft: Draft, node: Node, order: int) -> tuple[Array, Array | None
             known[name] = body.id if body else 0
         return np.array([known[name] for name in (names or "").split()], int)
 
-    bodies, nodes = find(e.body), find(e.node) if order else np.zeros(0, int)
+    bodies = find(e.body)
+    nodes = find(e.node) if order else np.zeros(0, int)
     if not len(bodies):
         raise FlexError("no body carries it")
     if e.node and not order:
@@ -284,7 +291,8 @@ def _tables(
             raise FlexError("pins are not supported for bending: every vertex needs a body with three joints")
     weld = draft.fields["body_weldid"][vertbody[edge]]
     fixed = np.ones(len(edge), bool) if rigid else weld[:, 0] == weld[:, 1]
-    around, number = np.zeros(0, int), np.zeros(nvert, int)
+    around = np.zeros(0, int)
+    number = np.zeros(nvert, int)
     if e.dim == 2 and equality == HELD[EqType.FLEXVERT] and not rigid and not interpolated:
         around, number = incident_edges(edge, nvert)
     return {
@@ -328,13 +336,15 @@ def _material_arrays(e: Any, elasticity: Any, element: Array, known: Fields, ord
 def _bandwidth(fields: Fields) -> int:
     """How far apart degrees of freedom are that nodes of one cell, or one tree, couple; 0 without interpolation."""
     dofnum, dofadr, parent = fields["body_dofnum"], fields["body_dofadr"], fields["dof_parentid"]
-    local, chains = dict[int, int](), dict[int, list[int]]()
+    local = dict[int, int]()
+    chains = dict[int, list[int]]()
 
     def chain(body: int) -> list[int]:
         """The degrees of freedom that move a body, its own last."""
         if body not in chains:
             weld = int(fields["body_weldid"][body])
-            dof, upward = (int(dofadr[weld] + dofnum[weld] - 1) if weld else -1), list[int]()
+            dof = int(dofadr[weld] + dofnum[weld] - 1) if weld else -1
+            upward = list[int]()
             while dof >= 0:
                 upward.append(dof)
                 dof = int(parent[dof])
@@ -355,9 +365,12 @@ def _bandwidth(fields: Fields) -> int:
             widest = max(widest, abs(here - local.get(ancestor, here)))
             ancestor = int(parent[ancestor])
     for flex in interpolated:
-        order, count = abs(int(fields["flex_interp"][flex])), fields["flex_cellnum"][flex]
-        first, grid = fields["flex_nodeadr"][flex], count * order + 1
-        number, step = np.arange(np.prod(grid)).reshape(grid), np.arange(order + 1)
+        order = abs(int(fields["flex_interp"][flex]))
+        count = fields["flex_cellnum"][flex]
+        first = fields["flex_nodeadr"][flex]
+        grid = count * order + 1
+        number = np.arange(np.prod(grid)).reshape(grid)
+        step = np.arange(order + 1)
         for x, y, z in np.ndindex(*(int(n) for n in count)):
             of_cell = number[np.ix_(x * order + step, y * order + step, z * order + step)].ravel()
             bodies = fields["flex_nodebodyid"][first + of_cell].tolist()

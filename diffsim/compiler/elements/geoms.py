@@ -101,7 +101,8 @@ def shaped_pose(draft: Draft, node: Node, kind: GeomType) -> tuple[Array, Array,
     size = np.array(e.size, float)
     size = np.append(size, np.zeros(3 - len(size)))
     if e.fromto is None:
-        pos, quat = np.array(e.pos, float), orientation(draft, node)
+        pos = np.array(e.pos, float)
+        quat = orientation(draft, node)
     else:
         pos, quat, size = _from_to(draft, node, kind, size)
     return *compose(*node.frame, pos, quat), size
@@ -109,7 +110,8 @@ def shaped_pose(draft: Draft, node: Node, kind: GeomType) -> tuple[Array, Array,
 
 def _from_to(draft: Draft, node: Node, kind: GeomType, size: Array) -> tuple[Array, Array, Array]:
     """Center, orientation and sizes of a geom between two points."""
-    first, second = node.e.fromto[:3], node.e.fromto[3:]
+    first = node.e.fromto[:3]
+    second = node.e.fromto[3:]
     axis, length = unit(first - second)
     if kind not in EXTENDED:
         draft.problems.add(node.source, "fromto requires a capsule, cylinder, box or ellipsoid")
@@ -202,7 +204,9 @@ def _mesh_form(draft: Draft, node: Node, kind: GeomType, asset: Node, form: _For
     if node.e.fromto is not None:
         draft.problems.add(node.source, "fromto cannot be used with a mesh")
     if kind in (GeomType.MESH, GeomType.SDF):
-        size, center, shape = mesh.reach, np.zeros(3), mesh_shape(mesh)
+        size = mesh.reach
+        center = np.zeros(3)
+        shape = mesh_shape(mesh)
         if node.e.shellinertia:
             hint = 'give the mesh inertia="shell"'
             draft.problems.add(node.source, "shellinertia does not apply to a mesh geom", hint)
@@ -210,7 +214,8 @@ def _mesh_form(draft: Draft, node: Node, kind: GeomType, asset: Node, form: _For
         by_bounds = draft.spec.compiler.fitaabb
         sizes = BY_BOUNDS[kind]((mesh.high - mesh.low) / 2) if by_bounds else BY_INERTIA[kind](mesh.box)
         size = np.concatenate([sizes, form.size[len(sizes) :]]) * node.e.fitscale
-        center, shape = (mesh.high + mesh.low) / 2 if by_bounds else np.zeros(3), MASS_PROPERTIES[kind]
+        center = (mesh.high + mesh.low) / 2 if by_bounds else np.zeros(3)
+        shape = MASS_PROPERTIES[kind]
         check_size(draft, node, kind, size)
     else:
         draft.problems.add(node.source, f"a {kind.name.lower()} cannot be fitted to a mesh")

@@ -24,7 +24,8 @@ def joint_rows(draft: Draft) -> None:
 
 
 def _joint_row(draft: Draft, node: Node) -> dict:
-    e, kind = node.e, kind_of(node.e.type)
+    e = node.e
+    kind = kind_of(node.e.type)
     if e.springdamper.any() and (e.springdamper <= 0).any():
         draft.problems.add(node.source, "springdamper takes two positive numbers")
     limited, limits = _limits(draft, node, kind)

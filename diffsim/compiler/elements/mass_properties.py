@@ -41,7 +41,8 @@ def _ellipsoid_shell(size: Vector) -> Vector:
 
 
 def _capsule_solid(size: Vector) -> Vector:
-    radius, height = size[0], 2 * size[1]
+    radius = size[0]
+    height = 2 * size[1]
     ball = 4 * radius / (4 * radius + 3 * height)
     rod = 1 - ball
     across = rod * (3 * radius**2 + height**2) / 12 + ball * (
@@ -52,11 +53,13 @@ def _capsule_solid(size: Vector) -> Vector:
 
 
 def _capsule_shell(size: Vector) -> Vector:
-    radius, height = size[0], 2 * size[1]
+    radius = size[0]
+    height = 2 * size[1]
     ball = 2 * radius / (2 * radius + height)
     rod = 1 - ball
     # a hemisphere shell has its center of mass at half the radius
-    near, far = radius / 2, size[1] + radius / 2
+    near = radius / 2
+    far = size[1] + radius / 2
     across = rod * (6 * radius**2 + height**2) / 12 + ball * (2 * radius**2 / 3 + far**2 - near**2)
     along = rod * radius**2 + 2 * ball * radius**2 / 3
     return np.array([across, across, along])
@@ -68,7 +71,8 @@ def _cylinder_solid(size: Vector) -> Vector:
 
 
 def _cylinder_shell(size: Vector) -> Vector:
-    radius, height = size[0], 2 * size[1]
+    radius = size[0]
+    height = 2 * size[1]
     disk = radius / (2 * radius + 2 * height)
     side = 1 - 2 * disk
     across = side * (6 * radius**2 + height**2) / 12 + 2 * disk * (radius**2 / 4 + size[1] ** 2)
@@ -212,7 +216,8 @@ def fluid_coefficients(kind: GeomType, size: Vector, drag: Vector) -> Vector:
     volume = 4.0 / 3.0 * pi * x * y * z
     square = axes**2
     following, last = np.roll(square, -1), np.roll(square, -2)
-    difference, total = following - last, following + last
+    difference = following - last
+    total = following + last
     spread = np.roll(kappa, -2) - np.roll(kappa, -1)
     factor = difference**2 * np.abs(spread) / np.maximum(TINY, np.abs(2 * difference - total * spread))
     mass = volume * kappa / np.maximum(TINY, 2 - kappa)

@@ -33,7 +33,8 @@ def plugin_instances(draft: Draft) -> None:
     """plugins, plugin_stateadr, plugin_statenum, plugin_numberadr, plugin_numbernum, plugin_number, and their sizes;
     and which instance an element uses (`Draft.instance_of`).
     """
-    spec, rows = draft.spec, []
+    spec = draft.spec
+    rows = []
     elements: list[Any] = list(spec.all(PluginInstance))
     inner: list[Any] = spec.all(PluginElement)
     others: list[Any] = [node.source for kind in ("actuator", "sensor") for node in draft.nodes[kind]]
@@ -47,7 +48,8 @@ def plugin_instances(draft: Draft) -> None:
         numbers[_identity(element)] = len(rows)
         holder: Any = element.parent if isinstance(element, PluginInstance) else element
         name = holder.plugin
-        settings, plugin = {setting.key: setting.value for setting in element.each(Config)}, draft.plugins.get(name)
+        settings = {setting.key: setting.value for setting in element.each(Config)}
+        plugin = draft.plugins.get(name)
         if name is None:
             draft.problems.add(element, "has neither attribute 'plugin' nor 'instance'")
         values = None if plugin is None else _checked(draft, element, plugin.values, settings, {})
@@ -62,12 +64,14 @@ def plugin_instances(draft: Draft) -> None:
         if number is None:
             draft.problems.add(element, f"no instance of a plugin is called '{element.instance}'")
             continue
-        name, draft.instance_of[id(element)] = rows[number][0], number
+        name = rows[number][0]
+        draft.instance_of[id(element)] = number
         if element.plugin not in (None, name):
             message = f"instance '{element.instance}' is one of plugin '{name}', not of '{element.plugin}'"
             draft.problems.add(element, message)
     draft.problems.raise_if_any()
-    states, counts = np.array([row[2] for row in rows], int), np.array([len(row[3]) for row in rows], int)
+    states = np.array([row[2] for row in rows], int)
+    counts = np.array([len(row[3]) for row in rows], int)
     draft.fields.update(
         nplugin=len(rows),
         npluginstate=int(states.sum()),
@@ -92,7 +96,8 @@ def plugin_rows(draft: Draft) -> None:
                 continue
             column[node.id] = number = draft.instance_of[id(element)]
             name, settings = json.loads(draft.fields["plugins"][number])
-            job, hint = JOBS[kind], f"load the model with hooks=Hooks(plugins={{'{name}': Plugin({JOBS[kind]}=...)}})"
+            job = JOBS[kind]
+            hint = f"load the model with hooks=Hooks(plugins={{'{name}': Plugin({JOBS[kind]}=...)}})"
             if name in draft.plugins and getattr(draft.plugins[name], job) is None:
                 message = f"plugin '{name}' has no function '{job}', which {kind} '{element.label}' needs"
                 draft.problems.add(element, message, hint)
@@ -114,7 +119,8 @@ def plugin_rows(draft: Draft) -> None:
 
 def cable_rows(draft: Draft) -> None:
     """The bodies of cables: each bends against the one before it in its instance, and the first against nothing."""
-    fields, seen = draft.fields, set[int]()
+    fields = draft.fields
+    seen = set[int]()
     rows: list[tuple[int, np.ndarray, np.ndarray]] = []
     for node in draft.nodes["body"]:
         number = int(fields["body_plugin"][node.id])
@@ -126,7 +132,8 @@ def cable_rows(draft: Draft) -> None:
         seen.add(number)
         if first:
             continue
-        geom, body = int(fields["body_geomadr"][node.id]), node.id
+        geom = int(fields["body_geomadr"][node.id])
+        body = node.id
         section = cable.section(int(fields["geom_type"][geom]), np.asarray(fields["geom_size"][geom]))
         quat = np.asarray(fields["body_quat"][body], float)
         sine = float(np.linalg.norm(quat[1:]))

@@ -25,13 +25,16 @@ LIMITED = {ObjType.JOINT: "jnt_limited", ObjType.TENDON: "tendon_limited"}
 
 def sensor_rows(draft: Draft) -> None:
     """Rows of all sensors. The history of a sensor follows that of the actuators."""
-    address, history = 0, draft.fields["nhistory"]
+    address = 0
+    history = draft.fields["nhistory"]
     for node in draft.nodes["sensor"]:
         node.row = _sensor_row(draft, node)
-        dim, size = node.row["sensor_dim"], int(buffer_size(node.e.nsample, node.row["sensor_dim"]))
+        dim = node.row["sensor_dim"]
+        size = int(buffer_size(node.e.nsample, node.row["sensor_dim"]))
         node.row["sensor_adr"] = address
         node.row["sensor_historyadr"] = history if size else -1
-        address, history = address + dim, history + size
+        address = address + dim
+        history = history + size
         if max(address, history) > MOST_NUMBERS:
             draft.problems.add(node.source, f"all sensors together give more than {MOST_NUMBERS} numbers")
             break
@@ -41,7 +44,8 @@ def sensor_rows(draft: Draft) -> None:
 
 
 def _sensor_row(draft: Draft, node: Node) -> dict:
-    e, sensor = node.e, SENSORS[node.e.type]
+    e = node.e
+    sensor = SENSORS[node.e.type]
     (objtype, objname), (reftype, refname) = e.ends
     target = draft.find(node.source, OBJECT_KIND[objtype], objname) if objname else None
     reference = draft.find(node.source, OBJECT_KIND[reftype], refname) if refname else None
@@ -82,7 +86,8 @@ def _dim(draft: Draft, node: Node, sensor: Sensor, target: Node | None) -> int:
 
 def _object_problems(node: Node, target: Node | None, reference: Node | None) -> Iterator[str]:
     """What is wrong with the object that a sensor is attached to, or with the two that it measures the distance of."""
-    demands, objtype = SENSORS[node.e.type].demands, node.e.ends[0][0]
+    demands = SENSORS[node.e.type].demands
+    objtype = node.e.ends[0][0]
     if target is not None:
         if demands == Demand.SCALAR_JOINT and not is_scalar(target.e.type):
             yield "the joint must be a hinge or slide"

@@ -127,7 +127,9 @@ def _from_file(draft: Draft, node: Node) -> _Skin:
         place += count
         return words[place - count : place].view(kind)
 
-    vertex, texcoord, face = take(3 * nvert), take(2 * ntexcoord), take(3 * nface, "<i4")
+    vertex = take(3 * nvert)
+    texcoord = take(2 * ntexcoord)
+    face = take(3 * nface, "<i4")
     bones = list[_Bone]()
     for _ in range(nbone):
         name = take(NAME_BYTES // 4, "<i4").tobytes()[:-1].split(b"\0")[0].decode(errors="replace")

@@ -27,7 +27,8 @@ def tree_rows(draft: Draft) -> None:
     """
     fields = draft.fields
     for kind in ("body", "dof"):
-        tree, trees = fields[f"{kind}_treeid"], np.arange(fields["ntree"])
+        tree = fields[f"{kind}_treeid"]
+        trees = np.arange(fields["ntree"])
         fields[f"tree_{kind}adr"] = np.array([np.flatnonzero(tree == number)[0] for number in trees], int)
         fields[f"tree_{kind}num"] = np.array([np.count_nonzero(tree == number) for number in trees], int)
     along = [_trees_of_wraps(fields, tendon) for tendon in range(len(fields["tendon_adr"]))]
@@ -39,7 +40,8 @@ def sleep_policies(draft: Draft) -> None:
     """The policy of each tree; all are awake so far."""
     fields = draft.fields
     fields.update(tree_asleep0=np.full(fields["ntree"], AWAKE), sensordata_asleep0=np.zeros(fields["nsensordata"]))
-    policy, before = np.full(fields["ntree"], SleepPolicy.AUTO), -1
+    policy = np.full(fields["ntree"], SleepPolicy.AUTO)
+    before = -1
     for node in draft.nodes["body"][1:]:
         tree = fields["body_treeid"][node.id]
         if node.e.sleep != SleepPolicy.AUTO and tree in (-1, before):
@@ -94,7 +96,8 @@ def _trees_of_wraps(fields: Fields, tendon: int) -> list[int]:
 
 def _trees_of_actuator(fields: Fields, actuator: int) -> list[int]:
     """The trees that an actuator keeps awake; -1 is none."""
-    kind, target = fields["actuator_trntype"][actuator], fields["actuator_trnid"][actuator, 0]
+    kind = fields["actuator_trntype"][actuator]
+    target = fields["actuator_trnid"][actuator, 0]
     if kind == TrnType.TENDON:
         return _trees_of_wraps(fields, target)
     if kind == TrnType.UNDEFINED:

@@ -84,7 +84,8 @@ def _add_children(draft: Draft, body: Node, source: Element, frame: Pose) -> Non
             node = Node(child.filled(), child, -1)
             _add_children(draft, body, child, compose(*frame, node.e.pos, orientation(draft, node)))
         elif type(child) in ON_BODY:
-            kind, e = ON_BODY[type(child)], draft.spec.resolve(child)
+            kind = ON_BODY[type(child)]
+            e = draft.spec.resolve(child)
             if isinstance(child, FreeJoint):
                 # a joint without default class
                 e = Joint(name=child.name, type=child.type, group=child.group).filled()

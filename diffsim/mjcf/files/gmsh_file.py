@@ -34,7 +34,8 @@ def read_gmsh(data: bytes) -> Simplices:
         raise AssetError("a Gmsh file must begin with $MeshFormat")
     words = data[len(b"$MeshFormat") : 200].split(None, 2)
     try:
-        version, binary = round(100 * float(words[0])), int(words[1])
+        version = round(100 * float(words[0]))
+        binary = int(words[1])
     except (IndexError, ValueError, OverflowError):
         raise AssetError("its version cannot be read") from None
     if version not in (220, 410):
@@ -105,7 +106,8 @@ def _text22(nodes: bytes, elements: bytes) -> tuple[Array, Array, Array]:
     row = _numbers(words, int, "elements")
     if len(row) < 3 or not count:
         raise AssetError("there are no elements")
-    dim, width = _dimension(int(row[1])), 4 + SIMPLICES.get(int(row[1]), 0) + int(row[2])
+    dim = _dimension(int(row[1]))
+    width = 4 + SIMPLICES.get(int(row[1]), 0) + int(row[2])
     if len(row) < count * width:
         raise AssetError(f"{count} elements were announced, there are {len(row) // width}")
     table = row[: count * width].reshape(count, width)
@@ -166,7 +168,9 @@ def _binary22(nodes: bytes, elements: bytes) -> tuple[Array, Array, Array]:
     _check_length(nodes, start + number * _NODE22.itemsize, "nodes")
     rows = np.frombuffer(nodes, _NODE22, number, start)
     count, start = _announced(elements, "elements", MOST_FACES)
-    blocks, done, dim = list[Array](), 0, 0
+    blocks = list[Array]()
+    done = 0
+    dim = 0
     while done < count:
         _check_length(elements, start + 12, "elements")
         kind, follow, tags = (int(word) for word in np.frombuffer(elements, "<i4", 3, start))
@@ -177,7 +181,8 @@ def _binary22(nodes: bytes, elements: bytes) -> tuple[Array, Array, Array]:
         _check_length(elements, start + 12 + 4 * follow * width, "elements")
         block = np.frombuffer(elements, "<i4", follow * width, start + 12).reshape(follow, width)
         blocks.append(block[:, -dim - 1 :])
-        done, start = done + follow, start + 12 + 4 * follow * width
+        done = done + follow
+        start = start + 12 + 4 * follow * width
     if not count:
         raise AssetError("there are no elements")
     return rows["tag"].astype(np.int64), rows["point"], np.concatenate(blocks)[:count].astype(np.int64)

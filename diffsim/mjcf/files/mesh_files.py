@@ -113,12 +113,17 @@ _FORMS = (
     (re.compile(rb"(?:\d++/\d++\s*+)++"), (0, 1)),
 )
 
-# cutting a polygon may take time that grows with the cube of its corners: corners that are compared, in all and a round
-MOST_CORNERS, MOST_WORK, LEAST_WORK = 1000, 50_000_000, 3000
+# corners of one polygon: cutting takes time that grows with their cube
+MOST_CORNERS = 1000
+# corners that are compared while all polygons of a file are cut: about a second
+MOST_WORK = 50_000_000
+# corners for which one round counts at least: the fixed time of its numpy calls
+LEAST_WORK = 3000
 
-
-# a whole number of so many digits and 10 to so many are floats, so that their quotient is the nearest float
+# integers of this many digits, and the powers of 10 up to it, are exact in float64, so their quotient is the nearest
+# float
 MOST_DIGITS = 15
+# bool by byte: which bytes separate words
 SPACE = np.isin(np.arange(256), list(b" \t\n\r\v\f"))
 
 
@@ -130,7 +135,8 @@ class _Lines:
         # where words begin and end, and how many there are in each line
         text = np.frombuffer(lines, np.uint8)
         change = np.flatnonzero(np.diff(SPACE[text], prepend=True))
-        self.begin, self.end = change[::2], change[1::2]
+        self.begin = change[::2]
+        self.end = change[1::2]
         self.count = np.diff(np.searchsorted(self.begin, np.flatnonzero(text == ord("\n"))), prepend=0)
 
     def __len__(self) -> int:
@@ -142,11 +148,14 @@ class _Lines:
         One digit of all numbers after another: twice as fast as `np.fromstring`, and the same floats.
         """
         text = np.frombuffer(self.text, np.uint8)
-        point, minus = np.flatnonzero(text == ord(".")), text[self.begin] == ord("-")
-        first, length = self.begin + minus, self.end - self.begin - minus
+        point = np.flatnonzero(text == ord("."))
+        minus = text[self.begin] == ord("-")
+        first = self.begin + minus
+        length = self.end - self.begin - minus
         if len(point) != len(first) or ((length < 2) | (length > MOST_DIGITS + 1)).any():
             return None
-        total, number = np.count_nonzero(text - ord("0") < 10) + np.count_nonzero(minus), np.zeros(len(first))
+        total = np.count_nonzero(text - ord("0") < 10) + np.count_nonzero(minus)
+        number = np.zeros(len(first))
         if total + len(point) != np.sum(self.end - self.begin) or ((point < first) | (point >= self.end)).any():
             return None
         for place in range(int(length.max(initial=0))):
@@ -173,7 +182,8 @@ def read_obj(data: bytes) -> Surface:
             number = int(corner[np.argmax(wrong), column]) + 1
             raise AssetError(f"a polygon uses {what} {number}, of which there are {limit}")
     # polygons of fewer than three corners are none
-    corner, count = corner[np.repeat(count >= 3, count)], count[count >= 3]
+    corner = corner[np.repeat(count >= 3, count)]
+    count = count[count >= 3]
     parts = corner[_cut(vertex, corner[:, 0], count)]
     check_count(len(parts), MOST_FACES, "triangles")
     at_corners = {"facenormal": parts[:, :, 2]} if len(normal) and len(parts) else {}
@@ -192,7 +202,9 @@ def _sorted_lines(data: bytes) -> dict[str, _Lines]:
     if (indented := text[start] == ord(" ")).any():
         there = np.flatnonzero(text != ord(" "))
         word = np.where(indented, there[np.searchsorted(there, start)], start)
-    first, second, third = text[word], text[word + 1], text[word + 2]
+    first = text[word]
+    second = text[word + 1]
+    third = text[word + 2]
     alone, pair = (np.isin(after, list(b" \n")) for after in (second, third))
     kinds = {"v": (first == ord("v")) & alone, "f": (first == ord("f")) & (second == ord(" "))}
     kinds |= {f"v{kind}": (first == ord("v")) & (second == ord(kind)) & pair for kind in "tn"}
@@ -203,7 +215,8 @@ def _sorted_lines(data: bytes) -> dict[str, _Lines]:
     for keyword, chosen in kinds.items():
         for letter in range(len(keyword)):
             text[word[chosen] + letter] = ord(" ")
-    view, lines = memoryview(text), {}
+    view = memoryview(text)
+    lines = {}
     for keyword, chosen in kinds.items():
         # from the first line of a run of this kind to the end of its last
         change = np.flatnonzero(np.diff(chosen, prepend=False, append=False))
@@ -217,7 +230,8 @@ def _sorted_lines(data: bytes) -> dict[str, _Lines]:
 
 def _positive_faces(rows: list[bytes]) -> list[bytes]:
     """The polygons, their negative numbers made positive."""
-    counts, faces = {b"v": 0, b"vt": 0, b"vn": 0}, []
+    counts = {b"v": 0, b"vt": 0, b"vn": 0}
+    faces = []
 
     def positive(word: bytes, count: int) -> bytes:
         return str(count + 1 + _integer(word)).encode() if word.startswith(b"-") else word
@@ -243,7 +257,8 @@ def _integer(word: bytes) -> int:
 
 def _obj_numbers(lines: _Lines, fewest: int, width: int) -> Array:
     """The first `width` numbers of each line (n, width), zero where one has fewer; float32."""
-    text, numbers = lines.text, None
+    text = lines.text
+    numbers = None
     if (lines.count == width).all():
         numbers = lines.decimals()
     else:
@@ -264,7 +279,8 @@ def _obj_numbers(lines: _Lines, fewest: int, width: int) -> Array:
 
 def _polygons(lines: _Lines) -> tuple[Array, Array]:
     """Corners (n, 3) of all polygons as vertex, texture coordinate and normal (-1 for none), and their counts."""
-    count, text = lines.count, lines.text.strip()
+    count = lines.count
+    text = lines.text.strip()
     check_count(int(count.max(initial=0)), MOST_CORNERS, "corners in a polygon")
     corner = np.full((int(count.sum()), 3), -1)
     form = next((columns for pattern, columns in _FORMS if pattern.fullmatch(text)), None)
@@ -283,13 +299,15 @@ def _polygons(lines: _Lines) -> tuple[Array, Array]:
 
 def _cut(vertex: Array, corner: Array, count: Array) -> Array:
     """Triangles (m, 3) of polygons in turn, as places in the list of corners."""
-    start, parts = np.cumsum(count) - count, count - 2
+    start = np.cumsum(count) - count
+    parts = count - 2
     result = np.zeros((int(parts.sum()), 3), int)
     place = np.cumsum(parts) - parts
     three = np.flatnonzero(count == 3)
     result[place[three]] = start[three][:, None] + np.arange(3)
     rest = np.flatnonzero(count > 3)
-    lost, spent = np.zeros(len(result), bool), 0
+    lost = np.zeros(len(result), bool)
+    spent = 0
     # those of 4 corners together, of 5 to 8, of 9 to 16, and so on
     power = np.ceil(np.log2(count[rest]))
     for polygon in (rest[power == number] for number in np.unique(power)):
@@ -310,14 +328,16 @@ def _ears(points: Array, size: Array, spent: int) -> tuple[Array, Array, int]:
     Of a polygon the first `size` (m,) corners count. All in float32, as in tinyobjloader: corners in line are frequent.
     """
     count, corners = points.shape[:2]
-    column, polygon = np.arange(corners), np.arange(count)[:, None]
+    column = np.arange(corners)
+    polygon = np.arange(count)[:, None]
     after = np.where(column + 1 < size[:, None], column + 1, 0)
     # the two coordinates in which the first real corner is largest
     edge = points[polygon, after] - points
     turn = np.abs(cross_product(edge, edge[polygon, after]))
     real = (turn > np.finfo(np.float32).eps).any(axis=2) & (column < size[:, None])
     x, y, z = turn[np.arange(count), np.argmax(real, axis=1)].T
-    along_x, along_z = ((x > y) & (x > z)) | ~real.any(axis=1), (z > x) & (z > y)
+    along_x = ((x > y) & (x > z)) | ~real.any(axis=1)
+    along_z = (z > x) & (z > y)
     seen = np.where(along_x[:, None], [1, 2], np.where(along_z[:, None], [0, 1], [0, 2]))
     flat = points[polygon[:, :, None], column[:, None], seen[:, None]]
     x, y = flat[:, :, 0], flat[:, :, 1]
@@ -325,16 +345,20 @@ def _ears(points: Array, size: Array, spent: int) -> tuple[Array, Array, int]:
     terms = (x * y[polygon, after] - y * x[polygon, after]) * np.float32(0.5)
     area = np.cumsum(np.where(column < size[:, None], terms, 0), axis=1, dtype=np.float32)[:, -1]
     # the corners that are left, how many these are, the one to try, and how many tries are left
-    left, size = np.tile(column, (count, 1)), size.copy()
-    at, tries = np.zeros(count, int), size.copy()
-    triangle, number = np.zeros((count, corners - 2, 3), int), np.zeros(count, int)
+    left = np.tile(column, (count, 1))
+    size = size.copy()
+    at = np.zeros(count, int)
+    tries = size.copy()
+    triangle = np.zeros((count, corners - 2, 3), int)
+    number = np.zeros(count, int)
     while len(row := np.flatnonzero((size > 3) & (tries > 0))):
         spent += max(len(row) * corners, LEAST_WORK)
         check_count(spent, MOST_WORK, "corners to try before its polygons are cut: write it as triangles")
         at[row] %= size[row]
         turned = left[row[:, None], (at[row, None] + column) % size[row, None]]
         ear = _is_ear(flat[row[:, None], turned], size[row], area[row])
-        cut, kept = row[ear], row[~ear]
+        cut = row[ear]
+        kept = row[~ear]
         triangle[cut, number[cut]] = turned[ear, :3]
         # what comes after the corner that is cut off moves up
         gap = (at[cut] + 1) % size[cut]

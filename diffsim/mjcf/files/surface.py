@@ -117,7 +117,8 @@ def vertex_normals(vertex: Array, face: Array, smooth: bool) -> Array:
     first, second, third = (vertex[face[:, corner]] for corner in range(3))
     weighted = cross_product(second - first, third - first)
     weighted[squares(weighted) < TINY] = 0.0
-    area, index = np.sqrt(squares(weighted)), face.ravel()
+    area = np.sqrt(squares(weighted))
+    index = face.ravel()
     mean, rest = _corner_sums(weighted, np.arange(len(index)), index, len(vertex), smooth, single=False)
     size = np.bincount(index, area.repeat(3), minlength=len(vertex))
     delicate = np.minimum(squares(mean), squares(rest)) < (CANCELLING * size) ** 2
@@ -135,7 +136,8 @@ def _corner_sums(
 
     corner: which corners count, of the 3 nface in `index`, which has their vertices. single: add in float32, in order.
     """
-    place, values = index[corner], weighted[corner // 3]
+    place = index[corner]
+    values = weighted[corner // 3]
 
     def gather(values: Array) -> Array:
         if not single:

@@ -122,7 +122,8 @@ class _Copier:
         """What each default class of the other model is called here; a name that is taken gets a number."""
         sections = self.spec.root.each(Default)
         classes = [part for section in sections for part in section.walk() if isinstance(part, Default)]
-        taken, names = {MAIN, *(part.class_ or MAIN for part in classes)}, {}
+        taken = {MAIN, *(part.class_ or MAIN for part in classes)}
+        names = {}
         for name in self.child.defaults.classes:
             fresh = self.prefix + name
             numbered = (f"{fresh}_{count}" for count in range(len(taken)))
@@ -138,7 +139,8 @@ class _Copier:
         """
         names = {self.prefix + name: ours for name, ours in self.classes.items()}
         shadowed = {name: ours for name, ours in names.items() if name != ours}
-        inside, after = {id(element) for element in frame.walk()}, False
+        inside = {id(element) for element in frame.walk()}
+        after = False
         for element in self.spec.worldbody.walk() if shadowed else ():
             after = after or element is frame
             if after and id(element) not in inside and getattr(element, "class_", "") is None:

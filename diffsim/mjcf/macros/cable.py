@@ -61,7 +61,9 @@ def chain_of_bodies(source: Composite, excludes: ContactSection) -> list[Element
     """The first body, with all others in it."""
     e = source.filled()
     points = cable_points(source, e)
-    pieces, number, prefix = np.diff(points, axis=0).astype(float), len(points) - 1, e.prefix or ""
+    pieces = np.diff(points, axis=0).astype(float)
+    number = len(points) - 1
+    prefix = e.prefix or ""
     check_count(number, MOST_BODIES, "pieces of a cable")
     offset = np.zeros(3) if e.offset is None else np.array(e.offset)
     names = ["first", *map(str, range(1, number - 1)), *(["last"] if number > 1 else [])]
@@ -69,16 +71,22 @@ def chain_of_bodies(source: Composite, excludes: ContactSection) -> list[Element
     if geom["type"] not in SECTIONS:
         raise AssetError("a cable is of capsules, cylinders or boxes")
     plugin = source.first(Plugin)
-    place, normal, before, length = Body.of({}), np.zeros(3), np.array([1.0, 0, 0, 0]), 0.0
+    place = Body.of({})
+    normal = np.zeros(3)
+    before = np.array([1.0, 0, 0, 0])
+    length = 0.0
     parent: Element = place
     for index, name in enumerate(names):
         around = [pieces[index + k] if 0 <= index + k < number else np.zeros(3) for k in (-1, 1)]
         quat, normal = piece_frame(pieces[index], around, normal if index else None)
         if index:
-            where, turn = np.array([length, 0, 0]), multiply(conjugate(before), quat)
+            where = np.array([length, 0, 0])
+            turn = multiply(conjugate(before), quat)
         else:
-            where, turn = offset + points[0], quat
-        before, length = quat, float(np.linalg.norm(pieces[index]))
+            where = offset + points[0]
+            turn = quat
+        before = quat
+        length = float(np.linalg.norm(pieces[index]))
         parent = append_child(Body, "body", source, parent, name=f"{prefix}B_{name}", pos=where, quat=turn)
         where = {"fromto": np.array([0, 0, 0, length, 0, 0])}
         if geom["type"] == GeomType.BOX:
@@ -104,9 +112,13 @@ def chain_of_bodies(source: Composite, excludes: ContactSection) -> list[Element
 
 def add_skin(source: Composite, skins: DeformableSection) -> None:
     """The skin of a cable of boxes."""
-    e, said = source.filled(), source.first(CompositeSkin)
-    look, prefix, columns = (said or CompositeSkin()).filled(), e.prefix or "", len(cable_points(source, e))
-    between, rows = look.subgrid, 2 if look.subgrid <= 0 else 3
+    e = source.filled()
+    said = source.first(CompositeSkin)
+    look = (said or CompositeSkin()).filled()
+    prefix = e.prefix or ""
+    columns = len(cable_points(source, e))
+    between = look.subgrid
+    rows = 2 if look.subgrid <= 0 else 3
     if between > 0 and columns < 3:
         raise AssetError("a skin with a subgrid needs three points or more", "leave the subgrid out")
     length, width, thick = (float(x) for x in values_of(source, CompositeGeom)["size"][:3])
@@ -116,7 +128,8 @@ def add_skin(source: Composite, skins: DeformableSection) -> None:
         weights = np.einsum("xi,yj->xyij", along, across).reshape(len(along) * len(across), columns * rows)
         grid = len(along), len(across)
     else:
-        weights, grid = np.eye(columns * rows), (columns, rows)
+        weights = np.eye(columns * rows)
+        grid = (columns, rows)
     count = grid[0] * grid[1]
     # MuJoCo's order: by squares between bones
     steps = [
@@ -145,20 +158,26 @@ def add_skin(source: Composite, skins: DeformableSection) -> None:
 def sheets(columns: int, rows: int) -> Array:
     """(n, 3) triangles of two sheets of a grid, one over the other, and of the four sides between them."""
     x, y = (index.ravel() for index in np.meshgrid(np.arange(columns - 1), np.arange(rows - 1), indexing="ij"))
-    count, corner = columns * rows, x * rows + y
+    count = columns * rows
+    corner = x * rows + y
     faces = []
     for sheet in (0, 1):
-        at, right, up = sheet * count + corner, (x + 1) * rows + y, x * rows + y + 1
+        at = sheet * count + corner
+        right = (x + 1) * rows + y
+        up = x * rows + y + 1
         first = [at, sheet * count + right + sheet, sheet * count + right + 1 - sheet]
         second = [at, sheet * count + up + (1 - sheet) * rows, sheet * count + up + sheet * rows]
         faces.append(np.stack([np.stack(first, axis=1), np.stack(second, axis=1)], axis=1).reshape(-1, 3))
     along, across = np.arange(columns), np.arange(rows)
     sides = (along * rows, True), (along * rows + rows - 1, False), (across, False), (across + count - rows, True)
     for vertex, below in sides:
-        here, there = vertex[:-1], vertex[1:]
-        first, second = [here, count + there, there], [here, count + here, count + there]
+        here = vertex[:-1]
+        there = vertex[1:]
+        first = [here, count + there, there]
+        second = [here, count + here, count + there]
         if not below:
-            first, second = [here, there, count + there], [here, count + there, count + here]
+            first = [here, there, count + there]
+            second = [here, count + there, count + here]
         faces.append(np.stack([np.stack(first, axis=1), np.stack(second, axis=1)], axis=1).reshape(-1, 3))
     return np.concatenate(faces)
 
@@ -170,9 +189,11 @@ def spline_weights(knots: int, between: int) -> Array:
     """
     slope = np.zeros((knots, knots))
     for knot in range(knots):
-        low, high = max(knot - 1, 0), min(knot + 1, knots - 1)
+        low = max(knot - 1, 0)
+        high = min(knot + 1, knots - 1)
         slope[knot, [low, high]] = np.array([-1.0, 1.0]) / (high - low)
-    rows, value = [], np.eye(knots)
+    rows = []
+    value = np.eye(knots)
     for place in range((knots - 1) * (between + 1) + 1):
         knot = min(place // (between + 1), knots - 2)
         s = (place - knot * (between + 1)) / (between + 1)
@@ -184,7 +205,8 @@ def spline_weights(knots: int, between: int) -> Array:
 def values_of(source: Composite, kind: type[Any]) -> dict[str, Any]:
     """What a composite says of its geoms, joints or sites, with MJCF's own defaults: default classes do not count."""
     said = source.first(kind) or kind()
-    filled, skipped = said.filled(), {"kind", "solreffix", "solimpfix", *kind.omits}
+    filled = said.filled()
+    skipped = {"kind", "solreffix", "solimpfix", *kind.omits}
     values = {name: getattr(filled, name) for name in filled.attributes() if name not in skipped}
     if kind is not CompositeGeom and "group" not in said.given():
         values["group"] = 3

@@ -41,7 +41,9 @@ MOST_COPIES = 20_000
 
 def expand(spec: Spec, problems: Problems) -> None:
     """Replace every macro of a model, in place. `spec.models` has the models that it attaches, already expanded."""
-    macros, keys, sections = [], Keys(spec, problems), Sections()
+    macros = []
+    keys = Keys(spec, problems)
+    sections = Sections()
     excludes, texts = ContactSection(tag="contact"), CustomSection(tag="custom")
     waiting: list[Element] = [spec.root]
     while waiting:
@@ -78,7 +80,9 @@ def expand(spec: Spec, problems: Problems) -> None:
 
 def _sizes(spec: Spec, macros: list[Element]) -> dict[int, int]:
     """How many elements have been made when a macro is done, by identity: by it, and by all before it."""
-    grown, sizes, total = dict[int, int](), dict[int, int](), 0
+    grown = dict[int, int]()
+    sizes = dict[int, int]()
+    total = 0
     # parents come before their children in a walk
     for element in reversed(list(spec.root.walk())):
         size = 1 + sum(grown[id(child)] for child in element.children)

@@ -100,19 +100,22 @@ def _expand(spec: Spec, source: FlexComp, sections: Sections) -> list[Element]:
     assert isinstance(parent, Body)
     if rigid:
         flex.__dict__.update(body=parent.name, vertex=cloud.point.ravel())
-        bodies, shell = list[Element](), False
+        bodies = list[Element]()
+        shell = False
     elif order:
         bodies = _nodes(e, flex, cloud, np.stack([lower, upper]), order, pinned, centered)
         shell = _elasticity(e).elastic2d != Elastic2D.NONE
     else:
-        bodies, shell = _vertices(e, flex, cloud, pinned, centered), False
+        bodies = _vertices(e, flex, cloud, pinned, centered)
+        shell = False
     _equalities(e, flex, sections, shell and not rigid)
     return bodies
 
 
 def _check(e: Any) -> None:
     """Raises AssetError where the attributes of a flexcomp contradict each other."""
-    parent, contact = e.parent, (e.first(FlexContact) or FlexContact()).filled()
+    parent = e.parent
+    contact = (e.first(FlexContact) or FlexContact()).filled()
     around = parent
     while around is not None and not isinstance(around, Replicate):
         around = around.parent
@@ -130,7 +133,8 @@ def _check(e: Any) -> None:
         raise AssetError("spacing must be larger than 2 * radius + margin")
     if (e.scale < MINVAL).any() or e.mass < MINVAL or e.inertiabox < MINVAL:
         raise AssetError("scale, mass and inertiabox must be positive")
-    edge, elasticity = (e.first(FlexCompEdge) or FlexCompEdge()).filled(), _elasticity(e)
+    edge = (e.first(FlexCompEdge) or FlexCompEdge()).filled()
+    elasticity = _elasticity(e)
     if edge.equality != "false" and elasticity.young > 0 and elasticity.elastic2d != Elastic2D.BEND:
         raise AssetError("edge equality and young cannot both be given, but for elastic2d='bend'")
     if edge.equality == "strain" and e.dof not in ORDERS:
@@ -169,7 +173,8 @@ def _cloud(spec: Spec, source: FlexComp, e: Any) -> _Cloud:
         raise AssetError(str(error)) from None
     cloud.point = scaled @ turn.T + e.pos
     if source.texcoord is not None and not len(cloud.elemtexcoord):
-        cloud.texcoord, cloud.elemtexcoord = _rows(source.texcoord, 2, "texcoord"), np.zeros((0, 1), int)
+        cloud.texcoord = _rows(source.texcoord, 2, "texcoord")
+        cloud.elemtexcoord = np.zeros((0, 1), int)
     return cloud
 
 
@@ -204,7 +209,9 @@ def _rows(values: Array, width: int, name: str) -> Array:
 
 def _pins(e: Any, cloud: _Cloud, size: int) -> Array:
     """(size,) which points, or nodes, stay with the parent body."""
-    pinned, dim, interpolated = np.full(size, bool(e.rigid)), cloud.dim, e.dof in ORDERS
+    pinned = np.full(size, bool(e.rigid))
+    dim = cloud.dim
+    interpolated = e.dof in ORDERS
     # all numbers of each attribute of the pins
     names = "id", "range", "grid", "gridrange"
     pins = {name: [v for pin in e.each(FlexPin) if (v := getattr(pin, name)) is not None] for name in names}
@@ -285,8 +292,10 @@ def _vertices(e: Any, flex: Flex, cloud: _Cloud, pinned: Array, centered: bool) 
     """A body for each vertex that is not pinned."""
     number = len(cloud.point)
     check_count(int((~pinned[:number]).sum()), MOST_BODIES, "moving points")
-    mass, slides = e.mass / number, SLIDES[e.dof]
-    holder, names = Body.of({}), list[str]()
+    mass = e.mass / number
+    slides = SLIDES[e.dof]
+    holder = Body.of({})
+    names = list[str]()
     for index, (point, fixed) in enumerate(zip(cloud.point, pinned[:number], strict=True)):
         if fixed:
             names.append(e.parent.name)
@@ -322,7 +331,8 @@ def _nodes(
     fixed |= nodes_of_empty_cells(empty, order)
     point = corners[0] + places / (count * order) * (corners[1] - corners[0])
     mass = e.mass * weights / weights[~fixed].sum() if not fixed.all() else weights
-    holder, names = Body.of({}), list[str]()
+    holder = Body.of({})
+    names = list[str]()
     for node, where, share, stays in zip(places, point, mass, fixed, strict=True):
         names.append(e.parent.name if stays else f"{e.name}_" + "_".join(map(str, node)))
         if not stays:

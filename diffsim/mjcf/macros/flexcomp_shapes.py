@@ -53,7 +53,8 @@ def grid(kind: str, dim: int, count: Array, spacing: Array) -> Shape:
     if dim == 1:
         if kind == "circle":
             return _circle(count[0], spacing[0])
-        point, index = np.zeros((count[0], 3)), np.arange(count[0] - 1)
+        point = np.zeros((count[0], 3))
+        index = np.arange(count[0] - 1)
         point[:, 0] = spacing[0] * (np.arange(count[0]) - 0.5 * (count[0] - 1))
         return Shape(point, np.stack([index, index + 1], axis=1), np.zeros((0, 2), np.float32))
     used = count[:dim]
@@ -86,7 +87,8 @@ def _circle(count: int, spacing: float) -> Shape:
 
 def _round(point: Array, size: Array) -> Array:
     """Points (n, 2) of squares around the origin, moved to the ellipses that these become."""
-    largest, length = np.abs(point).max(axis=1), np.linalg.norm(point, axis=1)
+    largest = np.abs(point).max(axis=1)
+    length = np.linalg.norm(point, axis=1)
     return point * (largest / np.where(length > 0, length, 1.0))[:, None] * size
 
 
@@ -97,8 +99,12 @@ def box(kind: str, dim: int, count: Array, spacing: Array) -> Shape:
     if dim == 1:
         raise AssetError(f"a {kind} has dim 2 or 3")
     middle = int(dim == 3)
-    number, places, texcoords, elements = np.full(count, -1), [], [np.zeros((middle, 2))], []
-    last, total = count - 1, middle
+    number = np.full(count, -1)
+    places = []
+    texcoords = [np.zeros((middle, 2))]
+    elements = []
+    last = count - 1
+    total = middle
     for axis in (2, 1, 0):
         u, v = (other for other in range(3) if other != axis)
         for side in (0,) if axis == 2 and dim == 2 else (0, last[axis]):
@@ -130,7 +136,8 @@ def box(kind: str, dim: int, count: Array, spacing: Array) -> Shape:
 
 def _projected(kind: str, place: Array, count: Array, spacing: Array) -> Array:
     """Points of a grid around the origin, moved to the surface of a shape."""
-    point, size = 2.0 * place / (count - 1) - 1, 0.5 * spacing * (count - 1)
+    point = 2.0 * place / (count - 1) - 1
+    size = 0.5 * spacing * (count - 1)
     if kind == "cylinder":
         point = np.concatenate([_round(point[:, :2], size[:2]), point[:, 2:] * size[2]], axis=1)
     elif kind == "ellipsoid":
@@ -147,7 +154,8 @@ def empty_cells(point: Array, element: Array, count: Array, box: Array) -> Array
       point: vertices (n, 3). element: (m, dim + 1) of them. count: cells along each axis.
       box: lower and upper corner of the grid (2, 3).
     """
-    lower, extent = box[0], box[1] - box[0]
+    lower = box[0]
+    extent = box[1] - box[0]
     scale = np.where(extent > 0, extent, 1.0)
 
     def cell(place: Array) -> Array:
@@ -196,6 +204,7 @@ def node_weights(count: Array, order: int) -> Array:
     """(nnode,) shares of the mass, not normalized: equal ones, or those of Simpson's rule."""
     if order == 1:
         return np.ones(int(np.prod(count + 1)))
-    place, last = node_places(count, order), count * order
+    place = node_places(count, order)
+    last = count * order
     inner = (place > 0) & (place < last) & (place % order == 0)
     return (np.where(place % order == 0, 1 / 6, 2 / 3) * np.where(inner, 2, 1)).prod(axis=1)

@@ -119,7 +119,8 @@ class Keys:
         """Append the pending keyframes, now that the whole tree is there."""
         if not self.pending:
             return
-        root, source = self.spec.root, self.pending[0].source
+        root = self.spec.root
+        source = self.pending[0].source
         sections = root.each(KeyframeSection)
         if not sections:
             sections = [KeyframeSection(tag="keyframe", file=source.file, line=source.line, parent=root)]
@@ -239,7 +240,8 @@ def _initial(spec: Spec, name: str, numbers: list[Element]) -> np.ndarray:
 def _until(spec: Spec, last: Element) -> set[int]:
     """The identities of all elements up to the end of `last`, in file order."""
     inside = {id(element) for element in last.walk()}
-    passed, entered = set[int](), False
+    passed = set[int]()
+    entered = False
     for element in spec.root.walk():
         if entered and id(element) not in inside:
             break
