@@ -1,4 +1,4 @@
-"""load: a model file or text, a saved model, or the name of a model that comes with the package -> Model."""
+"""load: a Model from an XML file or text, a saved model, or the name of a model that comes with the package."""
 
 import dataclasses
 import os
@@ -28,39 +28,41 @@ def load(
     hooks: Hooks | None = None,
     mujoco: str | None = None,
 ) -> Model:
-    """Loads a model: MJCF, URDF, what `Model.save` wrote, or one that comes with diffsim.
+    """Loads a model: MJCF, URDF, a file from `Model.save`, or a model that comes with diffsim.
 
     Args:
-      path_or_text: path of an XML file or of a saved model, or XML text (anything that begins with `<`, or bytes); or
-        a name, where there is no such file: cartpole, hand, hopper, humanoid, quadruped, reacher, walker.
-      assets: files in memory, by name; they come before files on disk.
-      allow_outside: whether includes and assets may lie outside the folder of the model. By default what a file on the
-        disk names is read, as MuJoCo does, and text opens no files. Pass False for a file that came from a stranger.
-      max_contacts, max_pairs: contact capacities; None for what the model asks for (see `diffsim.compile`).
+      path_or_text: path of an XML file or of a saved model, XML text (a string that begins with `<`, or bytes), or the
+        name of a model: cartpole, hand, hopper, humanoid, quadruped, reacher, walker. A file of that name comes first.
+      assets: files in memory, by name; they take precedence over files on disk.
+      allow_outside: whether includes and assets may lie outside the model's folder. By default a file may name any
+        other file, as in MuJoCo, and text opens no files. Pass False for a model from a stranger.
+      max_contacts: contacts that are simulated at once; None for what the model asks for (see `diffsim.compile`).
+      max_pairs: pairs of geoms that are tested at once; None for what the model asks for.
       keep: names of switch fields (such as "dof_damping") that stay in the program although they are zero.
-      hooks: functions of yours, as in `model.replace(hooks=...)`; here if there are plugins among them.
+      hooks: your own functions, as in `model.replace(hooks=...)`. Plugins must be given here.
       mujoco: the version of MuJoCo whose semantics the model gets: "3.8.1" (None), or a later one up to "4.0", whose
         changes `docs/coming/newer.md` lists. A saved model keeps the version that it was loaded with.
 
     Returns:
-      The Model. Equal content gives an equal `topology`, and so shares every compilation.
+      The Model. Models of equal content have equal topologies and share all compiled programs.
 
     Raises:
       MjcfError: the model is wrong; the message lists every problem with file, line and element.
       UnsupportedError: the model uses a feature that diffsim lacks.
-      MissingFileError: no file and no model has this name; it is a FileNotFoundError too.
-      ArgumentError: an argument is of the wrong kind.
+      MissingFileError: no file and no model has this name; it is also a FileNotFoundError.
+      ArgumentError: an argument has the wrong type.
+      ValueError: `keep` is given for a saved model.
     """
     source = _source(path_or_text)
     if assets is not None and not isinstance(assets, Mapping):
-        raise ArgumentError(f"assets: a mapping of names to bytes is expected, {type(assets).__name__} was given")
+        raise ArgumentError(f"assets is a {type(assets).__name__}, expected a mapping from file names to bytes")
     check_capacities(max_contacts, max_pairs)
     if mujoco is not None:
         mujoco = _version(mujoco)
     hooks = Hooks() if hooks is None else hooks
     if not isinstance(source, bytes) and not str(source).lstrip().startswith("<") and is_saved(source):
         if keep:
-            raise ValueError("keep is for models from XML: a saved model keeps what it had when it was compiled")
+            raise ValueError("keep is for models from XML; a saved model keeps what it was compiled with")
         model = restore(Model, source)
         if mujoco not in (None, model.opt.mujoco):
             raise ValueError(f"mujoco: the model was saved with the semantics of MuJoCo {model.opt.mujoco}")
@@ -81,12 +83,12 @@ def _version(mujoco: str) -> str:
 
 
 def _source(source: object) -> str | bytes | Path:
-    """The source of a model: its path, XML text or bytes."""
+    """The argument as a path, XML text or bytes; the name of a bundled model becomes its path."""
     if isinstance(source, str) and source.isidentifier() and not Path(source).exists():
         bundled = sorted(path.stem for path in MODELS.glob("*.xml"))
         if source not in bundled:
             known = near(source, bundled, listed=len(bundled))
-            message = f"there is no such file, and no model of this name comes with diffsim{known}"
+            message = f"no such file, and no model of this name comes with diffsim{known}"
             raise MissingFileError([Problem(source, 0, "", message)])
         return MODELS / f"{source}.xml"
     if isinstance(source, str | bytes):
@@ -96,5 +98,5 @@ def _source(source: object) -> str | bytes | Path:
     path = os.fspath(source) if isinstance(source, os.PathLike) else None
     if not isinstance(path, str):
         kind = type(source).__name__
-        raise ArgumentError(f"a model is loaded from a path, XML text or bytes; {kind} was given")
+        raise ArgumentError(f"the model is a {kind}, expected a path, XML text or bytes")
     return Path(path)

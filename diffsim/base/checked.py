@@ -1,7 +1,7 @@
-"""checked: a public function refuses arguments of another kind in one sentence, before it looks into them.
+"""checked: public functions refuse an argument of the wrong type in one sentence, before they use it.
 
-What a parameter takes is its annotation: our own classes, and arrays, for which numbers and sequences do as well.
-Nothing of this is in the compiled program.
+The annotation of a parameter says what it takes: one of our classes, or an array, for which numbers and sequences are
+accepted too. The checks run while tracing and leave nothing in the compiled program.
 """
 
 import functools
@@ -17,7 +17,7 @@ import numpy as np
 P = ParamSpec("P")
 T = TypeVar("T")
 
-# how one gets what is expected
+# how to make an object of each type, for messages
 MADE_BY = {
     "Model": "diffsim.load(path)",
     "State": "diffsim.make_state(model)",
@@ -30,7 +30,7 @@ MADE_BY = {
 
 
 def checked(function: Callable[P, T]) -> Callable[P, T]:
-    """The function, which raises TypeError for an argument that is not what its annotation says."""
+    """The function, with a check that raises TypeError if an argument does not match its annotation."""
     signature = inspect.signature(function)
 
     @functools.wraps(function)
@@ -46,7 +46,7 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
 
 @functools.cache
 def _kinds(function: Callable[..., Any]) -> dict[str, tuple[type, ...]]:
-    """The classes that parameters take, of those that take our own classes or arrays alone."""
+    """The types of each parameter that takes only our own classes, arrays, floats or None; others are not checked."""
 
     def is_known(kind: Any) -> bool:
         ours = isinstance(kind, type) and kind.__module__.startswith("diffsim")
@@ -61,22 +61,22 @@ def _kinds(function: Callable[..., Any]) -> dict[str, tuple[type, ...]]:
 
 
 def _fit(name: str, value: Any, kinds: tuple[type, ...], signature: inspect.Signature) -> Any:
-    """The argument, an array if one is expected."""
-    # a whole number is a number
+    """The argument, converted to an array if the parameter takes one."""
+    # an int is fine where a float is expected
     if isinstance(value, kinds) or (float in kinds and isinstance(value, int | np.number)):
         return value
     if jax.Array in kinds:
         return _array(name, value)
     expected = next(kind for kind in kinds if kind is not types.NoneType).__name__
     advice = f", such as {MADE_BY[expected]}" if expected in MADE_BY else ""
-    order = f" (arguments come as {', '.join(signature.parameters)})" if type(value).__name__ in MADE_BY else ""
+    order = f" (arguments in order: {', '.join(signature.parameters)})" if type(value).__name__ in MADE_BY else ""
     raise TypeError(f"{name} is a {type(value).__name__}, expected {expected}{advice}{order}")
 
 
 def _array(name: str, value: Any) -> Any:
-    """Numbers as an array; placeholders of transformations pass."""
+    """Numbers as an array; tracers and other objects with a shape and a dtype pass unchanged."""
     if hasattr(value, "shape") and hasattr(value, "dtype"):
-        # jax's own kinds are keys of random numbers and cotangents of integers
+        # JAX's own dtypes: keys of random numbers, and cotangents of integers
         if not isinstance(value.dtype, np.dtype) or value.dtype.kind in "biufV":
             return value
         described = f"an array of {value.dtype}"

@@ -1,12 +1,12 @@
-"""Named numbers of the model: MuJoCo's enumerations and its smallest number, with MuJoCo's values.
+"""MuJoCo's enumerations and its smallest number.
 
-The values are those of mjmodel.h and mjdata.h in 3.8.1, so integer arrays compare equal to MuJoCo's.
+Values are taken from mjmodel.h and mjdata.h of 3.8.1, so integer arrays compare equal to MuJoCo's.
 `Status` is ours: the bits of `data.status`.
 """
 
 from enum import IntEnum, IntFlag
 
-# MuJoCo's floor under masses, inertias, lengths and divisors (mjMINVAL)
+# MuJoCo's lower bound for masses, inertias, lengths and divisors (mjMINVAL)
 MINVAL = 1e-15
 
 

@@ -1,7 +1,7 @@
-"""What diffsim raises: every problem of a pass at once, each with its file, line, element and remedy.
+"""Exceptions of diffsim: all problems of a pass at once, each with its file, line, element and remedy.
 
-A pass over a model (reading, resolving, compiling) collects its findings in a `Problems` and raises once at its end, so
-that a user mends a file in one round. A finding prints as one line:
+A pass over a model (reading, resolving, compiling) collects what it finds in a `Problems` and raises once at its end,
+so that users can fix a file in one go. Each problem prints as one line:
 
     humanoid.xml:41 <joint name="knee">: unknown attribute 'dampin'; did you mean 'damping'?
 """
@@ -12,16 +12,17 @@ from difflib import get_close_matches
 from itertools import islice
 from typing import Protocol
 
-# a pass that finds more than this stops there
+# a pass stops after this many problems: nobody reads more
 MOST_FINDINGS = 100
 
-# for a hint a word is compared with at most so many others, each of at most so many letters: it takes time
+# known words with which a misspelt one is compared: the comparison takes about 20 us each
 MOST_COMPARED = 500
+# characters: longer words are not compared, because the time grows with the square of the length
 LONGEST_COMPARED = 60
 
 
 class Place(Protocol):
-    """Where something stands in the user's files; every MJCF element is one."""
+    """A place in the user's files; every MJCF element is one."""
 
     @property
     def file(self) -> str: ...
@@ -35,7 +36,7 @@ class Place(Protocol):
 
 @dataclass(frozen=True)
 class Problem:
-    """One finding: where (`file`, `line`, `element`), what (`message`) and how to mend it (`hint`)."""
+    """One problem: where (`file`, `line`, `element`), what (`message`) and how to fix it (`hint`)."""
 
     file: str
     line: int
@@ -56,7 +57,7 @@ class DiffsimError(Exception):
 
 
 class MjcfError(DiffsimError, ValueError):
-    """A model that is wrong; `problems` lists every finding of the pass that failed."""
+    """The model is wrong; `problems` lists everything that the pass found."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems: tuple[Problem, ...] = tuple(problems)
@@ -67,49 +68,49 @@ class MjcfError(DiffsimError, ValueError):
 
 
 class MissingFileError(MjcfError, FileNotFoundError):
-    """There is no file, and no model that comes with diffsim, of the name that is to be loaded."""
+    """No file and no model that comes with diffsim has the name to be loaded."""
 
 
 class UnsupportedError(MjcfError, NotImplementedError):
-    """A legal model that uses a feature which diffsim does not have."""
+    """The model is legal but uses a feature that diffsim does not support."""
 
     @classmethod
     def of(cls, place: str, reason: str, hint: str = "") -> "UnsupportedError":
-        """What shows in a compiled model, which knows no files and lines; `place` is what asks for the feature."""
+        """An error about a compiled model, which has no files and lines; `place` needs the feature."""
         return cls([Problem("", 0, place, reason, hint, unsupported=True)])
 
 
 class ArgumentError(DiffsimError, ValueError, TypeError):
-    """An argument of a wrong kind; the message says what it is and what is expected."""
+    """An argument has the wrong type; the message says what was given and what is expected."""
 
 
 def expect(value: object, name: str, what: str, *attributes: str) -> None:
-    """Raises ArgumentError if an argument lacks an attribute of what is expected."""
+    """Raises ArgumentError if an argument lacks one of the attributes that identify the expected type."""
     if not all(hasattr(value, attribute) for attribute in attributes):
         raise ArgumentError(f"{name} is a {type(value).__name__}, expected {what}")
 
 
 class CapacityWarning(UserWarning):
-    """A model asks for fewer contacts than it can have."""
+    """The model's own settings allow fewer contacts than the default rule."""
 
 
 class Problems:
-    """Collects the findings of one pass. Truthy when there is any. Past MOST_FINDINGS `add` raises what there is."""
+    """The problems of one pass; true if there are any. After MOST_FINDINGS of them, `add` raises."""
 
     def __init__(self) -> None:
         self._found: dict[Problem, None] = {}
         self._noted = 0
 
     def add(self, place: Place | None, message: str, hint: str = "") -> None:
-        """Note that the model is wrong at `place` (an element; None for a fact about the whole model)."""
+        """Notes that the model is wrong at `place` (an element, or None for the whole model)."""
         self._note(place, message, hint, unsupported=False)
 
     def unsupported(self, place: Place | None, message: str, hint: str = "") -> None:
-        """Note that `place` uses something that MJCF has and diffsim has not."""
+        """Notes that `place` uses a feature of MJCF that diffsim does not support."""
         self._note(place, message, hint, unsupported=True)
 
     def take(self, error: MjcfError) -> None:
-        """Note all problems of a pass over another file."""
+        """Notes all problems of a pass over another file."""
         self._found.update(dict.fromkeys(error.problems))
 
     def _note(self, place: Place | None, message: str, hint: str, unsupported: bool) -> None:
@@ -122,13 +123,13 @@ class Problems:
             self.raise_if_any()
 
     def raise_if_any(self) -> None:
-        """Raise UnsupportedError if nothing is wrong but something is unsupported, MjcfError if anything is wrong."""
+        """Raises MjcfError if anything is wrong, UnsupportedError if all problems are unsupported features."""
         if self._found:
             only_unsupported = all(problem.unsupported for problem in self._found)
             raise (UnsupportedError if only_unsupported else MjcfError)(self._in_file_order())
 
     def _in_file_order(self) -> list[Problem]:
-        """Findings line by line, files in the order in which they turned up."""
+        """Problems sorted by line; files in the order in which their first problem was noted."""
         files = list(dict.fromkeys(problem.file for problem in self._found))
         return sorted(self._found, key=lambda problem: (files.index(problem.file), problem.line))
 
@@ -143,7 +144,7 @@ class Problems:
 
 
 def near_match(word: str, known: Iterable[str], listed: int = 0) -> str:
-    """A hint for a word that is not among `known`: the nearest one, else all of them if there are at most `listed`."""
+    """A hint for a word that is not among `known`: the nearest one, or all of them if they are at most `listed`."""
     words = sorted({other for other in islice(known, MOST_COMPARED) if len(other) <= LONGEST_COMPARED})
     near = get_close_matches(word, words, n=1, cutoff=0.6) if len(word) <= LONGEST_COMPARED else []
     if near:
@@ -151,3 +152,10 @@ def near_match(word: str, known: Iterable[str], listed: int = 0) -> str:
     if 0 < len(words) <= listed:
         return "expected one of: " + ", ".join(words)
     return ""
+
+
+def absent(kind: str, name: str, known: Iterable[str], listed: int = 0) -> tuple[str, str]:
+    """Message and hint for a name that no object of a kind has: near matches, or that the model has no such names."""
+    names = [other for other in known if other]
+    hint = near_match(name, names, listed) if names else f"the model has no {kind} with a name"
+    return f"no {kind} is called '{name}'", hint

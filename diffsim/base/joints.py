@@ -1,8 +1,8 @@
-"""Joint kinds: widths, units and blocks of free, ball, slide and hinge joints, one row of a table each.
+"""Joint types: widths, units and blocks of free, ball, slide and hinge joints, one row of a table for each.
 
-The reader, the compiler, physics, limits and sensors ask these rows instead of testing for a type; how a joint moves
-is `kinematics/joints.py`. Rules for one kind alone ask `is_free`, `is_ball` or `is_scalar`, of one type or of an array
-of them (`jnt_type`). Source: MuJoCo documentation, "Computation", "Coordinate frames".
+The reader, the compiler, physics, limits and sensors read these rows instead of testing for a type; how a joint moves
+is in `kinematics/joints.py`. Rules that concern one type use `is_free`, `is_ball` or `is_scalar`, which take one type
+or an array of types (`jnt_type`). Source: MuJoCo documentation, "Computation", "Coordinate frames".
 """
 
 import dataclasses
@@ -15,15 +15,17 @@ from diffsim.base.enums import JointType
 
 @dataclasses.dataclass(frozen=True)
 class JointKind:
-    """One type of joint; its dofs count from 0.
+    """One type of joint; its dofs are numbered from 0.
 
     Attributes:
-      nq, nv: widths in qpos and in qvel.
-      angular: (nv,) whether a dof is a rotation (rad), else it is a translation (m).
-      blocks: ranges (start, stop) of dofs that are one vector: the translation of a free joint, the rotation of a ball.
-      carried_by: (nv,) how many of the joint's first dofs carry the axis of a dof: the rotations of a free joint are
-        carried by its three translations, the three rotations of a ball not by one another.
-      quaternion: where the quaternion (w, x, y, z) starts in the joint's qpos; None without one.
+      nq: number of elements in qpos.
+      nv: number of degrees of freedom.
+      angular: (nv,) True for a rotation (rad), False for a translation (m).
+      blocks: ranges (start, stop) of dofs that form one vector: the translation of a free joint, the rotation of a
+        ball.
+      carried_by: (nv,) how many of the joint's first dofs move the axis of a dof. The three translations of a free
+        joint move the axes of its rotations; the rotations of a ball do not move each other's axes.
+      quaternion: where the quaternion (w, x, y, z) starts in the joint's qpos; None if there is none.
     """
 
     nq: int
@@ -35,23 +37,51 @@ class JointKind:
 
     @property
     def scalar(self) -> bool:
-        """Whether one number is the whole position: hinges and slides."""
+        """Whether the position is one number: hinges and slides."""
         return self.nq == 1
 
     @property
     def free(self) -> bool:
-        """Whether qpos is a position and a quaternion in the world."""
+        """Whether qpos is a position and a quaternion, relative to the world."""
         return self.quaternion == 3
 
 
 KINDS: dict[JointType, JointKind] = {
-    JointType.FREE: JointKind(7, 6, (False,) * 3 + (True,) * 3, ((0, 3), (3, 6)), (0, 0, 0, 3, 3, 3), 3),
-    JointType.BALL: JointKind(4, 3, (True,) * 3, ((0, 3),), (0, 0, 0), 0),
-    JointType.SLIDE: JointKind(1, 1, (False,), ((0, 1),), (0,), None),
-    JointType.HINGE: JointKind(1, 1, (True,), ((0, 1),), (0,), None),
+    JointType.FREE: JointKind(
+        nq=7,
+        nv=6,
+        angular=(False, False, False, True, True, True),
+        blocks=((0, 3), (3, 6)),
+        carried_by=(0, 0, 0, 3, 3, 3),
+        quaternion=3,
+    ),
+    JointType.BALL: JointKind(
+        nq=4,
+        nv=3,
+        angular=(True, True, True),
+        blocks=((0, 3),),
+        carried_by=(0, 0, 0),
+        quaternion=0,
+    ),
+    JointType.SLIDE: JointKind(
+        nq=1,
+        nv=1,
+        angular=(False,),
+        blocks=((0, 1),),
+        carried_by=(0,),
+        quaternion=None,
+    ),
+    JointType.HINGE: JointKind(
+        nq=1,
+        nv=1,
+        angular=(True,),
+        blocks=((0, 1),),
+        carried_by=(0,),
+        quaternion=None,
+    ),
 }
 
-# columns of the table, by the value of the type
+# columns of the table as arrays, indexed by the type
 _NQ, _NV, _SCALAR = (np.array([getattr(KINDS[kind], name) for kind in JointType]) for name in ("nq", "nv", "scalar"))
 
 
@@ -61,12 +91,12 @@ def kind_of(joint_type: int) -> JointKind:
 
 
 def qpos_widths(types: Any) -> np.ndarray:
-    """How many numbers of qpos joints of these types have, in the shape of `types`."""
+    """Number of elements in qpos of each joint type, in the shape of `types`."""
     return _NQ[types]
 
 
 def dof_widths(types: Any) -> np.ndarray:
-    """How many degrees of freedom joints of these types have, in the shape of `types`."""
+    """Number of degrees of freedom of each joint type, in the shape of `types`."""
     return _NV[types]
 
 
@@ -76,7 +106,7 @@ def is_scalar(types: Any) -> np.ndarray:
 
 
 def is_free(types: Any) -> np.ndarray:
-    """Which of these types are free joints, whose qpos is the pose of the body in the world."""
+    """Which of these types are free joints."""
     return np.equal(types, JointType.FREE)
 
 
@@ -91,6 +121,6 @@ def dofs_angular(types: Any) -> np.ndarray:
 
 
 def dofs_block(types: Any) -> np.ndarray:
-    """(nv,) the number of the block that each degree of freedom of these joints (njnt,) belongs to."""
+    """(nv,) index of the block to which each degree of freedom of these joints (njnt,) belongs."""
     sizes = [stop - start for kind in types for start, stop in kind_of(kind).blocks]
     return np.repeat(np.arange(len(sizes)), sizes)

@@ -1,30 +1,30 @@
-"""Where a DC motor keeps its parameters and its states: the one place where this is written (MuJoCo 3.8.1).
+"""Layout of the parameters and states of a DC motor in MuJoCo's parameter vectors (3.8.1).
 
-The reader of MJCF writes by these names, the compiler counts the states by them, and the physics reads by them.
-Torques are forces, and radians metres, where a motor drives a sliding joint or a tendon.
+The MJCF reader, the compiler and the physics all use these names. Units are those of a motor on a hinge; on a slide
+joint or tendon, torques (N m) become forces (N) and angles (rad) become lengths (m).
 """
 
 from enum import IntEnum
 
 
 class MotorGain(IntEnum):
-    """Places in gainprm: the circuit and the controller. Gains are those of a controller of position, of velocity."""
+    """Indices in gainprm: the circuit and the controller. Gains have two units: for position and velocity control."""
 
     RESISTANCE = 0  # ohm, at the reference temperature
     CONSTANT = 1  # N m / A = V s / rad
-    TEMPERATURE_COEFFICIENT = 2  # of the resistance, 1 / K
+    TEMPERATURE_COEFFICIENT = 2  # 1 / K, of the resistance
     REFERENCE_TEMPERATURE = 3  # degrees Celsius
     PROPORTIONAL = 4  # V / rad, V s / rad
     INTEGRAL = 5  # V / (rad s), V / rad
-    DERIVATIVE = 6  # V s / rad, of position alone
+    DERIVATIVE = 6  # V s / rad, only of a position controller
     MAX_VOLTAGE = 7  # V; 0 for no limit
     INPUT = 8  # a MotorInput
 
 
 class MotorDynamics(IntEnum):
-    """Places in dynprm: time constants and limits of the states."""
+    """Indices in dynprm: time constants and limits of the states."""
 
-    LAG = 0  # of the current, s
+    LAG = 0  # s, of the current
     MAX_CURRENT_RATE = 1  # A / s; 0 for no limit
     THERMAL_RESISTANCE = 2  # K / W
     HEAT_CAPACITY = 3  # J / K
@@ -36,7 +36,7 @@ class MotorDynamics(IntEnum):
 
 
 class MotorBias(IntEnum):
-    """Places in biasprm: cogging and friction."""
+    """Indices in biasprm: cogging and friction."""
 
     COGGING = 0  # N m
     PERIODICITY = 1  # periods per turn
@@ -47,7 +47,7 @@ class MotorBias(IntEnum):
 
 
 class MotorInput(IntEnum):
-    """What the control of a DC motor stands for: a voltage, or what the motor's controller follows."""
+    """Meaning of a DC motor's control: a voltage, or the setpoint of its controller."""
 
     VOLTAGE = 0
     POSITION = 1
@@ -55,16 +55,16 @@ class MotorInput(IntEnum):
 
 
 class MotorState(IntEnum):
-    """The states that a motor may have, in the order of their activations."""
+    """States that a motor can have, in the order of their activations."""
 
-    SLEW = 0  # the last control, in its units
-    INTEGRAL = 1  # of the error, rad s; of the control, rad
-    TEMPERATURE = 2  # above ambient, K
-    BRISTLE = 3  # deflection, rad
+    SLEW = 0  # the previous control, in the units of the control
+    INTEGRAL = 1  # of the error (rad s) or of the control (rad)
+    TEMPERATURE = 2  # K above the ambient temperature
+    BRISTLE = 3  # rad, deflection of the bristles (LuGre friction)
     CURRENT = 4  # A
 
 
-# in the order of MotorState: a motor has the state if this parameter is positive
+# in the order of MotorState: the parameter that switches the state on by being positive
 SWITCHES: tuple[tuple[str, int], ...] = (
     ("dynprm", MotorDynamics.MAX_SLEW),
     ("gainprm", MotorGain.INTEGRAL),

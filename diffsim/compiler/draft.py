@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from diffsim.base.errors import Problems, near_match
+from diffsim.base.errors import Problems, absent
 from diffsim.mjcf.attributes import Tristate
 from diffsim.mjcf.elements.settings import Compiler, LengthRange
 from diffsim.mjcf.files.surface import Surface
@@ -92,7 +92,7 @@ class Draft:
         """The object of that kind and name; None, and a problem noted, if there is none."""
         index = self._names(kind)
         if name and name not in index:
-            self.problems.add(place, f"no {kind} is called '{name}'", near_match(name, index))
+            self.problems.add(place, *absent(kind, name, (node.name for node in self.nodes[kind])))
         return index.get(name or "")
 
     def optional(self, node: Node, kind: str, name: str | None) -> int:

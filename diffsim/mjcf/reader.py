@@ -385,4 +385,5 @@ def check_references(spec: Spec, problems: Problems) -> None:
             inherited = not getattr(element, attribute, None)
             origin = f" (from default class '{spec.defaults.class_of(element)}')" if inherited else ""
             message = f"attribute '{xml_name(attribute)}'{origin}: there is no {what} '{name}'"
-            problems.add(element, message, near_match(name, known))
+            hint = near_match(name, known) if any(known) else f"the model has no {what} with a name"
+            problems.add(element, message, hint)

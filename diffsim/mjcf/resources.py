@@ -85,7 +85,8 @@ class Resources:
         if self.folder is None:
             hint = "give it in assets={name: bytes}, or load the model by its path"
         else:
-            hint = f"looked in {self.folder}"
+            searched = dict.fromkeys(str((self.folder / place).parent) for place in places)
+            hint = f"looked in {' and '.join(searched)}"
         raise MissingResource(f"file '{places[0]}' is not there", hint)
 
     def _path(self, place: str) -> Path | None:

@@ -27,10 +27,10 @@ from MJCF's values again. Source: MuJoCo XML reference, "default"; mjXReader::De
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Generic, overload
+from typing import TYPE_CHECKING, Any, Generic, overload
 
 from diffsim.base import changes
-from diffsim.base.errors import MjcfError, Problem, Problems, near_match
+from diffsim.base.errors import MjcfError, Problem, Problems, absent, near_match
 from diffsim.mjcf.attributes import Tristate
 from diffsim.mjcf.elements.actuator import Actuator
 from diffsim.mjcf.elements.asset import HField, Material, Mesh, Skin, Texture
@@ -46,7 +46,38 @@ from diffsim.mjcf.kinds import FileKind
 from diffsim.mjcf.resources import Resources
 from diffsim.mjcf.schema import AnyElement, Element, own_names, references, xml_name
 
+# the default class from which all others start
 MAIN = "main"
+
+# kinds of elements that `Spec.find` knows
+FOUND = (
+    "body",
+    "frame",
+    "joint",
+    "geom",
+    "site",
+    "camera",
+    "light",
+    "default",
+    "mesh",
+    "hfield",
+    "texture",
+    "material",
+    "pair",
+    "exclude",
+    "equality",
+    "tendon",
+    "actuator",
+    "sensor",
+    "numeric",
+    "text",
+    "tuple",
+    "key",
+    "flex",
+    "skin",
+    "model",
+    "plugin",
+)
 
 # what one class says: a complete element of each kind, by Element.default_key
 Values = dict[str, Element]
@@ -182,6 +213,20 @@ class Spec:
     keyframe = _Section()
     custom = _Section()
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Says how to reach what a Spec does not have: `spec.body("torso")` is `spec.find("body", "torso")`."""
+            kind = name.removesuffix("s")
+            if name.startswith("_"):
+                hint = ""
+            elif kind in FOUND:
+                hint = f'; use spec.find("{kind}", name)'
+            else:
+                hint = near_match(name, [known for known in dir(type(self)) if known[0] != "_"])
+                hint = f"; {hint}" if hint else ""
+            raise AttributeError(f"a Spec has no attribute '{name}'{hint}", name=name, obj=self)
+
     def __repr__(self) -> str:
         counts = {
             kind: len(self.all(cls)) for kind, cls in (("bodies", Body), ("actuators", Actuator), ("sensors", Sensor))
@@ -243,8 +288,10 @@ class Spec:
         if name in named:
             return named[name]
         what = kind if isinstance(kind, str) else kind.__name__.lower()
-        hint = near_match(name, named) or (near_match(what, known) if what not in known else "")
-        raise KeyError(f"no {what} is called '{name}'" + (f"; {hint}" if hint else ""))
+        message, hint = absent(what, name, named)
+        if isinstance(kind, str) and kind not in FOUND:
+            hint = near_match(kind, FOUND, listed=len(FOUND))
+        raise KeyError(f"{message}; {hint}" if hint else message)
 
     def section(self, tag: str) -> Any:
         """The section to which elements are added (`spec.section("asset").add("mesh", ...)`); made if there is none."""

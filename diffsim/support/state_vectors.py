@@ -365,7 +365,7 @@ def carry_over(old: Model, new: Model, record: Inputs) -> Inputs: ...
 def carry_over(old: Model, new: Model, record: State | Inputs) -> State | Inputs:
     """A state or inputs of one model, for another.
 
-        spec.body("torso").geoms.append(...)
+        spec.find("body", "torso").add("geom", type="box", size=[0.1, 0.1, 0.1])
         new = diffsim.compile(spec)
         state = support.carry_over(model, new, state)
 

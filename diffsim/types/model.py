@@ -125,6 +125,7 @@ class Option(Record):
         return bool(self.enableflags & bit)
 
 
+@held_as("model.stat")
 @record
 class Statistic(Record):
     """Model statistics at qpos0 (mjStatistic); `meaninertia` scales the solver's tolerance."""

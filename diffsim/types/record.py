@@ -95,7 +95,21 @@ def record(cls: C) -> C:
     meta = [f.name for f in fields if f.metadata.get("static")]
     data = [f.name for f in fields if not f.metadata.get("static")]
     jax.tree_util.register_dataclass(cls, data_fields=data, meta_fields=meta)
+    cls.__setattr__ = _refuse_assignment  # type: ignore[assignment]
     return cls
+
+
+def _refuse_assignment(self: Any, name: str, value: Any) -> None:
+    """Records are immutable: says how to make a changed copy instead."""
+    cls = type(self)
+    variable = next((variable for variable, known in _PLACES.items() if known is cls), cls.__name__.lower())
+    change = f"{variable}.replace({name}=...)"
+    # a record within a record, such as `model.opt`
+    holder, _, field = variable.rpartition(".")
+    if holder:
+        variable = holder
+        change = f"{holder}.replace({field}={change})"
+    raise dataclasses.FrozenInstanceError(f"{cls.__name__} is immutable; write {variable} = {change}")
 
 
 class Record:
@@ -132,6 +146,12 @@ class Record:
         checked = {name: conform(known[name], getattr(self, name), value) for name, value in fields.items()}
         return dataclasses.replace(self, **checked)  # type: ignore[type-var]
 
+
+# a URDF cannot contain actuators, so this is often the first surprise with one
+NO_ACTUATORS = (
+    "; the model has no actuators (a URDF has none): add them to its Spec before compiling, such as "
+    'spec = diffsim.mjcf.read(path); spec.actuator.add("motor", name="m", joint="..."); model = diffsim.compile(spec)'
+)
 
 # names of MuJoCo's Python and of MJX for what is reached in another way
 HABITS = {
@@ -188,7 +208,8 @@ def conform(field: dataclasses.Field, old: Any, new: Any) -> Any:
     rank = len(field.metadata.get("shape", old.shape))
     expected = old.shape[len(old.shape) - rank :]
     if array.shape[len(array.shape) - rank :] != expected or array.ndim < rank:
-        raise ValueError(f"{field.name} has shape {tuple(expected)}, got {tuple(array.shape)}")
+        hint = NO_ACTUATORS if field.metadata.get("shape") == ("nu",) and expected == (0,) else ""
+        raise ValueError(f"{field.name} has shape {tuple(expected)}, got {tuple(array.shape)}{hint}")
     if np.issubdtype(array.dtype, np.complexfloating) and not np.issubdtype(old.dtype, np.complexfloating):
         raise ValueError(f"{field.name} is {old.dtype}, got {array.dtype}")
     return jnp.asarray(array, dtype=old.dtype)

@@ -15,6 +15,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import jax
 import numpy as np
 
+from diffsim.base.errors import absent
 from diffsim.types.record import near
 
 P = ParamSpec("P")
@@ -436,7 +437,8 @@ class Topology:
         """Index of a named object; see `Model.id`."""
         names = self._names(kind)
         if name not in names or not name:
-            raise KeyError(f"no {kind} is called {name!r}{near(name, filter(None, names), listed=20)}")
+            message, hint = absent(kind, name, names, listed=20)
+            raise KeyError(f"{message}; {hint}" if hint else message)
         return names.index(name)
 
     def name(self, kind: str, index: int) -> str:

@@ -39,7 +39,7 @@ def test_wrong_arguments(model: diffsim.Model, state: diffsim.State, function) -
         function(model, batch)
     with pytest.raises(ValueError, match=r"state.qpos has shape \(1,\), expected \(8,\).*of another model"):
         function(model, diffsim.make_state(diffsim.load(PENDULUM)))
-    with pytest.raises(TypeError, match=r"model is a State, expected Model.*arguments come as model, state, inputs"):
+    with pytest.raises(TypeError, match=r"model is a State, expected Model.*arguments in order: model, state, inputs"):
         function(state, model)
     with pytest.raises(TypeError, match=r"inputs is a ndarray, expected Inputs, such as .*replace\(ctrl=...\)"):
         function(model, state, np.zeros(1))

@@ -52,7 +52,7 @@ def body_inertias(draft: Draft) -> None:
         node.row.update(body_contype=contype, body_conaffinity=conaffinity, body_margin=margin)
         node.row.update(inertial_row(draft, node) if node.id else _massless(node))
     for node in draft.nodes["body"]:
-        if node.id and node.under.get("joint") and not _canmove(node):
+        if node.id and node.under.get("joint") and not _canmove(node) and not _has_negative_mass(draft, node):
             draft.problems.add(node.source, "a body that moves needs mass and inertia", "give it a geom or <inertial>")
     draft.problems.raise_if_any()
     for node in draft.nodes["body"]:
@@ -124,6 +124,25 @@ def _from_geoms(draft: Draft, node: Node) -> dict:
     if inertia[2] < TINY:
         draft.problems.add(node.source, "the geoms' inertia must have positive eigenvalues")
     return {"body_ipos": center, "body_iquat": quat, "body_mass": mass, "body_inertia": inertia}
+
+
+def _has_negative_mass(draft: Draft, node: Node) -> bool:
+    """Whether the body's `<inertial>` has a negative mass or moment of inertia, which is noted.
+
+    As in MuJoCo, `boundmass` and `boundinertia` (0 by default) replace negative numbers before they are checked, so a
+    body that does not move may have them, and a body that moves is left without mass.
+    """
+    inertial = next((child for child in standing_in(node.source) if isinstance(child, Inertial)), None)
+    if inertial is None:
+        return False
+    e = inertial.filled()
+    negative = {"mass": e.mass, "diaginertia": np.min(e.diaginertia) if e.diaginertia is not None else 0.0}
+    for name, value in negative.items():
+        if value < 0:
+            hint = "give the mass in kg and the moments of inertia in kg m^2, all positive"
+            draft.problems.add(inertial, f"attribute '{name}': cannot be negative, {value:g} given", hint)
+            return True
+    return False
 
 
 def _canmove(node: Node) -> bool:

@@ -32,6 +32,12 @@ from diffsim.mjcf.spec import Spec
 
 # as many as a file may have elements
 MOST_KEYS = 25_000
+# what a user does who wants a keyframe of all copies
+REPLICATED = (
+    "give numbers for one copy, from which MuJoCo makes one keyframe for each copy; for a keyframe of the whole model "
+    "remove this one and add it after the copies are made: diffsim.mjcf.check(spec), then "
+    'spec.keyframe.add("key", name=..., qpos=...)'
+)
 ATTRIBUTES = ("qpos", "qvel", "act", "ctrl", "mpos", "mquat")
 # the object that each number of a keyframe's attribute belongs to, in order
 Owners = dict[str, list[Element]]
@@ -147,7 +153,7 @@ class Keys:
             lacking = len(least[name]) - len(numbers) if least is not owners else 0
             if max(lacking, 0) + len(numbers) != len(objects):
                 message = f"{name} has {len(numbers)} numbers, {where} takes {len(objects)}"
-                self.problems.add(key, message)
+                self.problems.add(key, message, REPLICATED if owners is not least else "")
             parts: dict[int, list[float]] = {}
             for owner, number in zip(objects, numbers, strict=False):
                 parts.setdefault(id(owner), []).append(float(number))
