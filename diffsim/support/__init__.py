@@ -1,7 +1,7 @@
-"""What users compute from a model and the Data of one state: the table of contents, `diffsim.support`.
+"""Functions of a model and the Data of one state: `diffsim.support`.
 
-Names are MuJoCo's, without `mj_`. Objects are given by name, view or index. Source: MuJoCo documentation, "API
-reference", support functions.
+Functions have MuJoCo's names without `mj_`. Objects are given by name, view or index. Source: MuJoCo documentation,
+"API reference", support functions.
 """
 
 from diffsim.support.contacts import body_force as body_force

@@ -1,4 +1,4 @@
-"""Contacts as users ask for them: forces of named geoms and bodies, who touches whom, all constraint rows.
+"""Contacts: forces on named geoms and bodies, whether two geoms touch, lists of contacts and of constraint rows.
 
 Geoms and bodies are given by name, view or index. Forces are in N, world axes. Source: MuJoCo mj_contactForce.
 """
@@ -21,13 +21,13 @@ Which = Any
 
 @checked
 def contact_force(model: Model, data: Data) -> Array:
-    """(ncon, 6) force and torque of every contact on its second geom, in the contact frame (normal first)."""
+    """(ncon, 6) N and N m: force and torque of each contact on its second geom, in the contact frame (normal first)."""
     return contact_forces(model, data.contact, data.efc, data)
 
 
 @checked
 def geom_force(model: Model, data: Data, geom: Which, other: Which | None = None) -> Array:
-    """The force on a geom by its contacts: `geom_force(model, data, "left_foot", "floor")`.
+    """The total contact force on a geom: `geom_force(model, data, "left_foot", "floor")`.
 
     Args:
       model, data: from `diffsim.forward`.
@@ -38,7 +38,7 @@ def geom_force(model: Model, data: Data, geom: Which, other: Which | None = None
       (3,) N, world axes.
 
     Raises:
-      KeyError: no geom of a name; the message lists near matches.
+      KeyError: no geom has this name; the message lists near matches.
     """
     first, second = data.contact.geom[:, 0], data.contact.geom[:, 1]
     return _net_force(model, data, *_matches(model, "geom", (first, second), geom, other))
@@ -46,7 +46,7 @@ def geom_force(model: Model, data: Data, geom: Which, other: Which | None = None
 
 @checked
 def body_force(model: Model, data: Data, body: Which, other: Which | None = None) -> Array:
-    """The force on a body by the contacts of its geoms.
+    """The total contact force on the geoms of a body.
 
     Args:
       model, data: from `diffsim.forward`.
@@ -57,7 +57,7 @@ def body_force(model: Model, data: Data, body: Which, other: Which | None = None
       (3,) N, world axes.
 
     Raises:
-      KeyError: no body of a name; the message lists near matches.
+      KeyError: no body has this name; the message lists near matches.
     """
     bodies = slot_body_ids(model, data.contact)
     return _net_force(model, data, *_matches(model, "body", bodies, body, other))
@@ -65,7 +65,7 @@ def body_force(model: Model, data: Data, body: Which, other: Which | None = None
 
 @checked
 def in_contact(model: Model, data: Data, geom: Which, other: Which | None = None) -> Array:
-    """Whether a geom touches another one, or any: some distance between them is less than zero.
+    """Whether a geom touches another geom, or any geom: the distance in some contact is negative.
 
     Args:
       model, data: from `diffsim.forward`.
@@ -75,7 +75,7 @@ def in_contact(model: Model, data: Data, geom: Which, other: Which | None = None
       () bool.
 
     Raises:
-      KeyError: no geom of a name; the message lists near matches.
+      KeyError: no geom has this name; the message lists near matches.
     """
     pair = data.contact.geom[:, 0], data.contact.geom[:, 1]
     as_first, as_second = _matches(model, "geom", pair, geom, other)
@@ -84,29 +84,29 @@ def in_contact(model: Model, data: Data, geom: Which, other: Which | None = None
 
 @checked
 def efc(model: Model, data: Data) -> EfcRows:
-    """All constraint rows as MuJoCo lists them: efc_type, efc_id, efc_J, efc_pos, ... in its order, and nefc."""
+    """All constraint rows in MuJoCo's order: nefc, efc_type, efc_id, efc_J, efc_pos, ..."""
     return efc_rows(model, data.contact, data.efc, data)
 
 
 @checked
 def islands(model: Model, data: Data) -> IslandList:
-    """Constraint islands with mjData's names: nisland, tree_island, dof_island, efc_island, island_nv, ... and maps."""
+    """Constraint islands under mjData's names: nisland, tree_island, dof_island, efc_island, island_nv, maps."""
     return island_list(model, data.contact, data.efc, data)
 
 
 @checked
 def contacts(model: Model, data: Data) -> ContactList:
-    """All contacts as MuJoCo lists them, in its order: ncon, dist, pos, frame, dim, geom, exclude, efc_address ..."""
+    """All contacts in MuJoCo's order: ncon, dist, pos, frame, dim, geom, exclude, efc_address, ..."""
     return contact_list(model, data.contact, data.efc, data)
 
 
 def _matches(model: Model, kind: str, pair: tuple[Array, Array], which: Which, other: Which) -> tuple[Array, Array]:
-    """(ncon,) whether an object is the first of a contact, and whether it is the second.
+    """(ncon,) bool each: whether an object is the first of a contact, and whether it is the second.
 
     Args:
       model: the model.
-      kind: of object, "geom" or "body".
-      pair: (ncon,) ids of the first and of the second objects of all contacts.
+      kind: "geom" or "body".
+      pair: (ncon,) ids of the first object of each contact, and of the second.
       which: the object.
       other: count only contacts with this one; None for all.
     """
@@ -120,9 +120,9 @@ def _matches(model: Model, kind: str, pair: tuple[Array, Array], which: Which, o
 
 
 def _net_force(model: Model, data: Data, as_first: Array, as_second: Array) -> Array:
-    """(3,) N, world: the sum of contact forces on an object, which is the first or the second of some contacts (ncon,).
+    """(3,) N, world axes: the sum of contact forces on an object.
 
-    `contact_force` acts on the second object.
+    `contact_force` acts on the second object of a contact, and its opposite on the first.
     """
     local = contact_force(model, data)[:, :3]
     sign = as_second.astype(local.dtype) - as_first.astype(local.dtype)

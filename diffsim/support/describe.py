@@ -1,4 +1,4 @@
-"""Readable dumps: every field of a model, a state or Data with its shape, each row with the name of its object."""
+"""Readable dumps: every field of a model, a state or Data with its shape, and each row with its object's name."""
 
 import dataclasses
 import sys
@@ -25,8 +25,8 @@ def print_model(model: Model, file: TextIO | None = None, rows: int = 100) -> No
 
     Args:
       model: the model, of one world.
-      file: where to; None for the standard output.
-      rows: of longer arrays the first so many are printed.
+      file: where to write; None for the standard output.
+      rows: how many rows of a long array are printed.
     """
     topology = model.topology
     sizes = {f.name: getattr(topology, f.name) for f in dataclasses.fields(Topology) if f.type is int}
@@ -45,13 +45,13 @@ def print_model(model: Model, file: TextIO | None = None, rows: int = 100) -> No
 
 @checked
 def print_data(model: Model, record: Data | State | Inputs, file: TextIO | None = None, rows: int = 100) -> None:
-    """Prints Data, and also a State, Inputs or what a stage returns: every field that has elements (mj_printData).
+    """Prints Data, a State, Inputs or the result of a stage: every field that has elements (mj_printData).
 
     Args:
-      model: what the record belongs to.
+      model: the model to which the record belongs.
       record: of one world.
-      file: where to; None for the standard output.
-      rows: of longer arrays the first so many are printed.
+      file: where to write; None for the standard output.
+      rows: how many rows of a long array are printed.
     """
     lines = [type(record).__name__.upper(), *_record_lines(model.topology, record, rows)]
     contact = getattr(record, "contact", None)
@@ -61,7 +61,7 @@ def print_data(model: Model, record: Data | State | Inputs, file: TextIO | None 
 
 
 def _record_lines(topology: Topology, record: Record, rows: int, prefix: str = "") -> Iterator[str]:
-    """Tables of the arrays of a record that have elements, each after an empty line."""
+    """A table for each array of a record that has elements, each after an empty line."""
     for field in dataclasses.fields(record):  # type: ignore[arg-type]
         value = getattr(record, field.name)
         if "shape" not in field.metadata or value is None or not np.size(value):
@@ -73,7 +73,7 @@ def _record_lines(topology: Topology, record: Record, rows: int, prefix: str = "
 
 
 def _table(title: str, values: np.ndarray, labels: tuple[str, ...], rows: int) -> Iterator[str]:
-    """A title, and a line for each row with its number and label."""
+    """A title, then one line for each row with its number and label."""
     if not values.ndim:
         yield f"{title} {_row(values)}"
         return
@@ -87,7 +87,7 @@ def _table(title: str, values: np.ndarray, labels: tuple[str, ...], rows: int) -
 
 
 def _row(value: object) -> str:
-    """Numbers side by side, to six digits; anything else as it prints."""
+    """Numbers with six digits, separated by blanks; anything else as `str` prints it."""
     if isinstance(value, Array | np.ndarray | np.generic):
         return " ".join(f"{number:.6g}" for number in np.ravel(np.asarray(value)))
     return value.name.lower() if isinstance(value, Enum) else str(value)
@@ -95,9 +95,7 @@ def _row(value: object) -> str:
 
 @per_topology
 def _labels(topology: Topology) -> Labels:
-    """Names of rows by the size that counts them, such as "nbody": of objects, and of elements of objects, such as
-    vertices, which have the name of their object.
-    """
+    """Names of rows by their size, such as "nbody". A part of an object, such as a vertex, has the object's name."""
     labels: Labels = {}
     for kind, row in KINDS.items():
         names = topology.names[kind]

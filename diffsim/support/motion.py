@@ -1,8 +1,8 @@
-"""Jacobians of points, bodies, geoms and sites; how objects move; momenta; M and its square root; Newton-Euler.
+"""Jacobians of points, bodies, geoms and sites; motion of objects; momenta; M and its square root; inverse dynamics.
 
-World axes throughout unless said otherwise; spatial vectors are (rotation, translation). Bodies, geoms and sites are
-given by name, view or index; an index may be traced. `data` comes from `diffsim.forward`. Names are MuJoCo's, without
-`mj_`. Source: MuJoCo documentation, "API reference", support functions.
+Vectors are in world axes unless stated otherwise; spatial vectors are (rotation, translation). Bodies, geoms and sites
+are given by name, view or index; an index may be traced. `data` comes from `diffsim.forward`. Names are MuJoCo's,
+without `mj_`. Source: MuJoCo documentation, "API reference", support functions.
 """
 
 from typing import Any
@@ -35,13 +35,13 @@ from diffsim.types.topology import Topology, per_topology
 
 # name, view or index; an index may be traced
 Which = Any
-# of translation and of rotation, (3, nv) each, in this order (mj_jac's jacp and jacr)
+# Jacobians of the translation and of the rotation, (3, nv) each, in this order (mj_jac's jacp and jacr)
 Jacobian = tuple[Array, Array]
 
 
 @checked
 def jac(model: Model, data: Data, point: Array, body: Which) -> Jacobian:
-    """Jacobians (3, nv) of the velocity of a world point (3,) that moves with a body, and of its angular velocity."""
+    """Jacobians (3, nv) of a world point (3,) that moves with a body: of its velocity and of the angular velocity."""
     check_shape("point", point, 3)
     body = model.topology.index("body", body)
     return point_jacobian(model, data, point, body)
@@ -49,42 +49,42 @@ def jac(model: Model, data: Data, point: Array, body: Which) -> Jacobian:
 
 @checked
 def jac_body(model: Model, data: Data, body: Which) -> Jacobian:
-    """Jacobians of a body's frame."""
+    """Jacobians (3, nv) of a body's frame."""
     body = model.topology.index("body", body)
     return jac(model, data, data.xpos[body], body)
 
 
 @checked
 def jac_body_com(model: Model, data: Data, body: Which) -> Jacobian:
-    """Jacobians of a body's centre of mass."""
+    """Jacobians (3, nv) of a body's centre of mass."""
     body = model.topology.index("body", body)
     return jac(model, data, data.xipos[body], body)
 
 
 @checked
 def jac_geom(model: Model, data: Data, geom: Which) -> Jacobian:
-    """Jacobians of a geom's centre."""
+    """Jacobians (3, nv) of a geom's centre."""
     geom = model.topology.index("geom", geom)
     return jac(model, data, data.geom_xpos[geom], rows_at(model.topology.geom_bodyid, geom))
 
 
 @checked
 def jac_site(model: Model, data: Data, site: Which) -> Jacobian:
-    """Jacobians of a site."""
+    """Jacobians (3, nv) of a site."""
     site = model.topology.index("site", site)
     return jac(model, data, data.site_xpos[site], rows_at(model.topology.site_bodyid, site))
 
 
 @checked
 def jac_subtree_com(model: Model, data: Data, body: Which) -> Array:
-    """Jacobian (3, nv) of the centre of mass of a body and everything that hangs on it; zero if that has no mass."""
+    """Jacobian (3, nv) of the centre of mass of a body and its descendants; zero if they have no mass."""
     body = model.topology.index("body", body)
     return safe.divide(_subtree_momentum(model, data, body)[:, 3:].T, model.body_subtreemass[body])
 
 
 @checked
 def angular_momentum_matrix(model: Model, data: Data, body: Which) -> Array:
-    """(3, nv) matrix that takes qvel to the angular momentum of a subtree about its own centre of mass, kg m^2/s."""
+    """(3, nv) matrix that maps qvel to the angular momentum of a subtree about its own centre of mass, kg m^2/s."""
     body = model.topology.index("body", body)
     topology = model.topology
     momentum = _subtree_momentum(model, data, body)
@@ -94,13 +94,14 @@ def angular_momentum_matrix(model: Model, data: Data, body: Which) -> Array:
 
 @checked
 def jac_dot(model: Model, data: Data, point: Array, body: Which) -> Jacobian:
-    """Rates of change of `jac` (3, nv), while the point (3,) moves with the body."""
+    """Time derivatives (3, nv) of the Jacobians `jac` of a point (3,) that moves with the body."""
     check_shape("point", point, 3)
     body = model.topology.index("body", body)
     topology = model.topology
     offset = point - data.subtree_com[rows_at(topology.body_rootid, body)]
     velocity = transport_motion(data.cvel[body], offset)[3:]
-    # d/dt (linear + angular x offset), by dof; cdof_dot of ball and free joints is not the rate of their axes
+    # d/dt (linear + angular x offset) for each dof. The axes of ball and free joints turn with the body that they move,
+    # which is not what MuJoCo's cdof_dot says of them
     turning = cross_motion(data.cvel[topology.dof_bodyid], data.cdof)
     axis_rate = jnp.where(_turns_with_body(topology)[:, None], turning, data.cdof_dot)
     shape = (model.nv, 3)
@@ -120,7 +121,7 @@ def jac_point_axis(model: Model, data: Data, point: Array, axis: Array, body: Wh
 
 @checked
 def apply_ft(model: Model, data: Data, force: Array, torque: Array, point: Array, body: Which) -> Array:
-    """(nv,) generalized force of a force and a torque (3,) at a world point (3,) of a body."""
+    """(nv,) generalized force of a world force and torque (3,) that act on a body at a world point (3,)."""
     for name, value in (("force", force), ("torque", torque), ("point", point)):
         check_shape(name, value, 3)
     body = model.topology.index("body", body)
@@ -129,13 +130,13 @@ def apply_ft(model: Model, data: Data, force: Array, torque: Array, point: Array
 
 @checked
 def object_velocity(model: Model, data: Data, kind: ObjType, index: Which, local: bool = False) -> Array:
-    """(6,) angular and linear velocity of a body (inertial frame), xbody, geom, site or camera.
+    """The angular and linear velocity of a body (its inertial frame), xbody, geom, site or camera.
 
     Args:
       model, data: from `diffsim.forward`.
       kind: a key of `diffsim.sensor.frame.FRAMES`.
       index: which object of this kind, by name, view or index.
-      local: in the object's axes instead of the world's.
+      local: whether to return it in the object's axes instead of world axes.
 
     Returns:
       (6,) rad/s and m/s.
@@ -145,7 +146,7 @@ def object_velocity(model: Model, data: Data, kind: ObjType, index: Which, local
 
 @checked
 def object_acceleration(model: Model, data: Data, kind: ObjType, index: Which, local: bool = False) -> Array:
-    """(6,) angular and linear acceleration of an object; gravity counts as an upward one.
+    """The angular and linear acceleration of an object; as in MuJoCo, an object at rest accelerates upwards at g.
 
     Args:
       model, data, kind, index, local: as for `object_velocity`.
@@ -160,13 +161,13 @@ def object_acceleration(model: Model, data: Data, kind: ObjType, index: Which, l
 
 @checked
 def tendon_paths(model: Model, data: Data | Kinematics) -> TendonPoints:
-    """The points that tendons go through, by Data or its poses: ten_wrapadr, ten_wrapnum, wrap_obj, wrap_xpos."""
+    """The points of all tendon paths: ten_wrapadr, ten_wrapnum, wrap_obj, wrap_xpos."""
     return tendon_points(model, data)
 
 
 @checked
 def differentiate_pos(model: Model, dt: Array | float, qpos1: Array, qpos2: Array) -> Array:
-    """(nv,) the velocity that takes qpos1 to qpos2 (nq,) in the time dt."""
+    """(nv,) the constant velocity that moves qpos1 to qpos2 (nq,) in the time dt."""
     check_shape("qpos1", qpos1, model.nq)
     check_shape("qpos2", qpos2, model.nq)
     return position_difference(model, qpos2, qpos1) / dt
@@ -174,7 +175,7 @@ def differentiate_pos(model: Model, dt: Array | float, qpos1: Array, qpos2: Arra
 
 @checked
 def integrate_pos(model: Model, qpos: Array, qvel: Array, dt: Array | float) -> Array:
-    """(nq,) the position after moving with constant velocity qvel (nv,) for dt."""
+    """(nq,) the position after moving with the constant velocity qvel (nv,) for the time dt."""
     check_shape("qpos", qpos, model.nq)
     check_shape("qvel", qvel, model.nv)
     return integrate_position(model, qpos, qvel, jnp.asarray(dt, qpos.dtype))
@@ -182,10 +183,10 @@ def integrate_pos(model: Model, qpos: Array, qvel: Array, dt: Array | float) -> 
 
 @per_topology
 def _turns_with_body(topology: Topology) -> np.ndarray:
-    """(nv,) bool: rotations of ball and free joints, whose axes are fixed to the body that they move."""
+    """(nv,) bool: the rotations of ball and free joints, whose axes are fixed to the body that they move."""
     turns = np.zeros(topology.nv, dtype=bool)
     for group in groups(topology):
-        # there is a quaternion
+        # joints with a quaternion
         if group.kind.nq > group.kind.nv:
             turns[group.dofs[:, np.array(group.kind.angular)]] = True
     return turns
@@ -194,8 +195,7 @@ def _turns_with_body(topology: Topology) -> np.ndarray:
 def _subtree_momentum(model: Model, data: Data, body: Ids) -> Array:
     """(nv, 6) momentum of a body's subtree, per unit velocity of each dof, about its tree's centre of mass."""
     topology = model.topology
-    # a dof that moves the body moves the whole subtree, a dof inside the subtree what hangs on it (the
-    # crb of the world, which no dof moves, is not used)
+    # a dof above the body moves the whole subtree; a dof inside the subtree moves only its own descendants
     moves_body = rows_at(body_dof_mask(topology), body)
     inside = rows_at(body_mask(topology).T, body)[topology.dof_bodyid]
     inertia = jnp.where(jnp.asarray(moves_body)[:, None], data.crb[body][None], data.crb[topology.dof_bodyid])
@@ -203,7 +203,7 @@ def _subtree_momentum(model: Model, data: Data, body: Ids) -> Array:
 
 
 def _object_motion(model: Model, data: Data, motion: Array, kind: ObjType, which: Which, local: bool) -> Array:
-    """(6,) the motion of an object, from those of bodies (nbody, 6) about their tree's centre of mass."""
+    """(6,) the motion of an object, given the motions (nbody, 6) of bodies at their tree's centre of mass."""
     topology = model.topology
     frame = FRAMES[kind]
     index = topology.index(OBJECT_KIND[kind], which)
@@ -236,13 +236,13 @@ def solve_m(model: Model, data: Data, vector: Array) -> Array:
 
 @checked
 def mul_m2(model: Model, data: Data, vector: Array) -> Array:
-    """sqrt(D) L vector, (nv,) or (nv, k), with M = L^T D L: a square root of M, |result|^2 = vector^T M vector."""
+    """sqrt(D) L vector, (nv,) or (nv, k), with M = L^T D L, so that |result|^2 = vector^T M vector."""
     return matmul(_upper_root(data).T, vector)
 
 
 @checked
 def solve_m2(model: Model, data: Data, vector: Array) -> Array:
-    """sqrt(D)^-1 L^-T vector, (nv,) or (nv, k), with M = L^T D L: half a solve, |result|^2 = vector^T M^-1 vector."""
+    """sqrt(D)^-1 L^-T vector, (nv,) or (nv, k), with M = L^T D L, so that |result|^2 = vector^T M^-1 vector."""
     return jax.scipy.linalg.solve_triangular(_upper_root(data), vector, lower=False)
 
 
@@ -253,9 +253,9 @@ def _upper_root(data: Data) -> Array:
 
 @checked
 def rne(model: Model, state: State, data: Data, qacc: Array | None = None) -> Array:
-    """(nv,) force, N or N m, of recursive Newton-Euler: that of the velocities and gravity, and with `qacc` of M qacc.
+    """(nv,) N or N m: the bias force c(qpos, qvel), plus M qacc if `qacc` is given (recursive Newton-Euler).
 
-    As in MuJoCo, armature (of joints, tendons and actuators) is not part of it.
+    As in MuJoCo, the armature of joints, tendons and actuators is not included.
     """
     if qacc is not None:
         check_shape("qacc", qacc, model.nv)
@@ -264,7 +264,7 @@ def rne(model: Model, state: State, data: Data, qacc: Array | None = None) -> Ar
 
 @checked
 def constraint_cost(model: Model, data: Data, qacc: Array) -> Array:
-    """Cost () of the constraints at an acceleration (nv,): sum of s(J qacc - aref), what mj_constraintUpdate returns.
+    """Cost () of the constraints at an acceleration (nv,): the sum of s(J qacc - aref), as in mj_constraintUpdate.
 
     The constrained acceleration minimizes this plus 1/2 (qacc - qacc_smooth)^T M (qacc - qacc_smooth).
     """
@@ -275,19 +275,19 @@ def constraint_cost(model: Model, data: Data, qacc: Array) -> Array:
 
 @checked
 def constraint_gradient(model: Model, data: Data, qacc: Array) -> Array:
-    """(nv,) derivative of `constraint_cost`: minus the force of the constraints at this acceleration."""
+    """(nv,) gradient of `constraint_cost`: minus the constraint force at this acceleration."""
     check_shape("qacc", qacc, model.nv)
     return -constraint_force(data.efc, qacc)
 
 
 @checked
 def total_mass(model: Model) -> Array:
-    """Mass of all bodies, kg."""
+    """The total mass of all bodies, kg."""
     return jnp.sum(model.body_mass)
 
 
 @checked
 def set_total_mass(model: Model, mass: Array | float) -> Model:
-    """The model with masses and inertias scaled to a total mass (kg), derived constants computed again."""
+    """The model with masses and inertias scaled to a total mass (kg) and its derived constants recomputed."""
     factor = mass / total_mass(model)
     return set_const(model.replace(body_mass=model.body_mass * factor, body_inertia=model.body_inertia * factor))

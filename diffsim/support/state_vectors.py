@@ -1,12 +1,12 @@
-"""States as flat vectors, as MuJoCo's mjtState lists their components; keyframes; delays; states of an edited model.
+"""States as flat vectors with the components of mjtState; keyframes; delay buffers; states of an edited model.
 
-What a buffer of delays says of a time, and buffers filled by the user, are as in MuJoCo (mj_readCtrl, mj_readSensor,
-mj_initCtrlHistory, mj_initSensorHistory). Times are in seconds; actuators and sensors are given by name, view or index.
+Delay buffers are read and filled as in MuJoCo (mj_readCtrl, mj_readSensor, mj_initCtrlHistory, mj_initSensorHistory).
+Times are in seconds; actuators and sensors are given by name, view or index.
 
-`carry_over` takes a state or inputs of one model to another, as after an edit of its spec (mj_recompile). What both
-models have keeps its values. Objects are the same if they have the same name; those without one if they are at the same
-place: the same number among the nameless of their kind, of bodies among those of one parent, of joints among those of
-one type of one body.
+`carry_over` converts a state or inputs of one model to another model, for example after an edit of its spec
+(mj_recompile). Objects that both models have keep their values. Two objects are the same if they have the same name.
+Objects without a name are the same if they have the same index among the unnamed objects of their kind; for bodies,
+among the unnamed children of one parent; for joints, among the unnamed joints of one type on one body.
 """
 
 import dataclasses
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 @checked
 def reset(model: Model, keyframe: int | str | None = None) -> tuple[State, Inputs]:
-    """State and inputs at qpos0, or of a keyframe.
+    """State and inputs at qpos0 or at a keyframe.
 
     Args:
       model: the model.
@@ -48,7 +48,7 @@ def reset(model: Model, keyframe: int | str | None = None) -> tuple[State, Input
     return make_state(model, keyframe), make_inputs(model, keyframe)
 
 
-# what a keyframe holds: field of the model, and the record and field that it is taken from
+# fields of a keyframe in the model, and the record and field from which each is taken
 KEYFRAME: dict[str, tuple[type, str]] = {
     "key_time": (State, "time"),
     "key_qpos": (State, "qpos"),
@@ -82,7 +82,7 @@ def set_keyframe(model: Model, keyframe: int | str, state: State, inputs: Inputs
     return model.replace(**{name: getattr(model, name).at[key].set(value) for name, value in values.items()})
 
 
-# components of a state vector in MuJoCo's order, and the record that holds each
+# components of a state vector in MuJoCo's order, and the record and field that hold each
 COMPONENTS: dict[StateBit, tuple[type, str]] = {
     StateBit.TIME: (State, "time"),
     StateBit.QPOS: (State, "qpos"),
@@ -102,7 +102,7 @@ COMPONENTS: dict[StateBit, tuple[type, str]] = {
 
 
 def checkpoint_leaves(tree: Any) -> dict[str, Array]:
-    """The arrays of a pytree that hold something, by their place: what Orbax saves, which refuses empty arrays.
+    """The arrays of a pytree that are not empty, by their index; Orbax refuses empty arrays.
 
         checkpointer.save(path, checkpoint_leaves(states))
         states = from_checkpoint(states, checkpointer.restore(path, checkpoint_leaves(states)))
@@ -117,18 +117,18 @@ def checkpoint_leaves(tree: Any) -> dict[str, Array]:
 
 
 def from_checkpoint(tree: T, leaves: Mapping[str, Array]) -> T:
-    """A pytree of the structure of another one, with the arrays that `checkpoint_leaves` gave of it.
+    """The inverse of `checkpoint_leaves`: a pytree like `tree` with the arrays of the table.
 
     Args:
       tree: a pytree of the same structure and shapes.
-      leaves: the table.
+      leaves: a table of arrays from `checkpoint_leaves`.
 
     Returns:
       The pytree.
 
     Raises:
-      TypeError: they are no table.
-      ValueError: they are not those of such a tree: other places, or other shapes.
+      TypeError: `leaves` is not a table.
+      ValueError: `leaves` belongs to a pytree of another structure or of other shapes.
     """
     if not isinstance(leaves, Mapping):
         raise TypeError(f"leaves is a {type(leaves).__name__}, expected a table such as checkpoint_leaves(tree)")
@@ -137,20 +137,20 @@ def from_checkpoint(tree: T, leaves: Mapping[str, Array]) -> T:
     shapes = {place: np.shape(leaf) for place, leaf in leaves.items()}
     if shapes != expected:
         odd = sorted((place for place in shapes | expected if shapes.get(place) != expected.get(place)), key=str)
-        raise ValueError(f"the checkpoint is of another tree: leaf {odd[0]} differs")
+        raise ValueError(f"the checkpoint belongs to another pytree: leaf {odd[0]} differs")
     return jax.tree.unflatten(structure, [leaves.get(str(place), leaf) for place, leaf in enumerate(old)])
 
 
 @checked
 def state_size(model: Model, bits: int) -> int:
-    """How many numbers the chosen components have (mj_stateSize).
+    """The number of elements of the chosen components (mj_stateSize).
 
     Args:
       model: the model.
       bits: a sum of `diffsim.base.enums.StateBit`, MuJoCo's mjtState.
 
     Returns:
-      The number.
+      The number of elements.
     """
     values = jax.eval_shape(lambda model: [value for _, _, value in _components(*reset(model), bits)], model)
     return sum(int(np.prod(value.shape)) for value in values)
@@ -174,10 +174,10 @@ def get_state(model: Model, state: State, inputs: Inputs, bits: int) -> Array:
 
 @checked
 def set_state(model: Model, state: State, inputs: Inputs, vector: Array, bits: int) -> tuple[State, Inputs]:
-    """State and inputs with the chosen components taken from a vector as `get_state` makes it.
+    """State and inputs with the chosen components taken from a vector of `get_state` (mj_setState).
 
     Args:
-      model, state, inputs: of one world; what is not chosen stays.
+      model, state, inputs: of one world; the other components keep their values.
       vector: (state_size(model, bits),)
       bits: as for `state_size`.
 
@@ -208,12 +208,19 @@ def _components(state: State, inputs: Inputs, bits: int) -> list[tuple[type, str
 
 # name, view or index
 Which = Any
-# how to read between samples, as MJCF calls it
+# ways to interpolate between samples, by their name in MJCF
 INTERPOLATION = ("zoh", "linear", "cubic")
 
 
 class _Buffer(NamedTuple):
-    """One buffer: its place in the history (size,), numbers in a sample, samples, and how it is read in between."""
+    """The buffer of one actuator or sensor.
+
+    Attributes:
+      place: (size,) indices of its elements in `state.history`.
+      dim: numbers in a sample.
+      samples: number of samples.
+      interpolation: index into INTERPOLATION.
+    """
 
     place: np.ndarray
     dim: int
@@ -225,19 +232,20 @@ class _Buffer(NamedTuple):
 def read_ctrl(
     model: Model, state: State, inputs: Inputs, actuator: Which, time: Array | float, interp: str | None = None
 ) -> Array:
-    """What an actuator sees as its control at a time: the sample `actuator_delay` before; without a buffer `ctrl`.
+    """The delayed control of an actuator at a time: its sample from `actuator_delay` earlier; without a buffer, `ctrl`.
 
     Args:
       model, state, inputs: of one world.
       actuator: by name, view or index.
-      time: of the reading; samples are those that steps up to `state` have recorded.
+      time: s, of the reading; the buffer has the samples of all steps up to `state`.
       interp: "zoh", "linear" or "cubic"; None for the actuator's own.
 
     Returns:
       (), in units of the control.
 
     Raises:
-      KeyError: no actuator of this name. ValueError: an unknown interpolation.
+      KeyError: no actuator has this name.
+      ValueError: the interpolation is unknown.
     """
     index = model.actuator(actuator).id
     buffer = _find(control_buffers(model.topology), index)
@@ -250,10 +258,11 @@ def read_ctrl(
 def read_sensor(
     model: Model, state: State, data: Data, sensor: Which, time: Array | float, interp: str | None = None
 ) -> Array:
-    """What a sensor shows at a time: the sample `sensor_delay` before; without a buffer its part of `sensordata`.
+    """The delayed reading of a sensor at a time: its sample from `sensor_delay` earlier, or `sensordata` without a buffer.
 
     Args:
-      model, state: the model, and a state whose history is read.
+      model: the model.
+      state: its history is read.
       data: of the state, for sensors without a buffer.
       sensor: by name, view or index.
       time, interp: as for `read_ctrl`.
@@ -270,19 +279,20 @@ def read_sensor(
 
 @checked
 def init_ctrl_history(model: Model, state: State, actuator: Which, values: Array, times: Array | None = None) -> State:
-    """The state with the buffer of an actuator filled with controls (n,) of times (n,), which increase.
+    """The state with an actuator's buffer filled with controls (n,) at increasing times (n,).
 
     Args:
       model, state: the model, and a state of one world.
       actuator: by name, view or index.
       values: (n,) controls, oldest first.
-      times: (n,) s, oldest first; None for those that the buffer has.
+      times: (n,) s, oldest first; None keeps the times in the buffer.
 
     Returns:
       The State.
 
     Raises:
-      KeyError: no actuator of this name. ValueError: it has no buffer, or one of another length.
+      KeyError: no actuator has this name.
+      ValueError: the actuator has no buffer, or a buffer of another length.
     """
     index = model.actuator(actuator).id
     buffer = _required(_find(control_buffers(model.topology), index), "actuator", index)
@@ -298,20 +308,21 @@ def init_sensor_history(
     times: Array | None = None,
     phase: Array | float | None = None,
 ) -> State:
-    """The state with the buffer of a sensor filled with readings (n, dim) of times (n,), which increase.
+    """The state with a sensor's buffer filled with readings (n, dim) at increasing times (n,).
 
     Args:
       model, state: the model, and a state of one world.
       sensor: by name, view or index.
       values: (n, dim) readings, oldest first.
-      times: (n,) s, oldest first; None for those that the buffer has.
-      phase: time of the last sample, of sensors that are sampled at intervals; None for what the buffer has.
+      times: (n,) s, oldest first; None keeps the times in the buffer.
+      phase: s, time of the last sample of a sensor that is sampled at intervals; None keeps the time in the buffer.
 
     Returns:
       The State.
 
     Raises:
-      KeyError: no sensor of this name. ValueError: it has no buffer, or one of another shape.
+      KeyError: no sensor has this name.
+      ValueError: the sensor has no buffer, or a buffer of another shape.
     """
     index = model.sensor(sensor).id
     buffer = _required(_find(sensor_buffers(model.topology), index), "sensor", index)
@@ -328,12 +339,12 @@ def _find(groups: tuple[Buffers, ...], owner: int) -> _Buffer | None:
 
 def _required(buffer: _Buffer | None, kind: str, index: int) -> _Buffer:
     if buffer is None:
-        raise ValueError(f"{kind} {index} has no history; give it 'nsample' in the model")
+        raise ValueError(f"{kind} {index} has no history; set its attribute 'nsample' in the model")
     return buffer
 
 
 def _read(buffer: _Buffer, state: State, time: Array | float, interp: str | None) -> Array:
-    """(dim,) the value of a buffer at a time."""
+    """(dim,) the value in a buffer at a time."""
     if interp is not None and interp not in INTERPOLATION:
         raise ValueError(f"interp is one of {', '.join(INTERPOLATION)}; got {interp!r}")
     kind = buffer.interpolation if interp is None else INTERPOLATION.index(interp)
@@ -353,7 +364,7 @@ def _fill(buffer: _Buffer, state: State, values: Array, times: Array | None, clo
     return state.replace(history=jnp.asarray(state.history).at[buffer.place].set(new))
 
 
-# whose delays are kept in buffers, beside the blocks of KINDS
+# kinds of objects with delay buffers, which KINDS does not list as blocks
 BUFFERS = {"actuator": control_buffers, "sensor": sensor_buffers}
 
 
@@ -363,7 +374,7 @@ def carry_over(old: Model, new: Model, record: State) -> State: ...
 def carry_over(old: Model, new: Model, record: Inputs) -> Inputs: ...
 @checked
 def carry_over(old: Model, new: Model, record: State | Inputs) -> State | Inputs:
-    """A state or inputs of one model, for another.
+    """Converts a state or inputs of one model to another model.
 
         spec.find("body", "torso").add("geom", type="box", size=[0.1, 0.1, 0.1])
         new = diffsim.compile(spec)
@@ -371,16 +382,16 @@ def carry_over(old: Model, new: Model, record: State | Inputs) -> State | Inputs
 
     Args:
       old: the model that the record belongs to.
-      new: another, such as the same after an edit.
-      record: State or Inputs of `old`, of one world; batches by `jax.vmap`.
+      new: another model, for example the same model after an edit.
+      record: State or Inputs of `old`, of one world; use `jax.vmap` for batches.
 
     Returns:
-      The same for `new`: positions, velocities, activations, delays, controls, forces, mocap poses and equalities of
-      objects that both have (of joints of the same type, actuators with as many activations, buffers of the same
-      size), and the time; the rest as `make_state(new)` and `make_inputs(new)` have it.
+      The record for `new`. It has the time, and for objects in both models their positions, velocities, activations,
+      delay buffers, controls, forces, mocap poses and equalities. Joints must have the same type, actuators the same
+      number of activations, buffers the same size. Everything else is as in `make_state(new)` and `make_inputs(new)`.
 
     Raises:
-      TypeError, ValueError: the record is not one of `old`.
+      TypeError, ValueError: the record does not belong to `old`.
     """
     check_record("record", old, record)
     start = make_state(new) if isinstance(record, State) else make_inputs(new)
@@ -395,7 +406,7 @@ def carry_over(old: Model, new: Model, record: State | Inputs) -> State | Inputs
 
 
 def _rows(old: Topology, new: Topology, size: str) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of arrays that `size` counts, of the old model and, one by one, of the new one, that belong together."""
+    """Indices of matching rows of arrays of length `size`, in the old model and in the new model."""
     pairs: list[tuple[np.ndarray, np.ndarray]] = []
     for kind in KINDS:
         before = _spans(old, kind, size)
@@ -416,7 +427,7 @@ def _rows(old: Topology, new: Topology, size: str) -> tuple[np.ndarray, np.ndarr
 
 
 def _spans(topology: Topology, kind: str, size: str) -> dict[int, np.ndarray]:
-    """The rows of arrays that `size` counts, of each object of a kind that has any."""
+    """The rows of arrays of length `size` that belong to each object of a kind; objects without rows are left out."""
     if size == "nhistory":
         buffers = BUFFERS[kind](topology) if kind in BUFFERS else ()
         return {int(owner): place for b in buffers for owner, place in zip(b.owners, b.places, strict=True)}
@@ -431,7 +442,7 @@ def _spans(topology: Topology, kind: str, size: str) -> dict[int, np.ndarray]:
 
 
 def _keys(topology: Topology, kind: str, numbers: dict[Hashable, int]) -> list[int]:
-    """A number for each object, the same in both models for the same object; `numbers` are those given so far."""
+    """A number for each object of a kind: the same for the same object in both models, which share `numbers`."""
     bodies = _keys(topology, "body", numbers) if kind == "joint" else []
     keys: list[int] = []
     nameless: Counter[Hashable] = Counter()
