@@ -169,7 +169,7 @@ def _element(
     if depth > DEEPEST:
         problems.add(element, f"elements are nested more than {DEEPEST} deep")
         return element
-    legal = children_of(cls)
+    legal = children_of(cls, node.tag)
     tags: set[str] = set()
     for child in node.children:
         rule = legal.get(child.tag)
@@ -232,8 +232,8 @@ def _unknown_element(node: Node, parent: Element, problems: Problems) -> None:
         problems.unsupported(node, f"is new in MuJoCo {since}, not supported yet")
         return
     hint = versions.ELEMENTS.get(parent.tag, {}).get(node.tag)
-    hint = hint or near_match(node.tag, children_of(type(parent)), listed=8)
-    known = node.tag in SECTIONS or any(node.tag in children_of(cls) for cls in SECTIONS.values())
+    hint = hint or near_match(node.tag, children_of(type(parent), parent.tag), listed=8)
+    known = node.tag in SECTIONS or any(node.tag in children_of(cls, tag) for tag, cls in SECTIONS.items())
     message = f"is not allowed in <{parent.tag}>" if known else f"unknown element in <{parent.tag}>"
     problems.add(node, message, hint)
 
@@ -288,7 +288,7 @@ def _check_section(section: Element, in_default: bool, problems: Problems) -> No
             problems.unsupported(element, element.unsupported)
         for child in element.children:
             child.parent = element
-            if child.tag not in children_of(type(element)):
+            if child.tag not in children_of(type(element), element.tag):
                 _unknown_element(Node(child.tag, {}, child.file, child.line), element, problems)
 
 

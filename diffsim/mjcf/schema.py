@@ -104,9 +104,9 @@ class Element:
         Raises:
           MjcfError: the element is not allowed here, or a value is wrong. AttributeError: an unknown attribute.
         """
-        rule = children_of(type(self)).get(tag)
+        rule = children_of(type(self), self.tag).get(tag)
         if rule is None:
-            hint = near_match(tag, children_of(type(self)), listed=8)
+            hint = near_match(tag, children_of(type(self), self.tag), listed=8)
             raise self._refused(f"<{tag}> is not allowed here", hint)
         if rule.once and any(child.tag == tag for child in self.children):
             raise self._refused(f"<{tag}> can stand here only once", "change the one that is there")
@@ -147,6 +147,10 @@ class Element:
     def each(self, kind: "type[AnyElement]") -> "list[AnyElement]":
         """The direct children of class `kind`, in file order."""
         return [child for child in self.children if isinstance(child, kind)]
+
+    def tagged(self, tag: str) -> "list[Element]":
+        """The direct children with a tag, in file order."""
+        return [child for child in self.children if child.tag == tag]
 
     def first(self, kind: "type[AnyElement]") -> "AnyElement | None":
         """The first direct child of class `kind`, None if there is none."""
@@ -228,19 +232,29 @@ class Child:
     once: bool = False
 
 
-_children: dict[type[Element], dict[str, Child]] = {}
+# sub-elements by the class of the element and, where its class alone does not say it, its tag
+_children: dict[tuple[type[Element], str], dict[str, Child]] = {}
 
 
-def allow(parent: type[Element], tags: Mapping[str, type[Element]], once: Iterable[str] = ()) -> None:
-    """Declare sub-elements of `parent`: their classes by tag, and which of them may stand only once."""
+def allow(
+    parent: type[Element], tags: Mapping[str, type[Element]], once: Iterable[str] = (), section: str = ""
+) -> None:
+    """Declares sub-elements of a class.
+
+    Args:
+      parent: the class.
+      tags: the classes of its sub-elements, by tag.
+      once: which of them may appear only once.
+      section: only for elements of the class with this tag; empty for all.
+    """
     only_once = frozenset(once)
-    table = _children.setdefault(parent, {})
+    table = _children.setdefault((parent, section), {})
     table.update({tag: Child(cls, tag in only_once) for tag, cls in tags.items()})
 
 
-def children_of(parent: type[Element]) -> Mapping[str, Child]:
-    """The legal sub-elements of a class by tag."""
-    return _children.get(parent, {})
+def children_of(parent: type[Element], tag: str = "") -> Mapping[str, Child]:
+    """The legal sub-elements, by tag, of an element of a class with a tag."""
+    return _children.get((parent, tag)) or _children.get((parent, ""), {})
 
 
 _SPACE_OF = {ObjType.XBODY: "body"}

@@ -37,7 +37,7 @@ from diffsim.mjcf.elements.asset import HField, Material, Mesh, Skin, Texture
 from diffsim.mjcf.elements.body import Body, Camera, FreeJoint, Geom, Joint, Light, Site
 from diffsim.mjcf.elements.constraints import Equality, Exclude, Pair
 from diffsim.mjcf.elements.deformable import Flex
-from diffsim.mjcf.elements.sections import DEFAULTS, REFERRING, Default, Mujoco
+from diffsim.mjcf.elements.sections import DEFAULTS, REFERRING, Default, Mujoco, Section
 from diffsim.mjcf.elements.sensor import Sensor
 from diffsim.mjcf.elements.settings import Compiler, CustomText, Flags, Key, Numeric, Option, Size, Statistic, Tuple
 from diffsim.mjcf.elements.tendon import Tendon
@@ -360,7 +360,7 @@ class Spec:
     def _forget(self, user: Element, attribute: str) -> None:
         """Remove what cannot be without the element that it refers to; else the reference alone."""
         around = user
-        while around.parent is not None and not isinstance(around.parent, REFERRING):
+        while around.parent is not None and not (isinstance(around.parent, Section) and around.parent.tag in REFERRING):
             around = around.parent
         if around.parent is None:
             setattr(user, attribute if attribute in user.attributes() else f"{attribute}_", None)

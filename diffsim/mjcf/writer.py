@@ -21,7 +21,7 @@ from lxml import etree  # pyright: ignore[reportAttributeAccessIssue]
 from diffsim.base.checked import checked
 from diffsim.base.errors import Problems
 from diffsim.mjcf.elements.body import Inertial, standing_in
-from diffsim.mjcf.elements.sections import SECTIONS, Default, KeyframeSection, Section
+from diffsim.mjcf.elements.sections import SECTIONS, Default, Section
 from diffsim.mjcf.kinds import FileKind, Kind
 from diffsim.mjcf.macros.keys import without_gaps
 from diffsim.mjcf.reader import check
@@ -87,7 +87,7 @@ def write(spec: Spec, path: str | Path | None = None) -> str:
             _append_foreign(etree.SubElement(root, "default"), spec, section)
         elif section.tag not in SETTINGS:
             inherited = _nothing if isinstance(section, Default) else of_class
-            section = without_gaps(spec, section) if isinstance(section, KeyframeSection) else section
+            section = without_gaps(spec, section) if section.tag == "keyframe" else section
             _append(root, spec, section, section.tag, inherited)
     etree.indent(root)
     text = etree.tostring(root, encoding="unicode") + "\n"
@@ -104,7 +104,7 @@ def _append(parent: "etree._Element", spec: Spec, element: Element, tag: str, in
         source, node = waiting.pop()
         for child in source.children:
             # a part of the settings that no file has mentioned has no tag
-            rules = children_of(type(source)).items()
+            rules = children_of(type(source), source.tag).items()
             name = child.tag or next(tag for tag, rule in rules if rule.cls is type(child))
             waiting.append((child, etree.SubElement(node, name, _texts(spec, child, inherited))))
     if isinstance(element, Section) or tag in (*SETTINGS, "worldbody"):

@@ -258,7 +258,7 @@ def read_ctrl(
 def read_sensor(
     model: Model, state: State, data: Data, sensor: Which, time: Array | float, interp: str | None = None
 ) -> Array:
-    """The delayed reading of a sensor at a time: its sample from `sensor_delay` earlier, or `sensordata` without a buffer.
+    """The delayed reading of a sensor at a time: its sample from `sensor_delay` earlier, or its `sensordata`.
 
     Args:
       model: the model.

@@ -78,16 +78,16 @@ def kept(cls: type[Element], attribute: str) -> str:
     return next((KEPT[base][attribute] for base in cls.__mro__ if attribute in KEPT.get(base, {})), "")
 
 
-def classes(cls: type[Element], seen: set[type[Element]]) -> set[type[Element]]:
-    """A class and all that may stand in it, without what is refused as a whole."""
-    if cls not in seen and not cls.unsupported:
-        seen.add(cls)
-        for child in children_of(cls).values():
-            classes(child.cls, seen)
-    return seen
+def classes(cls: type[Element], tag: str, seen: set[tuple[type[Element], str]]) -> set[type[Element]]:
+    """A class and all that may stand in an element of it, without what is refused as a whole."""
+    if (cls, tag) not in seen and not cls.unsupported:
+        seen.add((cls, tag))
+        for name, child in children_of(cls, tag).items():
+            classes(child.cls, name, seen)
+    return {cls for cls, _ in seen}
 
 
-ALL = classes(Mujoco, set())
+ALL = classes(Mujoco, "mujoco", set())
 
 
 def test_no_attribute_is_forgotten() -> None:

@@ -45,7 +45,7 @@ def compare(node, cls, path, in_default):
     ours = {xml_name(name) for name in cls.legal(in_default)} - newer
     if ours != node["attributes"]:
         found.append((path, sorted(ours ^ node["attributes"])))
-    children = children_of(cls)
+    children = children_of(cls, path.split("/")[-1])
     if set(children) - BEYOND != set(node["children"]) - BEYOND:
         found.append((path, sorted(set(children) ^ set(node["children"]))))
     for tag, child in node["children"].items():

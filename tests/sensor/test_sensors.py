@@ -13,7 +13,7 @@ from diffsim import Data, Hooks, Inputs, Model, State
 from diffsim.base.enums import DataType, DisableBit, RayDataField, SensorType, Stage
 from diffsim.base.errors import UnsupportedError
 from diffsim.mjcf.attributes import Keywords
-from diffsim.mjcf.elements.sections import SensorSection
+from diffsim.mjcf.elements.sections import Section
 from diffsim.mjcf.elements.sensor import RAY_DATA, SiteSensor
 from diffsim.mjcf.schema import Child, children_of
 from diffsim.sensor import Group, Readings, read_sensors, unsupported_sensors
@@ -139,7 +139,7 @@ def test_a_sensor_is_an_element_a_function_and_a_row(monkeypatch: pytest.MonkeyP
 
     # 3. the row
     row = Sensor(Stage.POS, None, heights, DataType.POSITIVE, fields={RayDataField.DIST: 1, RayDataField.DIR: 3})
-    monkeypatch.setitem(children_of(SensorSection), "tactile", Child(Tactile, False))
+    monkeypatch.setitem(children_of(Section, "sensor"), "tactile", Child(Tactile, False))
     monkeypatch.setitem(SENSORS, SensorType.TACTILE, row)
     xml = """<mujoco><worldbody><site name='s' pos='0 0 2'/></worldbody><sensor><clock/>
       <tactile site='s' data='dist dir' cutoff='1.5'/></sensor></mujoco>"""

@@ -1,4 +1,4 @@
-"""The sections of a file and what each may contain: the shape of MJCF, in one place.
+"""The sections of a file and what each may contain: the structure of MJCF, in one place.
 
 Source: the table at the top of MuJoCo 3.8.1's xml_native_reader.cc.
 """
@@ -47,62 +47,13 @@ class Default(Element):
 
 @dataclass(eq=False)
 class Section(Element):
-    """A section without attributes of its own."""
+    """A section without attributes; its tag says what it may contain (CONTENTS)."""
 
 
-@dataclass(eq=False)
-class AssetSection(Section):
-    """Assets."""
+# sections whose elements are copied together with what they refer to, in the order in which MuJoCo copies them
+REFERRING = ("contact", "tendon", "equality", "actuator", "sensor", "custom")
 
-
-@dataclass(eq=False)
-class ContactSection(Section):
-    """Pairs and exclusions."""
-
-
-@dataclass(eq=False)
-class EqualitySection(Section):
-    """Equality constraints."""
-
-
-@dataclass(eq=False)
-class TendonSection(Section):
-    """Tendons."""
-
-
-@dataclass(eq=False)
-class ActuatorSection(Section):
-    """Actuators."""
-
-
-@dataclass(eq=False)
-class SensorSection(Section):
-    """Sensors."""
-
-
-@dataclass(eq=False)
-class KeyframeSection(Section):
-    """Keyframes."""
-
-
-@dataclass(eq=False)
-class CustomSection(Section):
-    """Custom fields."""
-
-
-@dataclass(eq=False)
-class DeformableSection(Section):
-    """Flexes and skins."""
-
-
-@dataclass(eq=False)
-class ExtensionSection(Section):
-    """Plugins."""
-
-
-# sections whose elements follow what they refer to, in the order in which MuJoCo copies them
-REFERRING = (ContactSection, TendonSection, EqualitySection, ActuatorSection, SensorSection, CustomSection)
-
+# actuators: the general one and its shortcuts
 SHORTCUTS: dict[str, type[Element]] = {
     "general": Actuator,
     "motor": Motor,
@@ -115,6 +66,7 @@ SHORTCUTS: dict[str, type[Element]] = {
     "adhesion": Adhesion,
     "dcmotor": DCMotor,
 }
+# elements of a default class
 DEFAULTS: dict[str, type[Element]] = {
     "mesh": Mesh,
     "material": Material,
@@ -128,6 +80,7 @@ DEFAULTS: dict[str, type[Element]] = {
     "tendon": Tendon,
     **SHORTCUTS,
 }
+# sections, in the order in which a model is written
 SECTIONS: dict[str, type[Element]] = {
     "compiler": Compiler,
     "option": Option,
@@ -135,18 +88,19 @@ SECTIONS: dict[str, type[Element]] = {
     "visual": Visual,
     "statistic": Statistic,
     "default": Default,
-    "extension": ExtensionSection,
-    "custom": CustomSection,
-    "asset": AssetSection,
+    "extension": Section,
+    "custom": Section,
+    "asset": Section,
     "worldbody": Body,
-    "contact": ContactSection,
-    "deformable": DeformableSection,
-    "equality": EqualitySection,
-    "tendon": TendonSection,
-    "actuator": ActuatorSection,
-    "sensor": SensorSection,
-    "keyframe": KeyframeSection,
+    "contact": Section,
+    "deformable": Section,
+    "equality": Section,
+    "tendon": Section,
+    "actuator": Section,
+    "sensor": Section,
+    "keyframe": Section,
 }
+# elements of the kinematic tree: what a body, a frame or a replicate may contain
 TREE: dict[str, type[Element]] = {
     "body": Body,
     "frame": Frame,
@@ -163,7 +117,26 @@ TREE: dict[str, type[Element]] = {
     "composite": Composite,
     "flexcomp": FlexComp,
 }
-DEFORMABLES: dict[str, type[Element]] = {"flex": Flex, "skin": Skin}
+# what each section without attributes may contain
+CONTENTS: dict[str, dict[str, type[Element]]] = {
+    "extension": {"plugin": PluginDeclaration},
+    "custom": {"numeric": Numeric, "text": CustomText, "tuple": Tuple},
+    "asset": {
+        "mesh": Mesh,
+        "hfield": HField,
+        "skin": Skin,
+        "texture": Texture,
+        "material": Material,
+        "model": ModelAsset,
+    },
+    "contact": {"pair": Pair, "exclude": Exclude},
+    "deformable": {"flex": Flex, "skin": Skin},
+    "equality": EQUALITIES,
+    "tendon": {"spatial": Spatial, "fixed": Fixed},
+    "actuator": {**SHORTCUTS, "plugin": PluginActuator},
+    "sensor": sensors.TAGS,
+    "keyframe": {"key": Key},
+}
 
 allow(Mujoco, SECTIONS)
 allow(Default, DEFAULTS, once=DEFAULTS)
@@ -173,25 +146,7 @@ allow(Frame, TREE, once=["inertial"])
 allow(Replicate, TREE, once=["inertial"])
 allow(Geom, {"plugin": Plugin})
 allow(Mesh, {"plugin": Plugin})
-allow(
-    AssetSection,
-    {
-        "mesh": Mesh,
-        "hfield": HField,
-        "skin": Skin,
-        "texture": Texture,
-        "material": Material,
-        "model": ModelAsset,
-    },
-)
-allow(ContactSection, {"pair": Pair, "exclude": Exclude})
-allow(EqualitySection, EQUALITIES)
-allow(TendonSection, {"spatial": Spatial, "fixed": Fixed})
-allow(ActuatorSection, {**SHORTCUTS, "plugin": PluginActuator})
 allow(PluginActuator, {"config": Config})
-allow(SensorSection, sensors.TAGS)
 allow(sensors.PluginSensor, {"config": Config})
-allow(KeyframeSection, {"key": Key})
-allow(CustomSection, {"numeric": Numeric, "text": CustomText, "tuple": Tuple})
-allow(DeformableSection, DEFORMABLES)
-allow(ExtensionSection, {"plugin": PluginDeclaration})
+for section_tag, contents in CONTENTS.items():
+    allow(Section, contents, section=section_tag)

@@ -17,11 +17,8 @@ from diffsim.mjcf.elements.constraints import Exclude, Pair
 from diffsim.mjcf.elements.deformable import Attach, Flex
 from diffsim.mjcf.elements.sections import (
     REFERRING,
-    AssetSection,
-    CustomSection,
     Default,
-    DeformableSection,
-    ExtensionSection,
+    Section,
 )
 from diffsim.mjcf.elements.sensor import Sensor
 from diffsim.mjcf.elements.settings import CustomText, Numeric, Tuple
@@ -75,7 +72,7 @@ class _Copier:
 
         Default classes name assets, so these names are known first.
         """
-        sections = [section for cls in (AssetSection, ExtensionSection) for section in self.child.root.each(cls)]
+        sections = [section for tag in ("asset", "extension") for section in self.child.root.tagged(tag)]
         parts = [part for section in sections for part in section.walk()]
         self.inside |= {key for part in parts if not isinstance(part, ModelAsset) for key in own_names(part)}
         self._defaults()
@@ -146,12 +143,12 @@ class _Copier:
             if after and id(element) not in inside and getattr(element, "class_", "") is None:
                 element.class_ = shadowed.get(Defaults.class_of(element))  # type: ignore[attr-defined]
 
-    def _section(self, cls: type[Element], like: Element) -> Element:
-        """The last section of a class; a new one if there is none."""
+    def _section(self, like: Element) -> Element:
+        """Our last section with the tag of `like`; a new one if there is none."""
         root = self.spec.root
-        sections = root.each(cls)
+        sections = root.tagged(like.tag)
         if not sections:
-            sections = [cls(tag=like.tag, file=like.file, line=like.line, parent=root)]
+            sections = [Section(tag=like.tag, file=like.file, line=like.line, parent=root)]
             root.children.insert(len(root.children) - 1, sections[0])
         return sections[-1]
 
@@ -170,16 +167,16 @@ class _Copier:
             root.children.insert(len(root.children) - 1, copied)
 
     def _assets(self) -> None:
-        sections = [(section, self._section(AssetSection, section)) for section in self.child.root.each(AssetSection)]
+        sections = [(section, self._section(section)) for section in self.child.root.tagged("asset")]
         moves = [(element, to) for section, to in sections for element in section.children]
         moves = [(element, to) for element, to in moves if not isinstance(element, ModelAsset)]
         for element, section in moves:
             section.children.append(self._classed(element, section))
-        for section in self.child.root.each(ExtensionSection):
-            to = self._section(ExtensionSection, section)
+        for section in self.child.root.tagged("extension"):
+            to = self._section(section)
             to.children += [self.copy(part, to) for part in section.children]
-        for section in self.child.root.each(CustomSection):
-            to = self._section(CustomSection, section)
+        for section in self.child.root.tagged("custom"):
+            to = self._section(section)
             to.children += [self.copy(part, to) for part in section.children if isinstance(part, Numeric | CustomText)]
 
     def _tree(self, part: Element) -> Frame:
@@ -196,13 +193,13 @@ class _Copier:
 
     def _referring(self) -> None:
         """What refers to what was copied, in the order in which MuJoCo looks: kind by kind."""
-        for cls in (DeformableSection, *REFERRING):
-            for section in self.child.root.each(cls):
+        for tag in ("deformable", *REFERRING):
+            for section in self.child.root.tagged(tag):
                 for element in section.children:
                     if isinstance(element, Numeric | CustomText) or not self._comes_along(element):
                         continue
                     self.inside |= {key for part in element.walk() for key in own_names(part)}
-                    to = self._section(cls, section)
+                    to = self._section(section)
                     to.children.append(self._classed(element, to))
 
     def _comes_along(self, element: Element) -> bool:

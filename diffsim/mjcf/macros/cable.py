@@ -25,7 +25,7 @@ from diffsim.mjcf.elements.deformable import (
     CompositeSkin,
     Plugin,
 )
-from diffsim.mjcf.elements.sections import ContactSection, CustomSection, DeformableSection
+from diffsim.mjcf.elements.sections import Section
 from diffsim.mjcf.elements.settings import CustomText
 from diffsim.mjcf.orientation import conjugate, from_matrix, multiply, rotate, unit
 from diffsim.mjcf.resources import AssetError, check_count
@@ -40,9 +40,7 @@ SECTIONS = (GeomType.CYLINDER, GeomType.CAPSULE, GeomType.BOX)
 LEAST = 1e-12
 
 
-def cable(
-    source: Composite, sections: tuple[ContactSection, CustomSection, DeformableSection], problems: Problems
-) -> None:
+def cable(source: Composite, sections: tuple[Section, Section, Section], problems: Problems) -> None:
     """Replace `source` by bodies, in place; bodies that do not collide, its text and its skin go to sections."""
     excludes, texts, skins = sections
     try:
@@ -57,7 +55,7 @@ def cable(
     source.give_way(bodies)
 
 
-def chain_of_bodies(source: Composite, excludes: ContactSection) -> list[Element]:
+def chain_of_bodies(source: Composite, excludes: Section) -> list[Element]:
     """The first body, with all others in it."""
     e = source.filled()
     points = cable_points(source, e)
@@ -110,7 +108,7 @@ def chain_of_bodies(source: Composite, excludes: ContactSection) -> list[Element
     return place.children
 
 
-def add_skin(source: Composite, skins: DeformableSection) -> None:
+def add_skin(source: Composite, skins: Section) -> None:
     """The skin of a cable of boxes."""
     e = source.filled()
     said = source.first(CompositeSkin)

@@ -25,7 +25,7 @@ from diffsim.mjcf.elements.asset import ModelAsset
 from diffsim.mjcf.elements.body import Frame, Replicate
 from diffsim.mjcf.elements.constraints import Equality
 from diffsim.mjcf.elements.deformable import Attach, Composite, FlexComp
-from diffsim.mjcf.elements.sections import REFERRING, AssetSection, ContactSection, CustomSection, Default
+from diffsim.mjcf.elements.sections import REFERRING, Default, Section
 from diffsim.mjcf.elements.settings import Compiler
 from diffsim.mjcf.kinds import NameKind
 from diffsim.mjcf.macros.attach import attach
@@ -44,7 +44,7 @@ def expand(spec: Spec, problems: Problems) -> None:
     macros = []
     keys = Keys(spec, problems)
     sections = Sections()
-    excludes, texts = ContactSection(tag="contact"), CustomSection(tag="custom")
+    excludes, texts = Section(tag="contact"), Section(tag="custom")
     waiting: list[Element] = [spec.root]
     while waiting:
         element = waiting.pop()
@@ -73,7 +73,7 @@ def expand(spec: Spec, problems: Problems) -> None:
             spec.root.children.insert(len(spec.root.children) - 1, section)
     if spec.models:
         spec.defaults = Defaults(spec.root.each(Default), problems, spec.mujoco)
-        for section in spec.root.each(AssetSection):
+        for section in spec.root.tagged("asset"):
             section.children = [child for child in section.children if not isinstance(child, ModelAsset)]
     keys.place()
 
@@ -126,7 +126,7 @@ def replicate(root: Element, source: Replicate, filled: Replicate, compiler: Com
         frames.append(frame)
         copies.append(copied)
         for element in referring:
-            section = root.each(type(element.parent or root))[-1]
+            section = root.tagged((element.parent or root).tag)[-1]
             section.children.append(_copy(element, section, suffix, inside, copied))
     source.give_way(frames)
     keys.replicated(pending, suffixes, copies)
@@ -138,8 +138,8 @@ def _take_referring(root: Element, source: Replicate, inside: Names) -> list[Ele
     Returns: those of which copies are made.
     """
     taken: list[Element] = []
-    for cls in REFERRING:
-        for section in root.each(cls):
+    for tag in REFERRING:
+        for section in root.tagged(tag):
             staying: list[Element] = []
             for element in section.children:
                 named = [key for part in element.walk() for _, *key in references(part) if key[0] != "default"]

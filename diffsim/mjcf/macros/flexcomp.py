@@ -27,7 +27,7 @@ from diffsim.mjcf.elements.deformable import (
     FlexElasticity,
     FlexPin,
 )
-from diffsim.mjcf.elements.sections import DeformableSection, EqualitySection
+from diffsim.mjcf.elements.sections import Section
 from diffsim.mjcf.files.gmsh_file import read_gmsh
 from diffsim.mjcf.files.mesh_files import read_mesh, without_repeats
 from diffsim.mjcf.macros.flexcomp_shapes import box, empty_cells, grid, node_places, node_weights, nodes_of_empty_cells
@@ -50,8 +50,8 @@ MOST_BODIES = 20_000
 class Sections:
     """Sections that flexcomps fill outside of the tree of bodies."""
 
-    flexes: DeformableSection = field(default_factory=lambda: DeformableSection(tag="deformable"))
-    equalities: EqualitySection = field(default_factory=lambda: EqualitySection(tag="equality"))
+    flexes: Section = field(default_factory=lambda: Section(tag="deformable"))
+    equalities: Section = field(default_factory=lambda: Section(tag="equality"))
 
 
 @dataclass

@@ -23,7 +23,7 @@ from diffsim.base.errors import Problem, Problems, UnsupportedError
 from diffsim.base.joints import kind_of
 from diffsim.mjcf.attributes import Tristate
 from diffsim.mjcf.elements.body import Body, Frame, FreeJoint, Joint, Replicate
-from diffsim.mjcf.elements.sections import KeyframeSection
+from diffsim.mjcf.elements.sections import Section
 from diffsim.mjcf.elements.settings import Key
 from diffsim.mjcf.kinds import Vector, frozen
 from diffsim.mjcf.orientation import IDENTITY, compose, orientation_of
@@ -109,7 +109,7 @@ class Keys:
         for key in standing:
             reached = {name: objects[: self.completed.get(name, 0)] for name, objects in owners.items()}
             pending.append(self._by_owner(key, owners, reached, "the file up to the end of <replicate>, copied once,"))
-        for section in self.spec.root.each(KeyframeSection):
+        for section in self.spec.root.tagged("keyframe"):
             section.children = []
         return pending
 
@@ -127,9 +127,9 @@ class Keys:
             return
         root = self.spec.root
         source = self.pending[0].source
-        sections = root.each(KeyframeSection)
+        sections = root.tagged("keyframe")
         if not sections:
-            sections = [KeyframeSection(tag="keyframe", file=source.file, line=source.line, parent=root)]
+            sections = [Section(tag="keyframe", file=source.file, line=source.line, parent=root)]
             root.children.insert(len(root.children) - 1, sections[0])
         owners = owners_of(self.spec)
         for key in self.pending:
@@ -186,7 +186,7 @@ def owners_of(spec: Spec, among: set[int] | None = None) -> Owners:
     return owners
 
 
-def without_gaps(spec: Spec, section: KeyframeSection) -> KeyframeSection:
+def without_gaps(spec: Spec, section: Element) -> Element:
     """The section with all numbers of its keyframes: where one that was attached says none, the owner's initial value.
 
     Raises:
