@@ -385,5 +385,8 @@ def check_references(spec: Spec, problems: Problems) -> None:
             inherited = not getattr(element, attribute, None)
             origin = f" (from default class '{spec.defaults.class_of(element)}')" if inherited else ""
             message = f"attribute '{xml_name(attribute)}'{origin}: there is no {what} '{name}'"
-            hint = near_match(name, known) if any(known) else f"the model has no {what} with a name"
+            hint = near_match(name, known)
+            # the macro <attach> looks for models itself
+            if not any(known) and space != "model":
+                hint = f"the model has no {what} with a name"
             problems.add(element, message, hint)
