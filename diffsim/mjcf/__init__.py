@@ -1,6 +1,6 @@
-"""MJCF: XML text to a typed, checked Spec. `diffsim.mjcf.read("humanoid.xml")`.
+"""MJCF: reads XML into a typed, checked Spec and writes it back. `diffsim.mjcf.read("humanoid.xml")`.
 
-kinds.py has the kinds of attributes, elements/ one class per element, reader.py the passes, spec.py what they make.
+kinds.py has the kinds of attributes, elements/ a class for each element, reader.py the passes, spec.py their result.
 """
 
 from diffsim.mjcf.attributes import Tristate as Tristate

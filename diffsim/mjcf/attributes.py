@@ -1,11 +1,11 @@
-"""How element classes declare their attributes: one call per field, which makes a dataclass field with its kind.
+"""Declarations of attributes: each call makes a dataclass field that carries the kind of the attribute.
 
     class Site(Oriented):
         group: int = Integer(0)
         size: Vector = Reals(3, (0.005, 0.005, 0.005), fewest=1)
 
-The first argument is MJCF's default (None where it has none); `required`, `defaultable`, `unsupported` and the bounds
-of a kind follow by name. At the end stand attributes that several elements share: orientations, parameters of soft
+The first argument is MJCF's default (None if it has none). `required`, `defaultable`, `unsupported` and the bounds of
+the kind are keyword arguments. Attributes that several elements share come last: orientations, and parameters of soft
 constraints. Source: the table at the top of MuJoCo 3.8.1's xml_native_reader.cc, and the XML reference ("Frame
 orientations", "Solver parameters").
 """
@@ -47,7 +47,7 @@ def Real(default: float | None = None, **options: Any) -> Any:
 
 
 def Reals(length: int | None, default: Any = None, fewest: int | None = None, **options: Any) -> Any:
-    """An attribute of exactly `length` numbers, of `fewest` to `length`, or (length None) of any number."""
+    """An attribute with `length` numbers, or with `fewest` to `length`; any number of them if `length` is None."""
     least = (length or 0) if fewest is None else fewest
     value = None if default is None else frozen(default, np.float64)
     return _attribute(RealsKind(length=length, fewest=least, default=value, **options))
@@ -59,14 +59,14 @@ def Integer(default: int | None = None, **options: Any) -> Any:
 
 
 def Integers(length: int | None, default: Any = None, fewest: int | None = None, **options: Any) -> Any:
-    """An attribute of `fewest` to `length` integers, any number if `length` is None."""
+    """An attribute with `fewest` to `length` integers; any number of them if `length` is None."""
     least = (length or 0) if fewest is None else fewest
     value = None if default is None else frozen(default, np.int64)
     return _attribute(IntegersKind(length=length, fewest=least, default=value, **options))
 
 
 def Flag(default: bool | None = None, words: tuple[str, str] = ("false", "true"), **options: Any) -> Any:
-    """An attribute that is false or true (or the two words given); the value is a bool."""
+    """An attribute that is false or true, or one of two other words; the value is a bool."""
     return _attribute(KeywordKind(words={words[0]: False, words[1]: True}, default=default, **options))
 
 
@@ -93,12 +93,12 @@ def Name(space: str, **options: Any) -> Any:
 
 
 def Class(**options: Any) -> Any:
-    """The default class from which the element takes what it does not say."""
+    """The default class of an element."""
     return _attribute(ReferenceKind(space="default", defaultable=False, **options))
 
 
 def Reference(space: str = "", by: str = "", **options: Any) -> Any:
-    """The name of an element of `space`, or of the kind that the attribute `by` names."""
+    """The name of an element of kind `space`, or of the kind that attribute `by` names."""
     return _attribute(ReferenceKind(space=space, by=by, **options))
 
 
@@ -108,14 +108,18 @@ def Text(default: str | None = None, **options: Any) -> Any:
 
 
 def File(folder: str = "", **options: Any) -> Any:
-    """An attribute that names a file below the folder of the compiler setting `folder`."""
+    """An attribute that names a file in the folder of the compiler setting `folder`."""
     return _attribute(FileKind(folder=folder, defaultable=False, **options))
 
 
+# ways to give an orientation; those after `quat` override an inherited one
 ORIENTATIONS = ("quat", "axisangle", "xyaxes", "zaxis", "euler")
 
+# MuJoCo's default time constant (s) and damping ratio of soft constraints
 SOLREF = (0.02, 1.0)
+# MuJoCo's default impedance: smallest, largest, width (m or rad), midpoint, power
 SOLIMP = (0.9, 0.95, 0.001, 0.5, 2.0)
+# MuJoCo's default colour, RGBA
 GRAY = (0.5, 0.5, 0.5, 1.0)
 
 
@@ -123,28 +127,28 @@ E = TypeVar("E", bound=Enum)
 
 
 def keywords(members: Iterable[E], **spelled: str) -> dict[str, E]:
-    """The words for an enum, or some members of one: their names in lower case, or as `spelled`."""
+    """The words for members of an enum: their names in lower case, or as given in `spelled`."""
     return {spelled.get(member.name, member.name.lower()): member for member in members}
 
 
 def Solref(default: tuple[float, float] = SOLREF) -> Any:
-    """Time constant and damping ratio, or minus stiffness and minus damping, of a soft constraint."""
+    """solref of a soft constraint: time constant and damping ratio, or minus stiffness and minus damping."""
     return Reals(2, default, fewest=1)
 
 
 def Solimp() -> Any:
-    """Impedance: smallest, largest, width, midpoint, power."""
+    """solimp, the impedance of a soft constraint: smallest, largest, width, midpoint, power."""
     return Reals(5, SOLIMP, fewest=1)
 
 
 def Polynomial() -> Any:
-    """Linear, quadratic and cubic coefficient of a spring or damper."""
+    """The linear, quadratic and cubic coefficient of a spring or damper."""
     return Reals(3, (0.0, 0.0, 0.0), fewest=1)
 
 
 @dataclass(eq=False)
 class Oriented(Element):
-    """An element with a frame: `quat`, or one of its alternatives, which wins (angles as the compiler settings say)."""
+    """An element with an orientation: `quat` or an alternative, which takes precedence."""
 
     alternatives = (ORIENTATIONS,)
     supersede = (ORIENTATIONS[1:],)

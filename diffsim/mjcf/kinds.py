@@ -1,13 +1,13 @@
-"""Kinds of MJCF attributes: how each is read from text, checked, defaulted, written, and laid over an inherited value.
+"""Kinds of MJCF attributes: how each is read from text, checked, written, and combined with an inherited value.
 
-One small class per kind; attributes.py gives all of them the names with which element classes declare their fields.
-`parse` turns text into a value (None where MuJoCo takes an empty text as absent) and raises BadValue; `accept` does so
-with a value of a Python program; `text` turns a value into text again; `over` lays the value that an element writes
-over the one that it inherits: a short vector overwrites only the first numbers.
+Each kind is a small class; attributes.py has the functions with which element classes declare attributes of each kind.
+`parse` converts text to a value (None if MuJoCo treats an empty text as absent) and raises BadValue. `accept` does the
+same for a value from a Python program. `text` converts a value back to text. `over` combines the value on an element
+with the inherited one: a short vector overwrites only the first numbers.
 
-Numbers are read as MuJoCo reads them: any blanks between them, no hexadecimal, no trailing letters. Numbers of a Python
-program (one, a sequence, an array) are turned into text and read in the same way, so both are checked alike. Arrays of
-attributes are read-only: they are shared between elements.
+Numbers are read as in MuJoCo: separated by any whitespace, no hexadecimal, no trailing letters. Numbers from a Python
+program (a number, a sequence, an array) are converted to text and read in the same way, so that both are checked alike.
+Array values are read-only because elements share them.
 Source: mjXUtil of xml_util.cc (3.8.1).
 """
 
@@ -25,7 +25,7 @@ from diffsim.base.errors import near_match
 
 
 class Tristate(IntEnum):
-    """Values of the attributes that take true, false or auto."""
+    """Values of attributes that are true, false or auto."""
 
     FALSE = 0
     TRUE = 1
@@ -33,7 +33,7 @@ class Tristate(IntEnum):
 
 
 class BadValue(ValueError):
-    """Text that is no value of its attribute's kind; carries the message and a hint for the user."""
+    """Text that is not a legal value of an attribute; has the message and a hint for the user."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
@@ -48,10 +48,11 @@ class BadValue(ValueError):
 class Kind:
     """The kind of an attribute: how it is declared, read and written.
 
-    default: the value when neither the file nor a default class says anything.
-    required: the file must give it.
-    defaultable: may stand in a `<default>` class.
-    unsupported: why diffsim cannot honour it; empty when it can.
+    Attributes:
+      default: the value if neither the element nor its default class gives one.
+      required: whether the file must give it.
+      defaultable: whether it is allowed in a default class.
+      unsupported: why diffsim does not support it; empty if it does.
     """
 
     default: Any = None
@@ -60,25 +61,25 @@ class Kind:
     unsupported: str = ""
 
     def parse(self, text: str) -> Any:
-        """The value that `text` stands for, None if the text counts as absent. Raises BadValue."""
+        """The value of `text`, or None if the text counts as absent. Raises BadValue."""
         raise NotImplementedError
 
     def accept(self, value: Any) -> Any:
-        """The value for one that a Python program assigns: text is parsed, numbers are checked too. Raises BadValue."""
+        """The value for an object that a Python program assigns, checked as text would be. Raises BadValue."""
         return self.parse(value if isinstance(value, str) else str(value))
 
     def text(self, value: Any) -> str:
-        """The text that `parse` turns into `value`; numbers in as many digits as they need."""
+        """The text from which `parse` reads `value`; numbers have all the digits that this needs."""
         return str(value)
 
     def over(self, inherited: Any, value: Any) -> Any:
-        """The value when `value` is written on an element that inherits `inherited`."""
+        """The resulting value of an element that gives `value` and inherits `inherited`."""
         return value if value is not None else inherited
 
 
 @dataclass(frozen=True, kw_only=True)
 class TextKind(Kind):
-    """Any text; `length` fixes the number of characters, `letters` those that may appear."""
+    """Text; `length` is its number of characters, `letters` are the allowed ones."""
 
     length: int | None = None
     letters: str = ""
@@ -99,7 +100,7 @@ class TextKind(Kind):
 
 @dataclass(frozen=True, kw_only=True)
 class NameKind(TextKind):
-    """The element's own name, unique among the elements of `space`."""
+    """The name of the element, unique among the elements of kind `space`."""
 
     space: str
     defaultable: bool = False
@@ -110,16 +111,16 @@ class NameKind(TextKind):
 
 @dataclass(frozen=True, kw_only=True)
 class ReferenceKind(TextKind):
-    """The name of another element: one of `space`, or of the kind that the attribute `by` of this element names."""
+    """The name of another element: of kind `space`, or of the kind that the element's attribute `by` names."""
 
     space: str = ""
     by: str = ""
 
     def accept(self, value: Any) -> Any:
-        """A name, or an element that has one."""
+        """A name, or an element with a name."""
         named = getattr(value, "known_as", None) or getattr(value, "name", None) or getattr(value, "class_", None)
         if not isinstance(value, str) and not named:
-            raise BadValue(f"takes a name or an element that has one, not {shortened(str(value))}")
+            raise BadValue(f"takes a name or an element with a name, not {shortened(str(value))}")
         return super().accept(value if isinstance(value, str) else named)
 
     def parse(self, text: str) -> Any:
@@ -128,7 +129,7 @@ class ReferenceKind(TextKind):
 
 @dataclass(frozen=True, kw_only=True)
 class FileKind(TextKind):
-    """A file's name, looked for below the folder that the compiler setting `folder` names."""
+    """The name of a file, which is searched in the folder of the compiler setting `folder`."""
 
     folder: str = ""
 
@@ -138,7 +139,7 @@ class FileKind(TextKind):
 
 @dataclass(frozen=True, kw_only=True)
 class KeywordKind(Kind):
-    """One of a fixed set of words; the value is what the word stands for."""
+    """One of a fixed set of words; the value is the word's meaning."""
 
     words: Mapping[str, Any]
 
@@ -159,7 +160,7 @@ class KeywordKind(Kind):
 
 @dataclass(frozen=True, kw_only=True)
 class KeywordsKind(KeywordKind):
-    """Several different words separated by blanks; `ordered`: in the order in which `words` lists them."""
+    """Different words separated by blanks; if `ordered`, they must have the order of `words`."""
 
     ordered: bool = False
 
@@ -184,20 +185,23 @@ class KeywordsKind(KeywordKind):
 
 
 def shortened(token: str) -> str:
-    """Text of the user as a message shows it: 40 characters at most."""
+    """Text of the user for a message: at most 40 characters."""
     return token if len(token) <= 40 else token[:37] + "..."
 
 
+# values of array attributes
 Vector = npt.NDArray[np.float64]
 IntVector = npt.NDArray[np.int64]
 
+# numbers as MuJoCo reads them
 _REAL = re.compile(r"[+-]?(\d+(\.\d*)?([eE][+-]?\d+)?|\.\d+([eE][+-]?\d+)?|inf|infinity|nan)", re.IGNORECASE)
+# 18 digits fit into int64
 _INTEGER = re.compile(r"[+-]?\d{1,18}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class NumberKind(Kind):
-    """One number or several; a Python program may give them as such."""
+    """One or several numbers; a Python program can also give them as numbers."""
 
     def accept(self, value: Any) -> Any:
         if isinstance(value, str):
@@ -208,15 +212,15 @@ class NumberKind(Kind):
                 raise ValueError
         except ValueError:
             raise BadValue(f"takes numbers, not {shortened(str(value))}") from None
-        # as a file would have them
+        # as text, so that they are checked like the numbers of a file
         return self.parse(" ".join(number(entry) for entry in array.ravel().tolist()))
 
 
 @dataclass(frozen=True, kw_only=True)
 class ArrayKind(NumberKind):
-    """From `fewest` to `length` numbers (any number if `length` is None), as an array that cannot be written to.
+    """`fewest` to `length` numbers (any number of them if `length` is None), as a read-only array.
 
-    Where fewer than `length` are given, the others keep the value that is inherited.
+    If fewer than `length` are given, the others keep their inherited values.
     """
 
     dtype: ClassVar[type[np.generic]]
@@ -224,7 +228,7 @@ class ArrayKind(NumberKind):
     fewest: int = 0
 
     def accept(self, value: Any) -> Any:
-        # what an element already holds has been read and checked
+        # a read-only array comes from another element and has been checked
         held = isinstance(value, np.ndarray) and value.dtype == self.dtype and value.ndim == 1
         return value if held and not value.flags.writeable else super().accept(value)
 
@@ -236,7 +240,7 @@ class ArrayKind(NumberKind):
 
 @dataclass(frozen=True, kw_only=True)
 class IntegerKind(NumberKind):
-    """One integer, from `least` to `most` where these are given."""
+    """One integer, from `least` to `most` if these are given."""
 
     least: int | None = None
     most: int | None = None
@@ -271,7 +275,7 @@ class IntegersKind(ArrayKind):
 
 @dataclass(frozen=True, kw_only=True)
 class RealKind(NumberKind):
-    """One finite number, bounded as `above` (excluded), `least` and `most` say."""
+    """One finite number, greater than `above`, and from `least` to `most`, if these are given."""
 
     above: float | None = None
     least: float | None = None
@@ -307,7 +311,10 @@ class RealKind(NumberKind):
 class RealsKind(ArrayKind):
     """Real numbers.
 
-    repeat: a single number stands for all of them. infinite: infinities are allowed. nonzero: not all may be zero.
+    Attributes:
+      infinite: whether infinities are allowed.
+      nonzero: whether at least one number must not be zero.
+      repeat: whether a single number gives all of them.
     """
 
     dtype = np.float64
@@ -332,7 +339,7 @@ class RealsKind(ArrayKind):
 
 
 def number(value: float) -> str:
-    """A number in the fewest digits from which the same float64 is read again."""
+    """A number with the fewest digits from which the same float64 is read."""
     return repr(float(value)).removesuffix(".0")
 
 
@@ -364,7 +371,7 @@ def _count(tokens: Sequence[str], fewest: int, length: int | None, what: str) ->
 
 
 def frozen(values: Any, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-    """The values as an array that cannot be written to, so that defaults can be shared."""
+    """The values as a read-only array, so that elements can share defaults."""
     array = np.array(values, dtype)
     array.flags.writeable = False
     return array

@@ -1,8 +1,8 @@
-"""Orientations and frames on the host, in numpy float64: the five ways of MJCF to say a rotation.
+"""Orientations and frames on the host, in numpy float64.
 
-MJCF gives an orientation as quat, axisangle, xyaxes, zaxis or euler; the compiled model has unit quaternions
-(w, x, y, z) only. The small tolerances here (1e-14, 1e-12) decide branches exactly as MuJoCo's compiler does, so that
-compiled fields agree to rounding. Source: MuJoCo "Modeling", frame orientations; Eberly, eigenvectors by Jacobi sweeps.
+MJCF gives an orientation as quat, axisangle, xyaxes, zaxis or euler; the compiled model has only unit quaternions
+(w, x, y, z). The tolerances (1e-14, 1e-12) and the order of sums are those of MuJoCo's compiler, so that compiled
+fields agree to rounding. Source: MuJoCo "Modeling", frame orientations; Eberly, eigenvectors by Jacobi sweeps.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,13 +14,20 @@ from numpy.typing import ArrayLike
 
 Vector = np.ndarray
 
+# squared length below which a vector has no direction (mjEPS)
 TINY = 1e-14
+# off-diagonal element below which a matrix counts as diagonal (mju_eig3's eigEPS)
 EIGEN_TINY = 1e-12
+# sine of the angle below which zaxis counts as vertical (mjuu_z2quat)
+VERTICAL = 1e-10
+# Jacobi rotations after which MuJoCo gives up; a few are enough
+MOST_ROTATIONS = 500
+# the quaternion of no rotation
 IDENTITY = (1.0, 0.0, 0.0, 0.0)
 
 
 def unit(vector: ArrayLike) -> tuple[Vector, float]:
-    """Unit vector and length; a vector shorter than 1e-7 stays as it is and has length 0."""
+    """Unit vector and length. A vector shorter than 1e-7 is returned unchanged, with length 0."""
     vector = np.array(vector, float)
     square = float(vector @ vector)
     if square < TINY:
@@ -30,7 +37,7 @@ def unit(vector: ArrayLike) -> tuple[Vector, float]:
 
 
 def multiply(a: ArrayLike, b: ArrayLike) -> Vector:
-    """Quaternion product a b: the rotation b, then a."""
+    """The quaternion product a b: first the rotation b, then a."""
     aw, ax, ay, az = (float(x) for x in a)  # type: ignore[union-attr]
     bw, bx, by, bz = (float(x) for x in b)  # type: ignore[union-attr]
     return np.array(
@@ -44,12 +51,12 @@ def multiply(a: ArrayLike, b: ArrayLike) -> Vector:
 
 
 def conjugate(quat: ArrayLike) -> Vector:
-    """Inverse of a unit quaternion."""
+    """The inverse of a unit quaternion."""
     return np.array(quat, float) * (1.0, -1.0, -1.0, -1.0)
 
 
 def matrix(quat: ArrayLike) -> Vector:
-    """Rotation matrix [3, 3] of a unit quaternion."""
+    """(3, 3) the rotation matrix of a unit quaternion."""
     w, x, y, z = (float(value) for value in quat)  # type: ignore[union-attr]
     return np.array(
         [
@@ -61,23 +68,23 @@ def matrix(quat: ArrayLike) -> Vector:
 
 
 def rotate(quat: ArrayLike, vector: ArrayLike) -> Vector:
-    """The vector turned by the quaternion."""
+    """The vector rotated by the quaternion."""
     return matrix(quat) @ np.asarray(vector, float)
 
 
 def compose(pos: ArrayLike, quat: ArrayLike, child_pos: ArrayLike, child_quat: ArrayLike) -> tuple[Vector, Vector]:
-    """Pose of the child frame seen from the frame that (pos, quat) is given in."""
+    """The pose of a child frame in the frame in which (pos, quat), the pose of its parent, is given."""
     return np.asarray(pos, float) + rotate(quat, child_pos), multiply(quat, child_quat)
 
 
 def invert(pos: ArrayLike, quat: ArrayLike) -> tuple[Vector, Vector]:
-    """Inverse pose."""
+    """The inverse of a pose."""
     inverse = conjugate(quat)
     return -rotate(inverse, pos), inverse
 
 
 def from_axis_angle(axisangle: Sequence[float], degree: bool) -> Vector:
-    """Quaternion of (axis, angle); the axis need not be a unit vector. Raises ValueError on a zero axis."""
+    """The quaternion of (axis, angle); the axis can have any length but 0. Raises ValueError."""
     axis, length = unit(axisangle[:3])
     if not length:
         raise ValueError("the axis of axisangle is zero")
@@ -86,19 +93,19 @@ def from_axis_angle(axisangle: Sequence[float], degree: bool) -> Vector:
 
 
 def from_z_axis(zaxis: ArrayLike) -> Vector:
-    """Quaternion of the smallest rotation that takes (0, 0, 1) to `zaxis`, by way of x if they are opposite."""
+    """The quaternion of the smallest rotation from (0, 0, 1) to `zaxis`; about the x axis if they are opposite."""
     direction, length = unit(zaxis)
     if not length:
         raise ValueError("zaxis is zero")
     axis, sine = unit([-direction[1], direction[0], 0.0])
-    if sine < 1e-10:
+    if sine < VERTICAL:
         axis = np.array([1.0, 0.0, 0.0])
     half = atan2(sine, direction[2]) / 2
     return np.array([cos(half), *(sin(half) * axis)])
 
 
 def from_axes(xyaxes: ArrayLike) -> Vector:
-    """Quaternion of the frame with the given x axis and, after orthogonalization, y axis [6]."""
+    """The quaternion of the frame with these x and y axes (6,), after the y axis is made orthogonal to x."""
     x, length_x = unit(np.asarray(xyaxes, float)[:3])
     if not length_x:
         raise ValueError("the x axis of xyaxes is zero")
@@ -113,7 +120,10 @@ def from_axes(xyaxes: ArrayLike) -> Vector:
 
 
 def from_matrix(m: Vector) -> Vector:
-    """Quaternion of a rotation matrix, dividing by the largest component."""
+    """The quaternion of a rotation matrix.
+
+    The largest component comes from the diagonal, and the others follow by division by it, which is well conditioned.
+    """
     trace = m[0, 0] + m[1, 1] + m[2, 2]
     antisymmetric = np.array([m[2, 1] - m[1, 2], m[0, 2] - m[2, 0], m[1, 0] - m[0, 1]])
     quat = np.zeros(4)
@@ -134,7 +144,7 @@ def from_matrix(m: Vector) -> Vector:
 
 
 def from_euler(euler: Sequence[float] | Vector, sequence: str, degree: bool) -> Vector:
-    """Quaternion of three rotations: a lower case letter turns about the moving axis, upper case about the fixed."""
+    """The quaternion of three rotations; lower case letters are axes of the moving frame, upper case fixed ones."""
     quat = np.array(IDENTITY)
     for angle, letter in zip(euler, sequence, strict=True):
         half = (angle / 180.0 * pi if degree else angle) / 2
@@ -145,32 +155,35 @@ def from_euler(euler: Sequence[float] | Vector, sequence: str, degree: bool) -> 
 
 
 def diagonalize(symmetric: Vector) -> tuple[Vector, Vector]:
-    """Eigenvalues, decreasing, and the quaternion of their axes, by Jacobi rotations held as quaternions.
+    """Eigenvalues in decreasing order, and the quaternion of their axes.
 
-    The order of the sweeps fixes which of the equivalent sets of axes comes out: it is MuJoCo's.
+    Jacobi's method: each rotation, in the plane of two axes, makes the largest off-diagonal element zero, and the
+    product of all rotations is kept as a quaternion. If eigenvalues are equal, several sets of axes are right; the
+    order of the rotations selects the one that MuJoCo finds (mju_eig3).
     """
     quat = np.array(IDENTITY)
     d = symmetric
-    for _ in range(500):
+    for _ in range(MOST_ROTATIONS):
         axes = matrix(quat)
         d = product(product(axes.T, symmetric), axes)
         off = abs(d[0, 1]), abs(d[0, 2]), abs(d[1, 2])
         row, column = (0, 1) if off[0] > off[1] and off[0] > off[2] else (0, 2) if off[1] > off[2] else (1, 2)
         if abs(d[row, column]) < EIGEN_TINY:
             break
+        # tan(theta) is the smaller root of t^2 + 2 tau t - 1 = 0
         tau = (d[column, column] - d[row, row]) / (2 * d[row, column])
         tangent = 1 / (tau + sqrt(1 + tau * tau)) if tau >= 0 else -1 / (-tau + sqrt(1 + tau * tau))
         cosine = 1 / sqrt(1 + tangent * tangent)
         if cosine > 1 - EIGEN_TINY:
             break
-        # the rotation in the plane of both axes that makes the element zero
+        # the quaternion of the rotation by theta about the third axis
         axis = 3 - row - column
         half_sine = sqrt(0.5 - 0.5 * cosine) * (-1 if tau >= 0 else 1) * (-1 if axis == 1 else 1)
         turn = np.zeros(4)
         turn[0] = sqrt(1 - half_sine * half_sine)
         turn[1 + axis] = half_sine
         quat = unit(multiply(quat, unit(turn)[0]))[0]
-    # three exchanges, each a quarter turn of the axes, make the eigenvalues decrease
+    # sort by three exchanges of neighbours, each a quarter turn about the third axis
     values = np.diag(d).copy()
     for lead in (0, 1, 0):
         if values[lead] + EIGEN_TINY < values[lead + 1]:
@@ -182,18 +195,23 @@ def diagonalize(symmetric: Vector) -> tuple[Vector, Vector]:
 
 
 def product(a: Vector, b: Vector) -> Vector:
-    """(n, 3) a b of matrices (n, 3) and (3, 3), summed in order: what rounding decides comes out as in MuJoCo.
+    """(n, 3) the product of matrices (n, 3) and (3, 3), summed in MuJoCo's order.
 
-    That is, which axes equal eigenvalues have, and on which side of a sharp edge a point of an octree is.
+    Rounding decides which axes belong to equal eigenvalues, and on which side of a sharp edge a point of an octree
+    lies; in this order it decides as in MuJoCo.
     """
     return a[:, :1] * b[:1] + a[:, 1:2] * b[1:2] + a[:, 2:] * b[2:]
 
 
 def orientation_of(e: Any, settings: Any) -> Vector:
-    """Unit quaternion of an element that has quat, axisangle, xyaxes, zaxis or euler, by the settings of its file.
+    """The unit quaternion of an element with quat, axisangle, xyaxes, zaxis or euler.
+
+    Args:
+      e: the element.
+      settings: compiler settings, for the units of angles and the sequence of Euler angles.
 
     Raises:
-      ValueError: no rotation is that way.
+      ValueError: an axis is zero, or two axes are parallel.
     """
     ways: dict[str, Callable[[Any], Vector]] = {
         "axisangle": lambda value: from_axis_angle(value, settings.degree),

@@ -1,11 +1,10 @@
-"""read: MJCF text to Spec. All that is wrong in a file is found in one go.
+"""read: a Spec from MJCF or URDF. All errors of a file are reported together.
 
-Passes: parse the XML; put included files in their place; turn every node into an element of its class, attribute by
-attribute; merge settings, build default classes; check each element; expand macros; check names and references.
-Sections may stand in any order and may be repeated: settings merge, the last value wins, everything else is appended,
-and since names are looked up at the end, references may point forward. Every name is unique among its kind, every
-reference points to something that is there; references are checked on resolved elements, so that a material that comes
-from a default class is looked up too.
+Passes: parse the XML; replace includes; convert every node to an element of its class; merge settings and build default
+classes; check each element; expand macros; check names and references. Sections may have any order and may be repeated:
+settings are merged (the last value counts), everything else is appended. Names are looked up at the end, so references
+may point forward. Names are unique within their kind, and each reference must have a target. References are checked on
+resolved elements, so that a material from a default class is looked up too.
 Source: MuJoCo XML reference; mjXReader::Parse and mjXSchema::Check (3.8.1).
 """
 
@@ -30,10 +29,15 @@ from diffsim.mjcf.source import Node, expand_includes, parse
 from diffsim.mjcf.spec import Defaults, Spec
 from diffsim.mjcf.urdf import translate
 
+# what messages call a model that has no file
 TEXT_NAME = "<xml>"
+# root elements of MJCF and of URDF
 ROOTS = ("mujoco", "robot")
+# levels of elements: Python's recursion limit leaves room for this many
 DEEPEST = 400
+# levels of models that attach models
 DEEPEST_ATTACH = 32
+# elements of a file with its includes: reading them takes about 2 s
 MOST_ELEMENTS = 25_000
 
 
@@ -46,32 +50,36 @@ def read(
     """Reads a model, MJCF or URDF.
 
     Args:
-      source: a path, or XML text (what begins with `<`, or bytes).
-      assets: files in memory by name; they come before files on disk.
-      allow_outside: whether files outside of the model's folder may be read; by default those that a file on the disk
-        names are, and text opens none. Pass False for a file that came from a stranger.
+      source: a path, or XML text (a string that begins with `<`, or bytes).
+      assets: files in memory, by name; they take precedence over files on disk.
+      allow_outside: whether files outside the model's folder may be read. By default a file may name any other file,
+        and text opens no files. Pass False for a model from a stranger.
       mujoco: the version of MuJoCo whose semantics the model gets, as for `diffsim.load`.
 
     Returns:
       The Spec, checked.
 
     Raises:
-      MjcfError: the model is wrong; the message has everything that is. MissingFileError, which is a FileNotFoundError
-        too: there is no such file.
-      UnsupportedError: the model is right but needs what diffsim lacks.
+      MjcfError: the model is wrong; the message lists all errors.
+      MissingFileError: there is no such file; it is also a FileNotFoundError.
+      UnsupportedError: the model is right but uses a feature that diffsim does not support.
     """
     root, resources = _open(source, assets, allow_outside)
     return _read(root, resources, {root.file: None}, True, changes.version_of(mujoco))
 
 
 def _read(root: Node, resources: Resources, files: "dict[str, Spec | None]", complete: bool, mujoco: str) -> Spec:
-    """The Spec of an XML tree. `files`: models read so far, None while they are being read.
+    """The Spec of an XML tree.
 
-    complete: False for a model that is only there to be attached, whose references may lead out of it.
+    Args:
+      root: the tree.
+      resources: where further files are.
+      files: the models read so far, by file; None for those that are being read.
+      complete: False for a model that is only attached to others, whose references may have targets in them.
     """
     problems = Problems()
     if root.tag not in ROOTS:
-        message = "the root of a model is <mujoco> or, of a URDF, <robot>"
+        message = "the root element must be <mujoco> or, in a URDF, <robot>"
         raise MjcfError([Problem(root.file, root.line, root.label, message, near_match(root.tag, ROOTS))])
     if root.tag == "robot":
         root = translate(root, resources, problems)
@@ -94,7 +102,7 @@ def _read(root: Node, resources: Resources, files: "dict[str, Spec | None]", com
 
 
 def new(model: str = "MuJoCo Model") -> Spec:
-    """An empty model, to be filled by a program.
+    """An empty model, which a program can fill.
 
     Args:
       model: its name.
@@ -108,7 +116,7 @@ def new(model: str = "MuJoCo Model") -> Spec:
 
 
 def _read_models(spec: Spec, files: "dict[str, Spec | None]", problems: Problems) -> None:
-    """Read the models that `spec` attaches, each file once."""
+    """Reads the models that `spec` attaches, each file once."""
     for asset in spec.all(ModelAsset):
         try:
             file, data = spec.resources.xml(asset.file_ or "", near=asset.file)
@@ -130,7 +138,7 @@ def _read_models(spec: Spec, files: "dict[str, Spec | None]", problems: Problems
         child = files[file]
         name = asset.name or (child.model if child is not None else "")
         if name in spec.models:
-            problems.add(asset, f"a model '{name}' is already there", "give attribute 'name'")
+            problems.add(asset, f"there is already a model '{name}'", "give attribute 'name'")
         elif child is not None:
             spec.models[name] = child
 
@@ -138,11 +146,11 @@ def _read_models(spec: Spec, files: "dict[str, Spec | None]", problems: Problems
 def _open(
     source: str | bytes | Path, assets: Mapping[str, bytes] | None, allow_outside: bool | None
 ) -> tuple[Node, Resources]:
-    """The XML tree and the place where further files are."""
+    """The XML tree, and where further files are."""
     if isinstance(source, bytes) or (isinstance(source, str) and source.lstrip("\ufeff \t\r\n").startswith("<")):
         return parse(source, TEXT_NAME), Resources(None, assets, allow_outside)
     if not str(source).strip():
-        raise MjcfError([Problem(TEXT_NAME, 0, "", "the model is empty", "pass a path, or XML text")])
+        raise MjcfError([Problem(TEXT_NAME, 0, "", "the model is empty", "pass a path or XML text")])
     path = Path(source)
     resources = Resources(path.parent, assets, allow_outside)
     try:
@@ -160,7 +168,7 @@ def _open(
 def _element(
     node: Node, cls: type[AnyElement], parent: Element | None, problems: Problems, in_default: bool, depth: int = 0
 ) -> AnyElement:
-    """The element that `node` says, with its children; whatever is wrong is noted, the rest is read all the same."""
+    """The element of an XML node, with its children; errors are noted, and the rest is read all the same."""
     values = _values(node, cls, problems, in_default)
     element = cls.of(values, tag=node.tag, said=node.said, file=node.file, line=node.line, parent=parent)
     if cls.unsupported:
@@ -177,7 +185,7 @@ def _element(
             _unknown_element(child, element, problems)
             continue
         if rule.once and child.tag in tags:
-            problems.add(child, f"stands more than once in {element.label}")
+            problems.add(child, f"appears more than once in {element.label}")
         tags.add(child.tag)
         inside = in_default or isinstance(element, Default)
         element.children.append(_element(child, rule.cls, element, problems, inside, depth + 1))
@@ -207,9 +215,9 @@ def _values(node: Node, cls: type[Element], problems: Problems, in_default: bool
                 problems.add(node, f"attribute '{name}': {bad.message}", bad.hint)
     if not in_default:
         for name in (name for name, field in field_names.items() if legal[field].required):
-            # what could not be read has been noted
+            # values that could not be read have been noted already
             if name not in node.attributes and (since := versions.NEWER_WITHOUT.get((node.tag, name))):
-                problems.unsupported(node, f"to leave out '{name}' is new in MuJoCo {since}, not supported yet")
+                problems.unsupported(node, f"leaving out '{name}' is new in MuJoCo {since}, not supported yet")
             elif name not in node.attributes or values.get(field_names[name], 0) is None:
                 problems.add(node, f"attribute '{name}' is required")
     return values
@@ -242,18 +250,18 @@ def _check_alternatives(element: Element, problems: Problems) -> None:
     for group in element.alternatives:
         names = [xml_name(name) for name in group if getattr(element, name) is not None]
         if len(names) > 1:
-            problems.add(element, f"attributes {' and '.join(names)} cannot both be given")
+            problems.add(element, f"attributes {' and '.join(map(repr, names))} cannot both be given")
 
 
 def check(spec: Spec) -> None:
-    """Checks a Spec that a program may have changed, as `read` checks files; expands macros, indexes names, in place.
+    """Checks a Spec that a program has changed, as `read` does; expands its macros and indexes its names, in place.
 
     Args:
       spec: the model.
 
     Raises:
-      MjcfError: the model is wrong; the message has everything that is.
-      UnsupportedError: the model is right but needs what diffsim lacks.
+      MjcfError: the model is wrong; the message lists all errors.
+      UnsupportedError: the model is right but uses a feature that diffsim does not support.
     """
     problems = Problems()
     _recheck(spec, True, problems)
@@ -261,7 +269,7 @@ def check(spec: Spec) -> None:
 
 
 def _recheck(spec: Spec, complete: bool, problems: Problems) -> None:
-    """`check` without raising; first the models that are attached."""
+    """`check` without raising; models that are attached come first."""
     for child in spec.models.values():
         _recheck(child, False, problems)
         spec.homes |= {id(child.compiler): child.resources, **child.homes}
@@ -274,7 +282,7 @@ def _recheck(spec: Spec, complete: bool, problems: Problems) -> None:
 
 
 def _check_section(section: Element, in_default: bool, problems: Problems) -> None:
-    """What reading a section would have found: missing, illegal and contradicting attributes, children out of place."""
+    """Notes what reading would have noted: missing, illegal and contradicting attributes, misplaced children."""
     for element in section.walk():
         legal = element.legal(in_default)
         for name in element.given():
@@ -293,7 +301,7 @@ def _check_section(section: Element, in_default: bool, problems: Problems) -> No
 
 
 def _check(spec: Spec, complete: bool, problems: Problems) -> None:
-    """What only shows when the whole model is there."""
+    """Checks that need the whole model."""
     for element in spec.root.walk():
         element.check(problems)
         for name in element.given() if spec.mujoco == changes.DEFAULT else ():
@@ -302,19 +310,21 @@ def _check(spec: Spec, complete: bool, problems: Problems) -> None:
                 problems.unsupported(element, message, hint)
     expand(spec, problems)
     spec.names = index_names(spec, problems)
-    if complete and not any(problem.unsupported for problem in problems):  # what is not read may hold the names
+    # an unsupported element may contain names that others refer to
+    if complete and not any(problem.unsupported for problem in problems):
         check_references(spec, problems)
 
 
 # m/s, below which trees may fall asleep where a file does not say, since MuJoCo 3.11
 SLEEP_TOLERANCE = 1e-3
 
+# the tag of each section
 SETTING_TAGS: dict[type[Element], str] = {cls: tag for tag, cls in SECTIONS.items()}
 
 
 def assemble(root: Mujoco, resources: Resources, problems: Problems, mujoco: str = changes.DEFAULT) -> Spec:
-    """The model as views of its elements: settings merged, one world body, default classes built."""
-    # all world bodies become one, the last section
+    """The Spec of a tree of elements: merges settings and world bodies, builds default classes."""
+    # all world bodies become one, which is the last section
     worlds = root.each(Body)
     place = worlds[0] if worlds else root
     world = Body(tag="worldbody", name="world", parent=root, file=place.file, line=place.line)
@@ -341,7 +351,7 @@ def assemble(root: Mujoco, resources: Resources, problems: Problems, mujoco: str
 
 
 def merge(sections: Iterable[AnyElement], cls: type[AnyElement]) -> AnyElement:
-    """Repeated settings as one, filled: the last value wins, for the sub-elements too."""
+    """Repeated sections of settings as one with all attributes filled; the last value counts, also in sub-elements."""
     sections = list(sections)
     last = sections[-1] if sections else cls(tag=SETTING_TAGS.get(cls, ""))
     merged = cls(tag=last.tag, file=last.file, line=last.line, parent=last.parent)
@@ -356,7 +366,7 @@ def merge(sections: Iterable[AnyElement], cls: type[AnyElement]) -> AnyElement:
 
 
 def index_names(spec: Spec, problems: Problems) -> dict[str, dict[str, Element]]:
-    """Elements by kind and name; names that are used twice are noted."""
+    """Elements by kind and name; notes names that are used twice."""
     names: dict[str, dict[str, Element]] = {}
     for element in spec.walk():
         for attribute, kind in element.attributes().items():
@@ -374,7 +384,7 @@ def index_names(spec: Spec, problems: Problems) -> dict[str, dict[str, Element]]
 
 
 def check_references(spec: Spec, problems: Problems) -> None:
-    """Note every reference that leads nowhere."""
+    """Notes every reference without a target."""
     for element in spec.walk():
         filled = element.resolved(spec.defaults.inherited(element), problems)
         for attribute, space, name in references(filled):

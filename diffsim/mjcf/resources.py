@@ -1,12 +1,11 @@
-"""Where a model's files come from: the disk, for a model that the user names by its path, or a dict in memory.
+"""Files of a model: from the disk, if the model is given by its path, or from a dict in memory.
 
-A model may come from strangers. Text opens no files. `allow_outside=False` opens those in the folder tree of the model
-alone, and links are followed before that is judged. Only regular files of bounded size are read, and there is no
-network.
+Models may come from strangers. A model given as text opens no files. With `allow_outside=False` only files below the
+model's folder are opened, after symbolic links are resolved. Only regular files of limited size are read, and nothing
+comes from the network.
 
-The second half is what the readers of meshes, height fields and images share: how they refuse a file, and how much they
-take. What a header promises is checked against these limits and the length of the file before arrays of that size are
-made.
+The second half has what the readers of meshes, height fields and images share: their exception and their limits. They
+compare the counts in a header with these limits and with the length of the file before they allocate arrays.
 """
 
 import os
@@ -15,12 +14,14 @@ from pathlib import Path, PurePosixPath
 
 from diffsim.base.errors import expect
 
+# bytes of an XML file
 LARGEST_XML = 64 * 2**20
+# bytes of a mesh, image or height field
 LARGEST_ASSET = 2**30
 
 
 class Refusal(ValueError):
-    """A file or asset that cannot be used; the message says why, `hint` how to mend it."""
+    """A file or asset cannot be used; the message says why, `hint` how to fix it."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
@@ -28,23 +29,24 @@ class Refusal(ValueError):
 
 
 class ResourceError(Refusal):
-    """A file that cannot be had."""
+    """A file cannot be read."""
 
 
 class MissingResource(ResourceError):
-    """There is no file of this name at any place where it may be."""
+    """There is no file of this name in any of the folders searched."""
 
 
 class OutsideError(ResourceError):
-    """A file that lies outside of the model's folder; it was not looked at."""
+    """A file is outside the model's folder; it was not opened."""
 
 
 class Resources:
-    """Reads files by the names that a model uses for them.
+    """Reads files by the names that a model gives them.
 
-    folder: the model's own folder; None for a model that came as text.
-    assets: files in memory by name, looked at first.
-    allow_outside: whether files outside of `folder` may be read; None: those of a model that has a folder.
+    Attributes:
+      folder: the model's folder; None for a model given as text.
+      assets: files in memory, by name; they take precedence.
+      allow_outside: whether files outside `folder` may be read; by default, if the model has a folder.
     """
 
     def __init__(
@@ -56,16 +58,16 @@ class Resources:
         self.allow_outside = folder is not None if allow_outside is None else allow_outside
 
     def xml(self, name: str, near: str = "") -> tuple[str, bytes]:
-        """An included file: its full name and its contents; looked for in the model's folder, then beside `near`."""
+        """The full name and the contents of an XML file, searched in the model's folder and next to file `near`."""
         return self._read(_places(name, "", near), LARGEST_XML)
 
     def asset(self, name: str, folder: str = "", near: str = "", strippath: bool = False) -> bytes:
-        """The contents of a mesh, image or height field, below `folder` of the model's folder or beside file `near`."""
+        """The contents of an asset, searched in `folder` below the model's folder and in the folder of file `near`."""
         place = PurePosixPath(_tidy(name)).name if strippath else name
         return self._read(_places(place, folder, near), LARGEST_ASSET)[1]
 
     def locate(self, name: str, folder: str = "", near: str = "") -> str:
-        """The path of an asset from the model's folder, without reading it; empty if there is no such file."""
+        """The path of an asset relative to the model's folder; empty if there is no such file."""
         for place in _places(name, folder, near):
             if place in self.assets or _is_file(place, self._path(place)):
                 return place
@@ -83,14 +85,14 @@ class Resources:
             if path is not None and _is_file(place, path):
                 return place, self._open(place, path, largest)
         if self.folder is None:
-            hint = "give it in assets={name: bytes}, or load the model by its path"
+            hint = "pass it in assets={name: bytes}, or load the model by its path"
         else:
             searched = dict.fromkeys(str((self.folder / place).parent) for place in places)
             hint = f"looked in {' and '.join(searched)}"
-        raise MissingResource(f"file '{places[0]}' is not there", hint)
+        raise MissingResource(f"file '{places[0]}' does not exist", hint)
 
     def _path(self, place: str) -> Path | None:
-        """Where on the disk a name points to; None if there is no disk to look at."""
+        """The path of a name on the disk; None if the model may not open files."""
         if self.folder is None and not self.allow_outside:
             return None
         try:
@@ -100,8 +102,8 @@ class Resources:
         inside = self.folder is not None and path.is_relative_to(self.folder)
         if not inside and not self.allow_outside:
             raise OutsideError(
-                f"file '{place}' is outside of the model's folder",
-                "pass allow_outside=True to allow it, or leave out --strict",
+                f"file '{place}' is outside the model's folder",
+                "pass allow_outside=True to allow it, or omit --strict on the command line",
             )
         return path
 
@@ -123,16 +125,16 @@ def _is_file(place: str, path: Path | None) -> bool:
 
 
 def _no_name(place: str, problem: Exception) -> ResourceError:
-    return ResourceError(f"'{place[:80]}' is no file name ({getattr(problem, 'strerror', None) or problem})")
+    return ResourceError(f"'{place[:80]}' is not a file name ({getattr(problem, 'strerror', None) or problem})")
 
 
 def _tidy(name: str) -> str:
-    """A name with forward slashes and without `.` and `..` parts that can be resolved; upward parts remain."""
+    """A name with forward slashes, with `.` and `..` resolved; leading `..` remain."""
     return os.path.normpath(name.replace("\\", "/")) if name else ""
 
 
 def _places(name: str, folder: str, near: str) -> list[str]:
-    """Where a name may point to, relative to the model's folder, best first."""
+    """The paths that a name can mean, relative to the model's folder, in the order in which they are tried."""
     beside = str(PurePosixPath(near.replace("\\", "/")).parent) if near else ""
     candidates = [os.path.join(folder, name), os.path.join(folder, beside, name), os.path.join(beside, folder, name)]
     return list(dict.fromkeys(_tidy(candidate) for candidate in candidates))
@@ -146,30 +148,32 @@ def _bounded(name: str, data: bytes, largest: int) -> bytes:
     return data
 
 
-# per mesh; an STL file has its own limit, MuJoCo's
+# vertices of a mesh
 MOST_VERTICES = 1_000_000
+# triangles of a mesh
 MOST_FACES = 2_000_000
+# triangles of an STL file: MuJoCo's limit
 MOST_STL_FACES = 200_000
-# of an image or a height field: 4096 x 4096
+# pixels of an image, elevations of a height field: 4096 x 4096
 MOST_PIXELS = 2**24
-# of all meshes, and of all height fields of a model
+# vertices and triangles of all meshes of a model, elevations of all its height fields
 MOST_IN_ALL = 2**25
-# of all textures of a model
+# pixels of all textures of a model
 MOST_TEXELS = 2**27
 
 
 class AssetError(Refusal):
-    """An asset that cannot be used."""
+    """An asset cannot be used."""
 
 
 def check_count(number: int, most: int, what: str) -> None:
-    """Raises AssetError where there is too much of something."""
+    """Raises AssetError if there are more than `most` of something."""
     if number > most:
         raise AssetError(f"has {number} {what}, the limit is {most}")
 
 
 def kind_of(name: str, content_type: str | None, kinds: dict[str, str]) -> str:
-    """The media type of a file: what the attribute content_type says (without parameters), else by the ending."""
+    """The media type of a file, from its attribute content_type (without parameters) or from its extension."""
     if content_type:
         return content_type.split(";")[0].strip().lower()
     ending = name[name.rfind(".") :].lower() if "." in name else ""

@@ -1,13 +1,12 @@
-"""The vocabulary in which the MJCF elements are declared: kinds of attributes, elements, and who may contain whom.
+"""The base class of MJCF elements, and which elements may contain which.
 
-An MJCF attribute is one typed field of one element class. Its kind (kinds.py: a number, a keyword, a reference) says
-how the text is read and checked, what its value is when the file says nothing, and how a value is laid over one that
-is inherited from a default class. Reader, default classes, messages and writer all work from these declarations, so a
-fact about an attribute is written once.
+An MJCF attribute is a typed field of an element class. Its kind (kinds.py: a number, a keyword, a reference) defines
+how its text is read and checked, its default, and how it combines with the value of a default class. The reader,
+default classes, messages and the writer all use these declarations, so each fact about an attribute is written once.
 
-A field holds None where the file says nothing; `Spec.resolve(element)` gives a copy in which every field is filled.
-Field names are MJCF's (`class` is `class_`, `file` is `file_`). What a Python program sets is checked at once, as if a
-file had said it: `geom.type = "box"; geom.size = [1, 2, 3]; geom.mass = None`.
+A field is None if the file does not give it; `Spec.resolve(element)` returns a copy with all fields filled. Field names
+are MJCF's (`class` is `class_`, `file` is `file_`). Values that a Python program assigns are checked at once, like
+those of a file: `geom.type = "box"; geom.size = [1, 2, 3]; geom.mass = None`.
 Source: the table at the top of MuJoCo 3.8.1's xml_native_reader.cc, and the XML reference.
 """
 
@@ -23,21 +22,21 @@ from diffsim.mjcf.kinds import BadValue, Kind, NameKind, ReferenceKind
 
 # -------------------------------------------------------------------------------------------------------- elements
 
-# characters of an attribute that `repr` shows
+# characters of an attribute's text that `repr` shows
 LONGEST = 60
 
 
 @dataclass(eq=False)
 class Element:
-    """One MJCF element: its attributes are the fields of its class, its sub-elements stand in `children` in file order.
+    """One MJCF element: its attributes are fields of its class, its sub-elements are in `children`, in file order.
 
-    Class variables say what holds for all elements of the class:
-    default_key: the name under which default classes keep it; empty if they do not.
-    omits: attributes of the class that its XML does not take (a shortcut lacks some of what it inherits).
-    default_omits: attributes that its XML takes, but not inside `<default>`.
-    alternatives: groups of attributes of which one element may give at most one.
-    supersede: groups of attributes of which the element's own one makes it forget inherited others.
-    unsupported: why diffsim cannot honour such an element; empty when it can.
+    Class variables apply to all elements of a class:
+      default_key: the name under which default classes store it; empty if they do not.
+      omits: inherited attributes that its XML does not have (shortcuts have fewer than the general actuator).
+      default_omits: attributes that its XML has, but not inside `<default>`.
+      alternatives: groups of attributes of which an element may give at most one.
+      supersede: groups of attributes of which giving one clears the inherited others.
+      unsupported: why diffsim does not support the element; empty if it does.
     """
 
     default_key: ClassVar[str] = ""
@@ -48,7 +47,7 @@ class Element:
     unsupported: ClassVar[str] = ""
 
     tag: str = field(default="", kw_only=True)
-    # the tag in the user's file, where that is not MJCF
+    # the tag in the user's file, if that is not MJCF
     said: str = field(default="", kw_only=True, repr=False)
     file: str = field(default="", kw_only=True)
     line: int = field(default=0, kw_only=True)
@@ -58,7 +57,7 @@ class Element:
 
     @classmethod
     def of(cls, values: Mapping[str, Any], **place: Any) -> Self:
-        """An element of values that are known to be legal, as parsing or another element gives them."""
+        """An element with values that are known to be legal, because parsing or another element gave them."""
         element = object.__new__(cls)
         element.__dict__.update(cls._blank(), children=[], **place, **values)
         return element
@@ -66,11 +65,11 @@ class Element:
     @classmethod
     @functools.cache
     def _blank(cls) -> dict[str, Any]:
-        """The fields of an element that says nothing."""
+        """The fields of an element without attributes."""
         return {field.name: field.default for field in dataclasses.fields(cls) if field.name != "children"}
 
     def __init_subclass__(cls) -> None:
-        # else every dataclass would make its own, with all that is not set
+        # otherwise each dataclass would generate its own, which also shows attributes that are not set
         cls.__repr__ = Element.__repr__
 
     def __repr__(self) -> str:
@@ -92,24 +91,26 @@ class Element:
         object.__setattr__(self, name, value)
 
     def add(self, tag: str, **attributes: Any) -> Any:
-        """Append a new sub-element: `spec.worldbody.add("geom", type="box", size=[1, 1, 1])`.
+        """Appends a new sub-element: `spec.worldbody.add("geom", type="box", size=[1, 1, 1])`.
 
         Args:
-          tag: an element that MJCF has here.
-          attributes: its attributes; text as in a file, or numbers, enums, and elements for what refers to elements.
+          tag: of an element that MJCF allows here.
+          attributes: its attributes: text as in a file, numbers, enums, or elements for attributes that refer to
+            elements.
 
         Returns:
           The new element.
 
         Raises:
-          MjcfError: the element is not allowed here, or a value is wrong. AttributeError: an unknown attribute.
+          MjcfError: the element is not allowed here, or a value is wrong.
+          AttributeError: an attribute is unknown.
         """
         rule = children_of(type(self), self.tag).get(tag)
         if rule is None:
             hint = near_match(tag, children_of(type(self), self.tag), listed=8)
             raise self._refused(f"<{tag}> is not allowed here", hint)
         if rule.once and any(child.tag == tag for child in self.children):
-            raise self._refused(f"<{tag}> can stand here only once", "change the one that is there")
+            raise self._refused(f"<{tag}> is allowed here only once", "change the existing one")
         part = rule.cls(tag=tag, file=self.file, parent=self)
         for name, value in attributes.items():
             setattr(part, f"{name}_" if f"{name}_" in part.attributes() else name, value)
@@ -121,7 +122,7 @@ class Element:
 
     @property
     def label(self) -> str:
-        """How a message shows the element: `<joint name="knee">`, or `<joint>` where it has no name."""
+        """The element in a message: `<joint name="knee">`, or `<joint>` if it has no name."""
         name = getattr(self, "name", None)
         tag = self.said or self.tag
         return f'<{tag} name="{name}">' if name else f"<{tag}>"
@@ -129,19 +130,19 @@ class Element:
     @classmethod
     @functools.cache
     def attributes(cls) -> dict[str, Kind]:
-        """Every attribute of the class by the name of its field."""
+        """All attributes of the class, by field name."""
         return {field.name: field.metadata["kind"] for field in dataclasses.fields(cls) if "kind" in field.metadata}
 
     @classmethod
     @functools.cache
     def legal(cls, in_default: bool = False) -> dict[str, Kind]:
-        """The attributes that the element's XML may have, by field name; `in_default`: inside `<default>`."""
+        """The attributes that its XML may have, by field name; `in_default`: inside `<default>`."""
         refused = cls.omits | (cls.default_omits if in_default else frozenset())
         kinds = cls.attributes().items()
         return {name: kind for name, kind in kinds if name not in refused and (kind.defaultable or not in_default)}
 
     def given(self) -> dict[str, Any]:
-        """The attributes that are set, by field name."""
+        """The attributes that are given, by field name."""
         return {name: value for name in self.attributes() if (value := getattr(self, name)) is not None}
 
     def each(self, kind: "type[AnyElement]") -> "list[AnyElement]":
@@ -165,7 +166,7 @@ class Element:
             waiting.extend(reversed(element.children))
 
     def give_way(self, parts: "list[Element]") -> None:
-        """Put others in its place."""
+        """Replaces the element by others in its parent."""
         if self.parent is not None:
             siblings = self.parent.children
             place = next(index for index, sibling in enumerate(siblings) if sibling is self)
@@ -174,13 +175,13 @@ class Element:
                 part.parent = self.parent
 
     def replace(self, **values: Any) -> Self:
-        """A copy with other values; it stands at the same place and shares its children."""
+        """A copy with other values; it has the same place and shares the children."""
         copy = object.__new__(type(self))
         copy.__dict__.update(self.__dict__, **values)
         return copy
 
     def over(self, inherited: "Element") -> Self:
-        """A copy laid over `inherited`: what it does not say itself, it takes from there, else from MJCF's defaults."""
+        """A copy in which attributes that are not given come from `inherited`, or else from MJCF's defaults."""
         said, below = self.__dict__, inherited.__dict__
         values: dict[str, Any] = {}
         for name, kind in self.attributes().items():
@@ -193,15 +194,15 @@ class Element:
         return self.replace(**values, children=self.children or inherited.children)
 
     def filled(self) -> Self:
-        """A copy in which what is not set has MJCF's own default value; default classes are not looked at."""
+        """A copy in which attributes that are not given have MJCF's defaults; default classes do not count."""
         return self.over(Element())
 
     def resolved(self, inherited: "Element", problems: Problems) -> "Element":
-        """The element with everything filled, given what its default class says; see `Spec.resolve`."""
+        """The element with all attributes filled, given the element of its default class; see `Spec.resolve`."""
         return self.over(inherited)
 
     def check(self, problems: Problems) -> None:
-        """Note what is wrong with this element by itself, beyond what its attributes' kinds say."""
+        """Notes errors of this element alone, beyond those of single attributes."""
 
 
 AnyElement = TypeVar("AnyElement", bound=Element)
@@ -212,7 +213,7 @@ _PLACE = frozenset(field.name for field in dataclasses.fields(Element))
 
 @functools.cache
 def xml_names(cls: type[Element], in_default: bool) -> dict[str, str]:
-    """The XML names of the attributes that the element may have, with those of their fields."""
+    """The field names of the attributes that an element may have, by XML name."""
     return {xml_name(name): name for name in cls.legal(in_default)}
 
 
@@ -226,7 +227,7 @@ def xml_name(field_name: str) -> str:
 
 @dataclass(frozen=True)
 class Child:
-    """A legal sub-element: its class, and whether it may stand only once."""
+    """A legal sub-element: its class, and whether it may appear only once."""
 
     cls: type[Element]
     once: bool = False
@@ -257,25 +258,26 @@ def children_of(parent: type[Element], tag: str = "") -> Mapping[str, Child]:
     return _children.get((parent, tag)) or _children.get((parent, ""), {})
 
 
+# kinds of names by object type, where the type has another name
 _SPACE_OF = {ObjType.XBODY: "body"}
 
 
 def append_child(cls: type[Any], tag: str, source: Element, parent: Element, **values: Any) -> Any:
-    """Append an element to `parent`, with the file and line of `source`; its values are known to be legal."""
+    """Appends an element to `parent`, with the file and line of `source`; its values are known to be legal."""
     element = cls.of(values, tag=tag, file=source.file, line=source.line, parent=parent, settings=source.settings)
     parent.children.append(element)
     return element
 
 
 def references(element: Element) -> list[tuple[str, str, str]]:
-    """What an element refers to: (field, kind of the other element, its name)."""
+    """The references of an element: (field, kind of the target, name of the target)."""
     result = []
     for attribute, kind in element.attributes().items():
         if isinstance(kind, ReferenceKind):
             value = getattr(element, attribute)
             space = kind.space
             if kind.by:
-                # the kind of the object that another attribute names
+                # another attribute gives the type of the target
                 objtype = getattr(element, kind.by)
                 space = "" if objtype is None else _SPACE_OF.get(objtype) or str(objtype.name).lower()
             if value and space:
@@ -284,7 +286,7 @@ def references(element: Element) -> list[tuple[str, str, str]]:
 
 
 def own_names(element: Element) -> set[tuple[str, str]]:
-    """The names by which others may refer to an element: (kind, name). A file is a name where there is no other."""
+    """The names by which others can refer to an element: (kind, name). An asset without a name is known by its file."""
     names = set()
     for attribute, kind in element.attributes().items():
         if isinstance(kind, NameKind) and (name := getattr(element, attribute) or getattr(element, "known_as", None)):

@@ -1,13 +1,13 @@
-"""XML text as a plain tree of tags, attributes, files and lines, in which includes are replaced by what they include.
+"""XML text as a plain tree of tags, attributes, files and lines; includes are replaced by what they include.
 
 The text may be hostile. Document types are refused before the parser sees the text, so there are no entities to expand
-and nothing to fetch; resources.py bounds the size of files and reader.py the depth of nesting (so that `huge_tree`,
-which kinematic chains of more than 256 links need, lets nothing else in). Comments are blanked out first, because MJCF
-in the wild has comments that strict XML forbids (`<!-- -- -->`). What else MuJoCo's parser forgives is corrected where
-a document is refused at first: values that touch the next attribute (`name="a"type="box"`), and & and < in values.
+and nothing to fetch. resources.py limits the size of files and reader.py the depth of nesting, so `huge_tree`, which
+kinematic chains of more than 256 links need, is safe. Comments are blanked out first, because many MJCF files have
+comments that strict XML forbids (`<!-- -- -->`). If the parser refuses a document, it is tried again with corrections
+for what MuJoCo's parser accepts: values that touch the next attribute (`name="a"type="box"`), and & and < in values.
 
-Every `<include file="..."/>` is replaced by the children of the root of that file. A file may be included once, and not
-by itself. Settings in an included file hold for the whole model, as if they stood in the place of the include.
+Each `<include file="..."/>` is replaced by the children of the root of that file. A file can be included once, and not
+by itself. Settings in an included file apply to the whole model, as if they were written in place of the include.
 Source: MuJoCo XML reference, "include"; IncludeXML of xml.cc (3.8.1).
 """
 
@@ -20,24 +20,30 @@ from lxml import etree  # pyright: ignore[reportAttributeAccessIssue]
 from diffsim.base.errors import MjcfError, Problem, Problems
 from diffsim.mjcf.resources import ResourceError, Resources
 
-# characters that begin the value of an attribute
+# the beginning of an attribute's value
 _ASSIGNED = re.compile(r"=\s*[\"']")
+# attributes of one element: the parser's time grows with their square
 MOST_ATTRIBUTES = 1000
-# the value of an attribute, and an ampersand that begins no entity of XML
+# levels of included files
+DEEPEST = 64
+# an attribute's value with its quotes
 _VALUE = re.compile(r"=\s*(\"[^\"]*\"|'[^']*')")
+# an ampersand that does not begin an entity of XML
 _AMPERSAND = re.compile(r"&(?!(?:amp|lt|gt|quot|apos|#\d+|#x[0-9a-fA-F]+);)")
+# the declaration <?xml ...?>, and the encoding in it
 _DECLARATION = re.compile(r"\s*<\?xml\b[^>]*\?>", re.DOTALL)
 _ENCODING = re.compile(rb"^\s*<\?xml\b[^>]*?\bencoding\s*=\s*[\"']([A-Za-z0-9._-]{1,40})[\"']")
-# encodings of files that are read: decoding takes time proportional to their size
+# supported encodings: decoding takes time in proportion to the size of the file
 ENCODINGS = ("utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "ascii", "iso8859-1", "iso8859-15", "cp1252")
+# byte order marks
 _MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 
 
 @dataclass(eq=False)
 class Node:
-    """One XML element, with the file and line of its start tag; `label` names it in messages.
+    """One XML element, with the file and line of its start tag; `label` is its name in messages.
 
-    `said` is the tag that the file has, where `tag` is another name of the same element; else empty.
+    `said` is the tag in the file if that is not MJCF (in a URDF), else it is empty.
     """
 
     tag: str
@@ -55,7 +61,7 @@ class Node:
 
 
 def parse(text: bytes | str, file: str) -> Node:
-    """The tree of an XML document; `file` is what messages call it. Raises MjcfError if it is not sound XML."""
+    """The tree of an XML document, which messages call `file`. Raises MjcfError if it is not valid XML."""
     plain = _without_comments(_decoded(text, file), file)
     declaration = _DECLARATION.match(plain)
     if declaration:
@@ -69,14 +75,13 @@ def parse(text: bytes | str, file: str) -> Node:
     try:
         return _node(_tree(plain, file), file)
     except MjcfError:
-        # a blank after each value, and & and < in values escaped; lines stay where they are
+        # add a blank after each value and escape & and < in values; line numbers do not change
         escaped = _VALUE.sub(lambda m: _AMPERSAND.sub("&amp;", m.group()).replace("<", "&lt;") + " ", plain)
         return _node(_tree(escaped, file), file)
 
 
 def _tree(text: str, file: str) -> "etree._Element":
     """lxml's tree of well-formed XML without a document type."""
-    # the parser's time grows with the square of an element's attributes
     line = 1
     for piece in text.split("<"):
         if len(piece) > 4 * MOST_ATTRIBUTES and len(_ASSIGNED.findall(piece)) > MOST_ATTRIBUTES:
@@ -97,7 +102,7 @@ def _tree(text: str, file: str) -> "etree._Element":
     except (etree.XMLSyntaxError, UnicodeError, ValueError) as problem:
         line = getattr(problem, "lineno", 0) or 0
         reason = re.sub(r", line \d+, column \d+( \(.*\))?$", "", str(problem)) or "not well formed"
-        raise _refused(file, line, f"not sound XML: {reason}") from None
+        raise _refused(file, line, f"not valid XML: {reason}") from None
 
 
 def _node(element: "etree._Element", file: str) -> Node:
@@ -140,7 +145,7 @@ def _without_comments(text: str, file: str) -> str:
     while (begin := text.find("<!--", start)) >= 0:
         end = text.find("-->", begin + 4)
         if end < 0:
-            raise _refused(file, 1 + text.count("\n", 0, begin), "a comment has no end", "close it by -->")
+            raise _refused(file, 1 + text.count("\n", 0, begin), "a comment has no end", "close it with -->")
         parts += [text[start:begin], "\n" * text.count("\n", begin, end)]
         start = end + 3
     return "".join(parts) + text[start:]
@@ -150,11 +155,8 @@ def _refused(file: str, line: int, message: str, hint: str = "") -> MjcfError:
     return MjcfError([Problem(file, line, "", message, hint)])
 
 
-DEEPEST = 64
-
-
 def expand_includes(root: Node, resources: Resources, problems: Problems) -> None:
-    """Replace every include below `root`, in place; what cannot be included is noted in `problems`."""
+    """Replaces every include below `root`, in place; errors are noted in `problems`."""
     seen = {root.file: 0}
     waiting = [root]
     while waiting:
@@ -171,16 +173,16 @@ def expand_includes(root: Node, resources: Resources, problems: Problems) -> Non
 
 
 def _included(node: Node, resources: Resources, problems: Problems, seen: dict[str, int]) -> list[Node]:
-    """The elements that replace an include; none where there is a problem. `seen`: the depth of each included file."""
+    """The elements that replace an include; empty if there is an error. `seen` has the depth of each included file."""
     name = node.attributes.get("file")
     unknown = [attribute for attribute in node.attributes if attribute != "file"]
     if not name:
         problems.add(node, "attribute 'file' is required")
         return []
     if unknown:
-        problems.add(node, f"unknown attribute '{unknown[0]}'", "include has only 'file'")
+        problems.add(node, f"unknown attribute '{unknown[0]}'", "an include has only attribute 'file'")
     if node.children:
-        problems.add(node, "include cannot have children")
+        problems.add(node, "an include cannot have children")
         return []
     try:
         file, data = resources.xml(name, near=node.file)
@@ -206,7 +208,7 @@ def _included(node: Node, resources: Resources, problems: Problems, seen: dict[s
 
 
 class _At:
-    """The place of a problem in an included file."""
+    """The place of an error in an included file."""
 
     def __init__(self, problem: Problem) -> None:
         self.file, self.line, self.label = problem.file, problem.line, problem.element

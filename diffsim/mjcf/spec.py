@@ -1,7 +1,7 @@
-"""Spec: a model as its files say it, typed and checked; what the compiler reads.
+"""Spec: a model as written in its files, typed and checked; the input of the compiler.
 
-Elements are as written: fields that the files do not set are None. `resolve` fills them. Settings (compiler, option,
-size, visual, statistic) are already merged over their sections and filled.
+Elements are as written: attributes that the files do not give are None, and `resolve` fills them. Settings (compiler,
+option, size, visual, statistic) are already merged over all their sections and filled.
 
 A program changes a Spec through its elements:
 
@@ -14,15 +14,15 @@ A program changes a Spec through its elements:
     spec.delete(spec.find("joint", "wrist"), cascade=True)
     model = diffsim.compile(spec)
 
-Values are checked as they are set, links between elements by `diffsim.compile` (or `diffsim.mjcf.check`). Numbers are
-in the units of the file: angles in degrees unless `spec.compiler.angle` is "radian".
+Values are checked when they are assigned, references between elements by `diffsim.compile` (or `diffsim.mjcf.check`).
+Numbers are in the units of the file: angles are in degrees unless `spec.compiler.angle` is "radian".
 
-Default classes are a tree of named sets of values that elements inherit. A nested class starts as a copy of the class
-around it, taken when it is opened; the elements of a class are laid over that copy before any class nested in it is
-opened, wherever they stand. A class keeps one complete element of each kind: one for all actuators, one for all
-equality constraints, one for all tendons. A later `<default>` section goes on with `main`, and does not reach the
-classes that were made before. The classes of an attached model stand apart: its `main`, under a name of its own, starts
-from MJCF's values again. Source: MuJoCo XML reference, "default"; mjXReader::Default (3.8.1).
+Default classes form a tree of named sets of values that elements inherit. A nested class starts as a copy of the class
+around it. All elements of a class are applied before its nested classes are copied, wherever they appear. A class keeps
+one complete element of each kind: one for all actuators, one for all equality constraints, one for all tendons. A later
+`<default>` section continues with `main` and does not affect classes that exist already. The classes of an attached
+model are separate: its `main`, which gets a name of its own, starts from MJCF's defaults again. Source: MuJoCo XML
+reference, "default"; mjXReader::Default (3.8.1).
 """
 
 from collections.abc import Iterable, Iterator
@@ -79,12 +79,12 @@ FOUND = (
     "plugin",
 )
 
-# what one class says: a complete element of each kind, by Element.default_key
+# the values of one class: a complete element of each kind, by Element.default_key
 Values = dict[str, Element]
 
 
 class Defaults:
-    """Every default class of a model, by name."""
+    """The default classes of a model, by name."""
 
     def __init__(self, sections: Iterable[Default], problems: Problems, mujoco: str = changes.DEFAULT) -> None:
         kinds = {cls.default_key: DEFAULTS[cls.default_key] for cls in DEFAULTS.values()}
@@ -98,12 +98,12 @@ class Defaults:
                 continue
             if section.class_ not in (None, "", MAIN):
                 problems.add(
-                    section, f"the outermost default class is '{MAIN}'", f"nest class '{section.class_}' in it"
+                    section, f"the outermost default class must be '{MAIN}'", f"nest class '{section.class_}' inside it"
                 )
             self._fill(section, self.classes[MAIN], problems)
 
     def _fill(self, section: Default, values: Values, problems: Problems) -> None:
-        """Lay the elements of `section` over `values`, then open the classes nested in it."""
+        """Applies the elements of `section` to `values`, then makes the classes nested in it."""
         nested = section.each(Default)
         for element in section.children:
             if element.default_key:
@@ -119,13 +119,13 @@ class Defaults:
                 self._fill(child, self.classes[child.class_], problems)
 
     def inherited(self, element: Element) -> Element:
-        """The complete element from which `element` takes what it does not say."""
+        """The complete element from which `element` inherits attributes that it does not give."""
         values = self.classes.get(self.class_of(element), self.classes[MAIN])
         return values.get(element.default_key) or Element()
 
     @staticmethod
     def class_of(element: Element) -> str:
-        """The class of an element: its own, else the childclass of the nearest body or frame around it, else main."""
+        """The class of an element: its own, or the childclass of the nearest body or frame around it, or main."""
         name = getattr(element, "class_", None)
         around = element.parent
         while name is None and around is not None:
@@ -135,7 +135,7 @@ class Defaults:
 
 
 class _Every(Generic[AnyElement]):
-    """A property of a Spec: the elements of one class, in file order."""
+    """A property of a Spec: all elements of one class, in file order."""
 
     def __init__(self, cls: type[AnyElement]) -> None:
         self.cls = cls
@@ -145,7 +145,7 @@ class _Every(Generic[AnyElement]):
 
 
 class _Section:
-    """A property of a Spec: the section of its name."""
+    """A property of a Spec: the section with the property's name."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.tag = name
@@ -156,12 +156,18 @@ class _Section:
 
 @dataclass(eq=False)
 class Spec:
-    """A model: `root` holds every element as written, the other fields are views of it.
+    """A model: `root` contains all elements as written; the other fields are views of it.
 
-    names: elements by kind ("body", "joint", ...) and name.
-    models: the models that `<asset><model/></asset>` lets this one attach, by name.
-    homes: where the files of attached models are, by the identity of the compiler settings that came with them.
-    mujoco: the version of MuJoCo whose semantics the model gets (base/changes.py).
+    Attributes:
+      root: the `<mujoco>` element.
+      compiler, option, size, visual, statistic: settings, merged and filled.
+      worldbody: the world body.
+      defaults: default classes.
+      resources: where the model's files are.
+      names: elements by kind ("body", "joint", ...) and name.
+      models: the models that `<asset><model/></asset>` makes available for attachment, by name.
+      homes: where the files of attached models are, by the id() of the compiler settings that came with them.
+      mujoco: the version of MuJoCo whose semantics the model gets (base/changes.py).
     """
 
     root: Mujoco
@@ -178,7 +184,7 @@ class Spec:
     homes: dict[int, Resources] = field(default_factory=dict)
     mujoco: str = changes.DEFAULT
 
-    # all elements of a class; of bodies the first is the world
+    # all elements of a class; the first body is the world
     bodies = _Every(Body)
     geoms = _Every(Geom)
     sites = _Every(Site)
@@ -201,8 +207,8 @@ class Spec:
     texts = _Every(CustomText)
     tuples = _Every(Tuple)
 
-    # sections, made where there are none: `spec.asset.add("mesh", ...)`; `default` is the default class `main`, nested
-    # ones are `spec.find("default", name)`
+    # sections, which are created if they do not exist: `spec.asset.add("mesh", ...)`. `default` is the default class
+    # `main`; nested classes are `spec.find("default", name)`
     default = _Section()
     asset = _Section()
     contact = _Section()
@@ -248,11 +254,11 @@ class Spec:
         return changes.follows(changes.version_of(self.mujoco), change)
 
     def all(self, kind: type[AnyElement]) -> list[AnyElement]:
-        """Every element of class `kind` outside of default classes, in file order."""
+        """All elements of class `kind` outside default classes, in file order."""
         return [element for element in self.walk() if isinstance(element, kind)]
 
     def walk(self) -> Iterator[Element]:
-        """Every element outside of default classes, in file order."""
+        """All elements outside default classes, in file order."""
         for section in self.root.children:
             if not isinstance(section, Default):
                 yield from section.walk()
@@ -264,7 +270,7 @@ class Spec:
     def find(self, kind: str, name: str) -> Any: ...
 
     def find(self, kind: str | type[Element], name: str) -> Any:
-        """The element of a kind that has a name: `spec.find("body", "torso")`, `spec.find(Body, "torso")`.
+        """The element of a kind with a name: `spec.find("body", "torso")` or `spec.find(Body, "torso")`.
 
         Kinds: body, frame, joint, geom, site, camera, light, default, mesh, hfield, texture, material, pair, exclude,
         equality, tendon, actuator, sensor, numeric, text, tuple, key, or a class of `diffsim.mjcf.elements`.
@@ -274,10 +280,10 @@ class Spec:
           name: of the element.
 
         Returns:
-          The element, which can be changed.
+          The element itself, which can be changed.
 
         Raises:
-          KeyError: there is none; the message has the nearest name.
+          KeyError: there is no such element; the message has the nearest name.
         """
         known: dict[str, dict[str, Element]] = {}
         for element in self.root.walk():
@@ -294,27 +300,27 @@ class Spec:
         raise KeyError(f"{message}; {hint}" if hint else message)
 
     def section(self, tag: str) -> Any:
-        """The section to which elements are added (`spec.section("asset").add("mesh", ...)`); made if there is none."""
+        """The last section with a tag, which is created if there is none: `spec.section("asset").add("mesh", ...)`."""
         sections = [section for section in self.root.children if section.tag == tag]
         return sections[-1] if sections else self.root.add(tag)
 
     def delete(self, element: Element, cascade: bool = False) -> None:
-        """Removes an element and everything in it.
+        """Deletes an element and everything in it.
 
         Args:
           element: of this model.
-          cascade: also remove the pairs, tendons, equalities, actuators, sensors and tuples that refer to it, and what
-            refers to these; other elements forget what they referred to (a geom its material).
+          cascade: whether to delete the pairs, tendons, equalities, actuators, sensors and tuples that refer to it too,
+            and everything that refers to these. Other elements lose the reference (a geom its material).
 
         Raises:
-          MjcfError: something refers to it, and `cascade` is not set; the message names all that does.
+          MjcfError: other elements refer to it, and `cascade` is False; the message lists them.
         """
         if element.parent is None or element is self.worldbody:
             raise MjcfError([Problem(element.file, element.line, element.label, "cannot be deleted")])
         inside = {name for part in element.walk() for name in own_names(part)}
         users = self._users(element, inside)
         if users and not cascade:
-            hint = "delete that first, or with cascade=True"
+            hint = "delete that element first, or pass cascade=True"
             raise MjcfError(
                 [Problem(user.file, user.line, user.label, f"attribute '{attribute}' refers to {what}", hint)
                  for user, attribute, what in users]
@@ -326,17 +332,17 @@ class Spec:
     def attach(
         self, model: "Spec", to: Element | None = None, body: str = "", prefix: str = "", frame: str = ""
     ) -> None:
-        """Puts a copy of another model's body or frame, or of all that stands in its world, into this one.
+        """Attaches a copy of another model's body or frame, or of everything in its world, to this model.
 
-        It comes with the assets, default classes, actuators, sensors, keyframes that belong to it, all with `prefix`
-        before their names, and with the compiler settings of its own model. The copy is made by `diffsim.compile`, or
-        at once by `diffsim.mjcf.check(spec)`, after which `spec.find` finds it.
+        The copy includes the assets, default classes, actuators, sensors and keyframes that belong to it. All its names
+        get `prefix`, and it keeps the compiler settings of its own model. `diffsim.compile` makes the copy;
+        `diffsim.mjcf.check(spec)` makes it at once, after which `spec.find` finds it.
 
         Args:
-          model: the other model; a later change of it changes the copies that are not made yet.
-          to: the body or frame of this model where it is put; the world if there is none given.
-          body: the name of a body of `model`; all that stands in its world if empty.
-          prefix: what the copies' names begin with.
+          model: the other model; changes to it affect copies that have not been made yet.
+          to: the body or frame of this model to which it is attached; the world by default.
+          body: the name of a body of `model`; everything in its world if empty.
+          prefix: added before all names of the copy.
           frame: the name of a frame of `model`, instead of a body.
         """
         name = next(
@@ -347,7 +353,7 @@ class Spec:
         (to or self.worldbody).add("attach", model=name, prefix=prefix, **part)
 
     def _users(self, element: Element, names: set[tuple[str, str]]) -> list[tuple[Element, str, str]]:
-        """What refers to `names` from outside of `element`: (element, attribute, what it refers to)."""
+        """References to `names` from outside `element`: (element, attribute, description of the target)."""
         within = {id(part) for part in element.walk()}
         return [
             (user, xml_name(attribute), f"{space} '{name}'")
@@ -358,7 +364,7 @@ class Spec:
         ]
 
     def _forget(self, user: Element, attribute: str) -> None:
-        """Remove what cannot be without the element that it refers to; else the reference alone."""
+        """Deletes an element that makes no sense without its target; otherwise only clears the reference."""
         around = user
         while around.parent is not None and not (isinstance(around.parent, Section) and around.parent.tag in REFERRING):
             around = around.parent
@@ -368,22 +374,22 @@ class Spec:
             self.delete(around, cascade=True)
 
     def resolve(self, element: AnyElement) -> AnyElement:
-        """A copy of `element` in which every attribute is filled.
+        """A copy of `element` with all attributes filled.
 
-        Its own value, else the value of its default class, else MJCF's default; None remains only where MJCF has none.
-        Short vectors are completed. An actuator shortcut comes back as the general `Actuator` that it stands for.
+        An attribute has the element's value, or the value of its default class, or MJCF's default; None remains only if
+        MJCF has no default. Short vectors are completed. An actuator shortcut becomes a general `Actuator`.
         """
         return element.resolved(self.defaults.inherited(element), Problems())  # type: ignore[return-value]
 
     def compiler_of(self, element: Element) -> Compiler:
-        """The compiler settings that hold for an element: its own model's, if it was attached from another one."""
+        """The compiler settings for an element; an element of an attached model has those of its own model."""
         return element.settings if isinstance(element.settings, Compiler) else self.compiler
 
     def read_file(self, element: Element, attribute: str = "file_") -> bytes:
         """The contents of the file that an attribute of an element names.
 
         Raises:
-          ResourceError: it cannot be had.
+          ResourceError: the file cannot be read.
         """
         name = getattr(element, attribute)
         kind = element.attributes()[attribute]
@@ -392,10 +398,10 @@ class Spec:
         return self.home_of(element).asset(name, folder, element.file, compiler.strippath)
 
     def home_of(self, element: Element) -> Resources:
-        """Where the files of an element are: with its own model's, if it was attached from another one."""
+        """Where the files of an element are; an element of an attached model has the files of its own model."""
         return self.homes.get(id(element.settings), self.resources)
 
     @property
     def joints(self) -> list[Joint | FreeJoint]:
-        """The joints, free joints among them."""
+        """All joints, including free joints."""
         return [element for element in self.walk() if isinstance(element, Joint | FreeJoint)]

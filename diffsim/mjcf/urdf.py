@@ -1,15 +1,15 @@
-"""URDF: rewritten as MJCF nodes, each at the place of the URDF element it comes from, then read like any MJCF.
+"""URDF: converted to MJCF nodes, each with the file and line of its URDF element, then read like any MJCF.
 
-Links become bodies, nested as the joints say; links without a parent stand in the world, without a joint (add one to
-let the robot move freely). A link called "world" is the world, without its inertial. Angles are radians. Of a
-`<mujoco>` element inside the robot the sections compiler, option and size count; by default static bodies are fused and
-visual geoms discarded, which happens here.
+Links become bodies, nested as the joints define. Links without a parent are fixed to the world (add a free joint to let
+the robot move). A link called "world" is the world itself, without its inertial. Angles are in radians. A `<mujoco>`
+element inside the robot may have the sections compiler, option and size. By default static bodies are fused and visual
+geoms are discarded; the latter happens here.
 
-What MuJoCo 3.8.1 does and we follow: the rotation of an inertial origin is ignored; inertias that are all zero count as
-missing; limits also hold for continuous joints; limits of which only one is given, or that are the wrong way round, do
-not act; a collision geom has the color of the visual before it; the second geom with a mesh file in another scale than
-the file's first one gets the mesh in the first scale. Ignored like there: mimic, with a warning that gives the equality
-for it; velocity limits, safety, calibration, transmissions, and elements of other programs.
+diffsim follows MuJoCo 3.8.1 in these points: the rotation of an inertial origin is ignored; an inertia of zeros counts
+as missing; limits also apply to continuous joints; limits with only one end, or with the ends swapped, do not apply; a
+collision geom has the color of the visual before it; if a mesh file is used again after use in two scales, the geom
+gets the mesh in the first scale. As in MuJoCo, mimic is ignored, with a warning that gives the equivalent equality
+constraint; velocity limits, safety, calibration, transmissions and elements of other programs are ignored too.
 Source: http://wiki.ros.org/urdf/XML; MuJoCo "URDF extensions"; mjXURDF (3.8.1).
 """
 
@@ -25,16 +25,18 @@ from diffsim.mjcf.orientation import from_euler, from_z_axis, matrix
 from diffsim.mjcf.resources import OutsideError, ResourceError, Resources
 from diffsim.mjcf.source import Node
 
+# sections of a <mujoco> element inside a robot
 EXTENSION = ("compiler", "option", "size")
+# name of the link that is the world
 WORLD = "world"
 
-# how many folders up a package is looked for
+# folders above the robot's in which a package is searched
 HIGHEST = 8
 
-# names of the numbers of a symmetric matrix, in the order of fullinertia
+# attributes of <inertia>, in the order of MJCF's fullinertia
 INERTIA = ("ixx", "iyy", "izz", "ixy", "ixz", "iyz")
 
-# MJCF's joints for each type of URDF joint: (suffix of the name, type, axis: the joint's own, or a column of its frame)
+# MJCF joints for each type of URDF joint: suffix of the name, type, and column of the frame whose z axis is the joint's
 JOINTS: Mapping[str, tuple[tuple[str, str, int], ...]] = {
     "revolute": (("", "hinge", 2),),
     "continuous": (("", "hinge", 2),),
@@ -45,7 +47,7 @@ JOINTS: Mapping[str, tuple[tuple[str, str, int], ...]] = {
     "spherical": (("", "ball", 2),),
 }
 
-# MJCF's size for each shape: URDF's attributes, how many numbers each has, and what they are multiplied by
+# MJCF's size of each shape: the URDF attributes, the number of values in each, and the factor to half sizes
 SHAPES: Mapping[str, tuple[tuple[str, int, float], ...]] = {
     "box": (("size", 3, 0.5),),
     "cylinder": (("radius", 1, 1.0), ("length", 1, 0.5)),
@@ -55,12 +57,12 @@ SHAPES: Mapping[str, tuple[tuple[str, int, float], ...]] = {
 
 
 def translate(root: Node, resources: Resources, problems: Problems) -> Node:
-    """The MJCF of a `<robot>`; what is wrong with the URDF is noted in `problems`."""
+    """The MJCF of a `<robot>`; errors are noted in `problems`."""
     return _Robot(root, resources, problems).model()
 
 
 class _Robot:
-    """One robot while it is rewritten: its links by name, meshes and names so far."""
+    """One robot while it is converted: its links by name, and the meshes and names so far."""
 
     def __init__(self, root: Node, resources: Resources, problems: Problems) -> None:
         self.root, self.resources, self.problems = root, resources, problems
@@ -88,7 +90,7 @@ class _Robot:
         for tag in {section.tag for section in self.sections}:
             same = [section for section in self.sections if section.tag == tag]
             if tag not in EXTENSION:
-                self.problems.add(same[0], "is not read in a URDF", f"expected one of: {', '.join(EXTENSION)}")
+                self.problems.add(same[0], "is not supported in a URDF", f"expected one of: {', '.join(EXTENSION)}")
             elif len(same) > 1:
                 self.problems.add(same[1], f"there is more than one <{tag}>")
         compiler = next((section for section in self.sections if section.tag == "compiler"), None)
@@ -98,7 +100,7 @@ class _Robot:
         return Node("compiler", attributes, place.file, place.line, compiler.children if compiler else [])
 
     def _colors(self) -> dict[str, str]:
-        """Colors by the name of their material; the first one counts."""
+        """Colors by the name of their material; the first definition counts."""
         colors: dict[str, str] = {}
         waiting = [self.root]
         while waiting:
@@ -114,7 +116,7 @@ class _Robot:
     # --------------------------------------------------------------------------------------------------------- bodies
 
     def _bodies(self) -> dict[str, Node]:
-        """A body for each link, by name, with everything but its joint and its place."""
+        """A body for each link, by name, with everything except its joint and its pose."""
         bodies: dict[str, Node] = {}
         for link in self.root.children:
             if link.tag != "link":
@@ -125,12 +127,11 @@ class _Robot:
                 self.problems.add(link, f"the name is already used by the link at {first.file}:{first.line}")
             is_world = name == WORLD
             body = Node(
-                "worldbody" if is_world else "body",
-                {} if is_world else {"name": name},
-                link.file,
-                link.line,
-                [],
-                "link",
+                tag="worldbody" if is_world else "body",
+                attributes={} if is_world else {"name": name},
+                file=link.file,
+                line=link.line,
+                said="link",
             )
             inertial = self.one(link, "inertial")
             if inertial is not None and not is_world:
@@ -169,11 +170,11 @@ class _Robot:
             if name and name not in self.names:
                 attributes["name"] = name
                 self.names.add(name)
-            geoms.append(Node("geom", attributes, source.file, source.line, [], source.tag))
+            geoms.append(Node("geom", attributes, source.file, source.line, said=source.tag))
         return geoms
 
     def _color(self, visual: Node) -> str:
-        """The color of a visual: its own, or that of the material it names; empty if there is none."""
+        """The color of a visual, its own or that of its material; empty if it has none."""
         material = self.one(visual, "material")
         if material is None:
             return ""
@@ -201,12 +202,12 @@ class _Robot:
         return {}
 
     def _mesh(self, source: Node) -> str:
-        """The name of the mesh asset for a file and a scale, made if there is none."""
+        """The name of the mesh asset for a file and a scale, which is created if it does not exist."""
         file = self._file(self.text(source, "filename"))
         scale = np.array([float(value) for value in (self.numbers(source, "scale", 3) or "1 1 1").split()])
         stem = PurePosixPath(file.replace("\\", "/")).stem
         known = self.meshes.setdefault(stem, [])
-        # as in 3.8.1: what comes again has the mesh of the first scale, whatever its own
+        # as in 3.8.1: a scale that is already known gets the mesh of the first scale
         if any(np.array_equal(other, scale) for other in known):
             return stem
         name = f"{stem}{len(known)}" if known else stem
@@ -216,7 +217,7 @@ class _Robot:
         return name
 
     def _file(self, name: str) -> str:
-        """A file's name without `file://`; `package://p/x` is x, or p/x, in the robot's folder or in one above."""
+        """A file name without `file://`; `package://p/x` is p/x or x, in the robot's folder or in one above it."""
         name = name.removeprefix("file://")
         if not name.startswith("package://") or self.settings.attributes.get("strippath") == "true":
             return name
@@ -233,13 +234,13 @@ class _Robot:
                     outside = outside or place
                 except ResourceError:
                     pass
-        # reading it says that it is outside, and how to allow that
+        # the error of reading it says that it is outside, and how to allow that
         return outside or full
 
     # --------------------------------------------------------------------------------------------------------- joints
 
     def _hang(self, bodies: dict[str, Node]) -> list[Node]:
-        """Put every body under its parent, with its joints and its place; the bodies that have no parent."""
+        """Puts each body under its parent, with its joints and its pose; returns the bodies without a parent."""
         hanging: dict[str, Node] = {}
         for joint in self.root.children:
             if joint.tag != "joint":
@@ -259,15 +260,15 @@ class _Robot:
         return [body for name, body in bodies.items() if name not in hanging]
 
     def _warn_of_mimic(self, joint: Node) -> None:
-        """A joint that shall follow another one moves freely: says how MJCF ties them."""
+        """Warns that a mimic joint moves freely, and says which equality constraint ties it to the other joint."""
         mimic = self.one(joint, "mimic")
         if mimic is None:
             return
         line = f"{self.numbers(mimic, 'offset', 1) or 0} {self.numbers(mimic, 'multiplier', 1) or 1}"
         ends = f'joint1="{self.text(joint, "name")}" joint2="{self.text(mimic, "joint")}"'
         warnings.warn(
-            f"{mimic.file}:{mimic.line}: <mimic> is not simulated, as in MuJoCo: the joint moves freely. Write the "
-            f"robot as MJCF (diffsim.mjcf.write) and add "
+            f"{mimic.file}:{mimic.line}: <mimic> is ignored, as in MuJoCo: the joint moves freely. To tie the joints, "
+            f"write the robot as MJCF (diffsim.mjcf.write) and add "
             f'<equality><joint {ends} polycoef="{line} 0 0 0"/></equality>',
             stacklevel=2,
         )
@@ -278,7 +279,7 @@ class _Robot:
         if end is not None and name and name not in bodies:
             self.problems.add(end, f"there is no link '{name}'", near_match(name, bodies))
         elif tag == "child" and name == WORLD:
-            self.problems.add(joint, "the world cannot be a child")
+            self.problems.add(joint, "the world cannot be the child of a joint")
         return name if name in bodies else ""
 
     def _check_loops(self, bodies: dict[str, Node], hanging: dict[str, Node]) -> None:
@@ -290,7 +291,7 @@ class _Robot:
                 seen.add(at)
                 at = parents[at]
             if at in seen:
-                self.problems.add(hanging[at], "the joints form a loop", "a URDF is a tree")
+                self.problems.add(hanging[at], "the joints form a loop", "a URDF must be a tree")
                 return
 
     def _joints(self, source: Node) -> list[Node]:
@@ -302,6 +303,7 @@ class _Robot:
         axis = self.one(source, "axis")
         along = self.numbers(axis, "xyz", 3, required=True) if axis is not None else "1 0 0"
         direction = np.array([float(value) for value in along.split()])
+        # a planar joint is two slides and a hinge along the axes of a frame with z along its axis
         frame = matrix(from_z_axis(direction)) if direction.any() else np.eye(3)
         joints = []
         for suffix, joint_type, column in JOINTS[kind]:
@@ -338,22 +340,22 @@ class _Robot:
     # ----------------------------------------------------------------------------------------------- parts of elements
 
     def one(self, node: Node, tag: str, required: bool = False) -> Node | None:
-        """The only sub-element with a tag."""
+        """The only sub-element with a tag, or None."""
         children = [child for child in node.children if child.tag == tag]
         if len(children) > 1:
-            self.problems.add(children[1], f"stands more than once in {node.label}")
+            self.problems.add(children[1], f"appears more than once in {node.label}")
         if required and not children:
             self.problems.add(node, f"needs a <{tag}>")
         return children[0] if children else None
 
     def text(self, node: Node, name: str) -> str:
-        """An attribute that must be there."""
+        """The text of a required attribute."""
         if not node.attributes.get(name):
             self.problems.add(node, f"attribute '{name}' is required")
         return node.attributes.get(name, "")
 
     def numbers(self, node: Node, name: str, count: int, required: bool = False) -> str:
-        """An attribute of `count` numbers, as text; empty if it is not there."""
+        """An attribute of `count` numbers, as text; empty if it is missing."""
         if name not in node.attributes and not required:
             return ""
         kind = RealsKind(length=count, fewest=count)
@@ -367,10 +369,10 @@ class _Robot:
         return kind.text(value)
 
     def pose(self, node: Node) -> dict[str, str]:
-        """Position and orientation that `<origin>` says."""
+        """Position and orientation of `<origin>`."""
         origin = self.one(node, "origin")
         xyz = self.numbers(origin, "xyz", 3) if origin is not None else ""
         rpy = self.numbers(origin, "rpy", 3) if origin is not None else ""
-        # roll, pitch and yaw about the fixed axes x, y, z, in this order
+        # roll, pitch and yaw turn about the fixed axes x, y and z, in this order
         quat = from_euler([float(angle) for angle in (rpy or "0 0 0").split()], "XYZ", degree=False)
         return {"pos": xyz or "0 0 0", "quat": " ".join(map(number, quat))}

@@ -1,35 +1,36 @@
-"""Words of MJCF that other versions of MuJoCo have and 3.8.1 has not: what to write instead, or since when they exist.
+"""Elements and attributes of other MuJoCo versions that 3.8.1 does not have: what to write instead, or their version.
 
 What changed in the numbers of files without new words is in base/changes.py. Source: MuJoCo changelog.
 """
 
 from collections.abc import Iterator
 
-# by element, then attribute
+# removed attributes, by element and attribute, with what to do
 ATTRIBUTES: dict[str, dict[str, str]] = {
     "option": {
-        "collision": "MuJoCo has removed it; choose pairs by contype, conaffinity and <exclude>",
-        "apirate": "MuJoCo has removed it, nothing used it; delete it",
-        "mpr_iterations": "it is called ccd_iterations now",
-        "mpr_tolerance": "it is called ccd_tolerance now",
+        "collision": "MuJoCo removed it; select pairs with contype, conaffinity and <exclude>",
+        "apirate": "MuJoCo removed it, because nothing used it; delete it",
+        "mpr_iterations": "it is now called ccd_iterations",
+        "mpr_tolerance": "it is now called ccd_tolerance",
     },
     "flag": {
-        "passive": "it is two flags now, spring and damper",
-        "sensornoise": "MuJoCo has removed it; add noise to the readings yourself",
+        "passive": "it is now two flags, spring and damper",
+        "sensornoise": "MuJoCo removed it; add noise to the readings yourself",
     },
     "compiler": {
-        "exactmeshinertia": 'it is inertia="exact" of a <mesh> now',
-        "convexhull": "MuJoCo has removed it; delete it",
+        "exactmeshinertia": 'it is now inertia="exact" of a <mesh>',
+        "convexhull": "MuJoCo removed it; delete it",
     },
 }
 
-# by parent, then element
+# removed elements, by parent and element, with what to do
 ELEMENTS: dict[str, dict[str, str]] = {
-    "equality": {"distance": "MuJoCo has removed it; hold the length of a spatial tendon by <tendon>"},
+    "equality": {"distance": "MuJoCo removed it; constrain the length of a spatial tendon with <tendon>"},
 }
 
-# what came after 3.8.1: the version, by element and attribute
+# new attributes of <elasticity>
 _ELASTICITY = {"section": "3.17", "sectionsize": "3.17", "shear": "4.0", "yield": "4.0"}
+# attributes that came after 3.8.1, by element and attribute, with the version
 NEWER_ATTRIBUTES: dict[str, dict[str, str]] = {
     "flag": {"diagexact": "3.9", "ipc": "3.14", "speculative": "4.0"},
     "compiler": {"conflict": "3.10", "savecanonical": "3.16", "savecompiled": "3.16", "passthrough": "3.17"},
@@ -53,25 +54,25 @@ NEWER_ATTRIBUTES: dict[str, dict[str, str]] = {
     "key": {"plastic": "4.0"},
 }
 
-# and by parent and element
+# elements that came after 3.8.1, by parent and element, with the version
 NEWER_ELEMENTS: dict[str, dict[str, str]] = {
     section: {"orientation": "3.11", "pid": "3.12"} | more
     for section, more in (("actuator", {}), ("default", {"texture": "3.17"}))
 }
 
-# what actuators may take
+# words for the input of an actuator
 _SIGNATURE = frozenset({"pos", "vel", "ff", "voltage", "none"})
-# and by element and attribute: words, of which the attribute may have several, and the version
+# words that came after 3.8.1, by element and attribute: the words, several of which may be given, and the version
 NEWER_WORDS: dict[tuple[str, str], tuple[frozenset[str], str]] = {
     ("option", "integrator"): (frozenset({"discrete"}), "3.13"),
     ("dcmotor", "input"): (_SIGNATURE, "3.12"),
     ("general", "input"): (_SIGNATURE | {"quat", "expmap"}, "3.12"),
 }
 
-# by element and attribute that was required: an <attach> without a model copies parts of its own
+# required attributes that became optional, with the version: an <attach> without a model copies parts of its own model
 NEWER_WITHOUT: dict[tuple[str, str], str] = {("attach", "model"): "3.11"}
 
-# of these what says nothing that 3.8.1 does otherwise: pictures, saving and shortcuts of the program in any value, ...
+# newer attributes that can be ignored with any value, because they concern pictures, saving or speed
 SILENT = {
     "body": ("simple",),
     "geom": ("castshadow",),
@@ -79,7 +80,7 @@ SILENT = {
     "texture": ("embed",),
     "compiler": ("savecanonical", "savecompiled", "passthrough"),
 }
-# ... and forces in the value of no force
+# newer attributes that can be ignored if their value switches them off
 NOTHING = {
     "compiler": ("conflict",),
     "flag": ("diagexact", "ipc", "speculative"),
@@ -93,7 +94,7 @@ NOTHING = {
 
 
 def says_nothing(tag: str, name: str, text: str) -> bool:
-    """Whether a newer attribute can be left out, because 3.8.1 does what it says."""
+    """Whether a newer attribute can be ignored, because the model means the same without it."""
     words = text.split()
     none = words == ["warning" if name == "conflict" else "disable"] or all(word.strip("+-.0") == "" for word in words)
     return name in SILENT.get(tag, ()) or (none and name in NOTHING.get(tag, ()))

@@ -1,12 +1,11 @@
-"""write: a Spec as MJCF text, which loads to the same model.
+"""write: a Spec as MJCF text, from which the same model is loaded.
 
-Attributes are written as the elements hold them: in the file's own units and orientations, shortcuts as shortcuts,
-class by class. Left out is what the element would have anyhow, from its default class or from MJCF. Settings are
-written once, merged; included files, macros and comments are gone, for the reader has put their contents in place.
-What was attached from another model must have been compiled with the same settings; its default class `main`, which
-starts from MJCF's values, becomes a class below our `main` in which these values are said.
-Each attribute's kind says how its value reads as text, in as many digits as the number needs.
-Source: MuJoCo XML reference; "Saving" in the manual's chapter on modeling.
+Attributes are written as the elements have them: in the units and orientations of the file, shortcuts as shortcuts,
+with their default classes. An attribute is left out if the element gets the same value from its default class or from
+MJCF. Settings are merged and written once. Included files, macros and comments are gone, because the reader has
+replaced them. Elements of an attached model must have the same compiler settings as this model. The default class
+`main` of an attached model starts from MJCF's defaults; it becomes a class below our `main` that gives these defaults
+explicitly. Source: MuJoCo XML reference; "Saving" in the manual's chapter on modeling.
 """
 
 import os
@@ -28,45 +27,54 @@ from diffsim.mjcf.reader import check
 from diffsim.mjcf.schema import Element, children_of, xml_name
 from diffsim.mjcf.spec import MAIN, Defaults, Spec
 
-# settings that belong to the elements of a file, not to the whole model
+# compiler settings that apply to the elements of one file, not to the whole model
 OWN_SETTINGS = (
-    "angle", "eulerseq", "autolimits", "boundmass", "boundinertia", "balanceinertia", "inertiafromgeom",
-    "inertiagrouprange", "alignfree", "fitaabb",
-)  # fmt: skip
+    "angle",
+    "eulerseq",
+    "autolimits",
+    "boundmass",
+    "boundinertia",
+    "balanceinertia",
+    "inertiafromgeom",
+    "inertiagrouprange",
+    "alignfree",
+    "fitaabb",
+)
 
+# sections of settings, in the order in which they are written
 SETTINGS = ("compiler", "option", "size", "visual", "statistic")
 
-# these come first, whatever the order of the fields
+# attributes that are written first
 LEADING = ("name", "class_")
 
-# what an element would have without saying it: its attributes by field name
+# the attributes that an element has without giving them, by field name
 Inherited = Callable[[Element], Mapping[str, Any]]
 
 
 @checked
 def write(spec: Spec, path: str | Path | None = None) -> str:
-    """The MJCF text of a Spec; reading it gives the same model.
+    """The MJCF text of a Spec, from which the same model is loaded.
 
-    Names of asset files stay relative to the model's own folder: write beside them, or give the files in `assets` when
-    reading. Inertias that geoms imply are not said; where the setting `saveinertial` asks for them, a warning names
-    `diffsim.save_inertials`.
+    File names of assets stay relative to the model's folder, so write to that folder or pass the files in `assets` when
+    loading. Inertias that follow from geoms are not written; if the compiler setting `saveinertial` asks for them, a
+    warning names `diffsim.save_inertials`.
 
     Args:
       spec: the model.
-      path: a file to which the text is written besides.
+      path: a file to which the text is also written.
 
     Returns:
       The text.
 
     Raises:
       MjcfError: the model is wrong.
-      UnsupportedError: an attached model has what one file cannot say.
+      UnsupportedError: one file cannot express an attached model.
     """
     check(spec)
     bodies = spec.bodies[1:] if spec.compiler.saveinertial else []
     lacking = [body for body in bodies if not any(isinstance(child, Inertial) for child in standing_in(body))]
     if lacking:
-        message = f"the compiler setting saveinertial asks for inertias, which {lacking[0].label} does not give"
+        message = f"the compiler setting saveinertial asks for inertias, but {lacking[0].label} has no <inertial>"
         warnings.warn(f"{message}; call diffsim.save_inertials(spec) before writing", stacklevel=3)
     _check_one_file(spec)
 
@@ -97,18 +105,18 @@ def write(spec: Spec, path: str | Path | None = None) -> str:
 
 
 def _append(parent: "etree._Element", spec: Spec, element: Element, tag: str, inherited: Inherited) -> None:
-    """The element and everything below it at the end of `parent`, unless there is nothing to say."""
+    """Appends an element and everything below it to `parent`, unless it is empty."""
     root = etree.SubElement(parent, tag, _texts(spec, element, inherited))
     waiting = [(element, root)]
     while waiting:
         source, node = waiting.pop()
         for child in source.children:
-            # a part of the settings that no file has mentioned has no tag
+            # parts of settings that appear in no file have no tag
             rules = children_of(type(source), source.tag).items()
             name = child.tag or next(tag for tag, rule in rules if rule.cls is type(child))
             waiting.append((child, etree.SubElement(node, name, _texts(spec, child, inherited))))
     if isinstance(element, Section) or tag in (*SETTINGS, "worldbody"):
-        # a section that says nothing goes, and the empty parts of settings
+        # remove sections and parts of settings that are empty
         for child in list(root) if inherited is _mjcf_defaults else ():
             if not len(child) and not child.attrib:
                 root.remove(child)
@@ -117,7 +125,7 @@ def _append(parent: "etree._Element", spec: Spec, element: Element, tag: str, in
 
 
 def _append_foreign(parent: "etree._Element", spec: Spec, section: Default) -> None:
-    """The default classes of an attached model, in a class that undoes what our own `main` says."""
+    """Appends the default classes of an attached model, in a class that undoes the values of our own `main`."""
     _append(parent, spec, section, "default", _nothing)
     node = parent[-1]
     ours = spec.defaults.classes[MAIN]
@@ -136,24 +144,30 @@ def _append_foreign(parent: "etree._Element", spec: Spec, section: Default) -> N
 
 
 def _check_one_file(spec: Spec) -> None:
-    """Refuse what an attached model has and one file cannot say."""
+    """Raises UnsupportedError if one file cannot express an attached model."""
     problems = Problems()
     for element in spec.root.walk():
         theirs = spec.compiler_of(element)
         for name in OWN_SETTINGS if theirs is not spec.compiler else ():
             if not np.array_equal(getattr(theirs, name), getattr(spec.compiler, name)):
-                problems.unsupported(element, f"comes from a model whose compiler setting '{name}' is another")
+                problems.unsupported(
+                    element, f"comes from a model with another compiler setting '{name}', which one file cannot express"
+                )
     foreign = [section for section in spec.root.each(Default) if section.settings is not None]
     for section in foreign:
         if any(other is not section and other.class_ == section.class_ for other in foreign):
-            problems.unsupported(section, "an attached model has several sections of default classes")
+            problems.unsupported(
+                section, "an attached model has several sections of default classes, which one file cannot express"
+            )
         elif any(
-            # what our class `main` gives, and has no value to go back to
+            # our class `main` gives an attribute that has no default in MJCF
             getattr(plain, name) is None and getattr(spec.defaults.classes[MAIN][key], name) is not None
             for key, plain in Defaults([], Problems()).classes[MAIN].items()
             for name in plain.legal(in_default=True)
         ):
-            problems.unsupported(section, "our class 'main' says what a class in it cannot undo")
+            problems.unsupported(
+                section, "the class 'main' of this model gives attributes that a class in it cannot undo"
+            )
     problems.raise_if_any()
 
 
@@ -161,7 +175,7 @@ def _check_one_file(spec: Spec) -> None:
 
 
 def _texts(spec: Spec, element: Element, inherited: Inherited) -> dict[str, str]:
-    """What has to be written of an element, by attribute."""
+    """The attributes of an element that have to be written, as text."""
     if element.tag == "worldbody":
         return {}
     before = inherited(element)
@@ -174,14 +188,14 @@ def _texts(spec: Spec, element: Element, inherited: Inherited) -> dict[str, str]
         if value is None:
             continue
         under = None if kind.required or name in alone else before.get(name)
-        # what the element would have without saying it is left out
+        # leave out what the element inherits anyway
         if under is None or not np.array_equal(kind.over(under, value), under):
             texts[xml_name(name)] = _file_name(spec, element, kind, value) or kind.text(value)
     return texts
 
 
 def _nothing(element: Element) -> Mapping[str, Any]:
-    """In a default class everything is written: which class it overlays depends on the order of sections."""
+    """Nothing: default classes are written in full, because the order of sections decides what they inherit."""
     return {}
 
 
@@ -190,7 +204,7 @@ def _mjcf_defaults(element: Element) -> Mapping[str, Any]:
 
 
 def _file_name(spec: Spec, element: Element, kind: Kind, value: Any) -> str:
-    """A file that was found beside an included file, from the folder where a file of the model itself looks for it."""
+    """The name, from our own asset folder, of a file of an included or attached model; empty for other files."""
     foreign = element.settings is not None
     if not isinstance(kind, FileKind) or not (foreign or os.path.dirname(element.file)):
         return ""

@@ -1,9 +1,9 @@
 """The general actuator, and what its shortcuts (shortcuts.py, dcmotor.py) have in common.
 
-Each shortcut (motor, position, ...) is a set of values of the general actuator, computed by its `law`.
+Each shortcut (motor, position, ...) is a set of values of the general actuator; its method `law` computes them.
 
-Default classes keep one general actuator, into which every shortcut inside `<default>` writes: the last one wins over
-the fields that they share. A resolved actuator is therefore always an `Actuator` with all of the general fields.
+A default class keeps one general actuator. Every shortcut inside `<default>` writes into it, and the last one
+overwrites the fields that they share. Therefore a resolved actuator is always an `Actuator` with all general fields.
 
 Source: MuJoCo XML reference, "actuator"; mjs_setTo* of user_api.cc (3.8.1).
 """
@@ -34,13 +34,16 @@ from diffsim.mjcf.schema import Element
 DYNAMICS = keywords(DynType)
 GAINS = keywords(GainType)
 BIASES = keywords(BiasType)
+# values of MotorInput (base/motor_layout.py)
 MOTOR_INPUTS = {"voltage": 0, "position": 1, "velocity": 2}
 
+# length of dynprm, gainprm and biasprm (mjNDYN, mjNGAIN, mjNBIAS)
 PARAMETERS = 10
+# MuJoCo's defaults of dynprm and gainprm, and of biasprm
 _ONE = (1.0,) + (0.0,) * (PARAMETERS - 1)
 _ZERO = (0.0,) * PARAMETERS
 
-# the attribute that names the target of each transmission
+# the attribute that names the target, and the transmission that it implies
 TARGETS = {
     "joint": TrnType.JOINT,
     "jointinparent": TrnType.JOINTINPARENT,
@@ -50,19 +53,32 @@ TARGETS = {
     "body": TrnType.BODY,
 }
 
+# attributes that a default class cannot have, because they belong to one target
 TARGET_FIELDS = frozenset({*TARGETS, "slidersite", "refsite", "lengthrange"})
+# fields that only the general actuator has in XML; shortcuts compute them
 LAW_FIELDS = frozenset(
-    {"actdim", "dyntype", "gaintype", "biastype", "dynprm", "gainprm", "biasprm", "actearly", "input_"}
+    {
+        "actdim",
+        "dyntype",
+        "gaintype",
+        "biastype",
+        "dynprm",
+        "gainprm",
+        "biasprm",
+        "actearly",
+        "input_",
+    }
 )
-# what the one control of an actuator may be called since MuJoCo 3.12, where its gain is fixed or affine: it is the same
+# names of the control since MuJoCo 3.12, for actuators with a fixed or affine gain, where they change nothing
 INPUTS = {"pos": 0, "vel": 1, "pressure": 2}
 ACTIVATION_LIMITS = frozenset({"actlimited", "actrange"})
+# attributes that shortcuts without activation do not have
 MOTOR_OMITS = LAW_FIELDS | ACTIVATION_LIMITS | {"body", "inheritrange"}
 
 
 @dataclass(eq=False)
 class Actuator(Element):
-    """The general actuator, and what every shortcut becomes."""
+    """The general actuator, into which every shortcut is resolved."""
 
     default_key = "general"
     default_omits = TARGET_FIELDS
@@ -113,21 +129,21 @@ class Actuator(Element):
         return next(targets, (TrnType.UNDEFINED, None))
 
     def law(self, base: "Actuator", problems: Problems) -> dict[str, Any]:
-        """The general fields that this shortcut sets.
+        """The general fields that this shortcut computes.
 
-        base: the inherited actuator with the attributes laid over it that this element shares with the general one.
+        Args:
+          base: the inherited actuator, overwritten by the attributes that this element shares with the general one.
+          problems: where errors are noted.
         """
         return {}
 
     def resolved(self, inherited: Element, problems: Problems) -> "Actuator":
-        """The general actuator that this one is, with `tag` as in the file."""
+        """This actuator as a general actuator, with `tag` as in the file."""
         shared = {name: getattr(self, name) for name in Actuator.attributes()}
         place = {"tag": self.tag, "file": self.file, "line": self.line, "parent": self.parent}
         base = Actuator.of(shared, **place).over(inherited)
         if base.input_ is not None and base.gaintype not in (GainType.FIXED, GainType.AFFINE):
-            problems.unsupported(
-                self, "attribute 'input' of this type of gain is new in MuJoCo 3.12, not supported yet"
-            )
+            problems.unsupported(self, "attribute 'input' with this gaintype is new in MuJoCo 3.12, not supported yet")
         return base.replace(**self.law(base, problems))
 
     def check(self, problems: Problems) -> None:
@@ -137,18 +153,18 @@ class Actuator(Element):
         crank = [name for name in ("cranklength", "slidersite") if getattr(self, name) is not None]
         if transmission is TrnType.UNDEFINED:
             names = [name for name in TARGETS if name in self.legal()]
-            problems.add(self, "has no transmission target", "give one of " + ", ".join(names))
+            problems.add(self, "has no transmission target", "give one of the attributes " + ", ".join(names))
         elif transmission is TrnType.SLIDERCRANK:
             if self.slidersite is None:
-                problems.add(self, "attribute 'cranksite' is given but 'slidersite' is missing")
+                problems.add(self, "attribute 'cranksite' needs attribute 'slidersite' as well")
         elif crank:
-            problems.add(self, f"attribute '{crank[0]}' is only for actuators with a cranksite")
+            problems.add(self, f"attribute '{crank[0]}' needs attribute 'cranksite'")
         if self.refsite is not None and transmission not in (TrnType.SITE, TrnType.UNDEFINED):
-            problems.add(self, "attribute 'refsite' is only for actuators with a site")
+            problems.add(self, "attribute 'refsite' needs attribute 'site'")
 
 
 def with_entries(vector: Vector, entries: dict[int, float]) -> Vector:
-    """`vector` with some entries replaced."""
+    """A read-only copy of `vector` with some entries replaced."""
     changed = vector.copy()
     for index, value in entries.items():
         changed[index] = value
@@ -157,12 +173,12 @@ def with_entries(vector: Vector, entries: dict[int, float]) -> Vector:
 
 
 def or_inherited(number: float | None, inherited: float) -> float:
-    """The number that an element says, the inherited one where it says none."""
+    """The number on the element or, if it has none, the inherited number."""
     return float(inherited) if number is None else number
 
 
 def check_not_negative(element: Element, problems: Problems, *names: str) -> None:
-    """Note every one of these attributes that is negative."""
+    """Notes each of these attributes that is negative."""
     for name in names:
         value = getattr(element, name)
         if value is not None and value < 0:
@@ -170,6 +186,6 @@ def check_not_negative(element: Element, problems: Problems, *names: str) -> Non
 
 
 def check_no_negative_control(element: Actuator, base: Actuator, problems: Problems) -> None:
-    """Note a range of controls that reaches below zero."""
+    """Notes a control range that includes negative values."""
     if (base.ctrlrange < 0).any():
         problems.add(element, "attribute 'ctrlrange': cannot be negative for this actuator")

@@ -36,12 +36,13 @@ TEXTURE_BUILTINS = {word: word for word in ("none", "gradient", "checker", "flat
 TEXTURE_MARKS = {word: word for word in ("none", "edge", "cross", "random")}
 LAYER_ROLES = {role.name.lower(): role for role in TextureRole if role is not TextureRole.USER}
 
+# characters of gridlayout, one for each cell: MuJoCo's limit
 LONGEST_GRIDLAYOUT = 12
 
 
 @dataclass(eq=False)
 class FileAsset(Element):
-    """An asset that may come from a file, whose stem then is its name if it has no other."""
+    """An asset that may come from a file; without a name it takes the stem of the file name."""
 
     name: str | None = None
     file_: str | None = None
@@ -56,7 +57,7 @@ class FileAsset(Element):
 
 @dataclass(eq=False)
 class Mesh(FileAsset):
-    """A triangulated surface, from a file, from numbers, or built in."""
+    """A triangle mesh from a file, from numbers in the XML, or a builtin shape."""
 
     default_key = "mesh"
     default_omits = frozenset(
@@ -71,8 +72,8 @@ class Mesh(FileAsset):
             "builtin",
             "params",
             "material",
+            "content_type",
         }
-        | {"content_type"}
     )
 
     name: str | None = Name("mesh")
@@ -101,12 +102,12 @@ class Mesh(FileAsset):
                 problems.add(self, "a builtin mesh needs attribute 'params'")
             for source, value in (("file", self.file_), ("vertex", self.vertex)):
                 if value is not None:
-                    problems.add(self, f"builtin and {source} cannot both be given")
+                    problems.add(self, f"attributes 'builtin' and '{source}' cannot both be given")
 
 
 @dataclass(eq=False)
 class HField(FileAsset):
-    """A grid of elevations."""
+    """A height field."""
 
     name: str | None = Name("hfield")
     content_type: str | None = Text()
@@ -120,12 +121,12 @@ class HField(FileAsset):
         rows, columns = self.nrow or 0, self.ncol or 0
         if self.elevation is not None and self.file_ is None and len(self.elevation) != rows * columns:
             count = len(self.elevation)
-            problems.add(self, f"attribute 'elevation': needs nrow*ncol = {rows * columns} numbers, {count} given")
+            problems.add(self, f"attribute 'elevation': needs nrow * ncol = {rows * columns} numbers, {count} given")
 
 
 @dataclass(eq=False)
 class Texture(FileAsset):
-    """An image, or the six sides of a cube; only pictures use it."""
+    """An image, or the six faces of a cube; only pictures use it."""
 
     name: str | None = Name("texture")
     type: TextureType = Keyword(TEXTURE_TYPES, "cube")
@@ -168,7 +169,7 @@ class Texture(FileAsset):
 
 @dataclass(eq=False)
 class Material(Element):
-    """How a surface looks; alpha 0 also hides a geom from rays."""
+    """Appearance of a surface; geoms whose material has alpha 0 are also invisible to rays."""
 
     default_key = "material"
 
@@ -192,7 +193,7 @@ class Material(Element):
             problems.add(self.children[0], "a material with attribute 'texture' cannot have layers")
 
     def resolved(self, inherited: Element, problems: Problems) -> Element:
-        """With the layers of its default class, which its own, and its texture, stand over."""
+        """The layers of the default class come first; the material's own layers and its texture override them."""
         result, layers = self.over(inherited), inherited.each(Layer)
         if self.texture is not None:
             layers = [layer for layer in layers if layer.role != TextureRole.RGB]
@@ -202,7 +203,7 @@ class Material(Element):
 
 @dataclass(eq=False)
 class Layer(Element):
-    """A texture of a material in one role."""
+    """The texture of a material in one role."""
 
     texture: str = Reference("texture", required=True)
     role: TextureRole = Keyword(LAYER_ROLES, required=True)
@@ -210,7 +211,7 @@ class Layer(Element):
 
 @dataclass(eq=False)
 class Skin(Element):
-    """A deformable surface that bodies carry; only seen."""
+    """A deformable surface that follows bodies; only pictures use it."""
 
     name: str | None = Name("skin")
     file_: str | None = File("meshdir")
@@ -225,7 +226,7 @@ class Skin(Element):
 
 @dataclass(eq=False)
 class Bone(Element):
-    """One body that carries part of a skin."""
+    """A body that moves part of a skin."""
 
     body: str = Reference("body", required=True)
     bindpos: Vector = Reals(3, required=True)
@@ -236,7 +237,7 @@ class Bone(Element):
 
 @dataclass(eq=False)
 class ModelAsset(FileAsset):
-    """Another model, parts of which are attached to this one; without `name` it has the name that it gives itself."""
+    """Another model, to be attached to this one; without `name` it is known by the name in its file."""
 
     name: str | None = Name("model")
     file_: str | None = File(required=True)

@@ -1,4 +1,4 @@
-"""The kinematic tree: bodies, frames and what stands in them, cameras and lights too.
+"""The kinematic tree: bodies, frames, joints, geoms, sites, cameras and lights.
 
 Source: MuJoCo XML reference, "body", "inertial", "joint", "freejoint", "geom", "site", "frame",
 "replicate", "camera", "light"; defaults of user_init.c.
@@ -64,7 +64,7 @@ class Body(Oriented):
 
 
 def standing_in(body: Element) -> Iterator[Element]:
-    """What belongs to a body, also inside of frames, without the bodies that hang on it."""
+    """The elements that belong to a body, including those inside frames, but not its child bodies."""
     for child in body.children:
         if isinstance(child, (Frame, Replicate)):
             yield from standing_in(child)
@@ -74,7 +74,7 @@ def standing_in(body: Element) -> Iterator[Element]:
 
 @dataclass(eq=False)
 class Frame(Oriented):
-    """A coordinate transformation for what stands in it; dissolves into its children."""
+    """A coordinate transformation that is applied to its children; the compiled model has no frames."""
 
     name: str | None = Name("frame")
     childclass: str | None = Reference("default", defaultable=False)
@@ -83,7 +83,7 @@ class Frame(Oriented):
 
 @dataclass(eq=False)
 class Replicate(Element):
-    """What stands in it, `count` times, each copy moved on by `offset` and `euler`; MuJoCo ignores `prefix`."""
+    """`count` copies of its children, each moved from the last by `offset` and `euler`; MuJoCo ignores `prefix`."""
 
     count: int = Integer(required=True, least=1, most=1_000_000)
     offset: Vector = Reals(3, (0, 0, 0))
@@ -95,7 +95,7 @@ class Replicate(Element):
 
 @dataclass(eq=False)
 class Inertial(Oriented):
-    """Mass and inertia of a body, given instead of inferred from its geoms."""
+    """Mass and inertia of a body, used instead of those of its geoms."""
 
     pos: Vector = Reals(3, required=True)
     mass: float = Real(required=True)
@@ -105,7 +105,7 @@ class Inertial(Oriented):
     def check(self, problems: Problems) -> None:
         turned = [name for name in ("quat", "axisangle", "xyaxes", "zaxis", "euler") if getattr(self, name) is not None]
         if self.fullinertia is not None and turned:
-            problems.add(self, f"fullinertia and {turned[0]} cannot both be given")
+            problems.add(self, f"attributes 'fullinertia' and '{turned[0]}' cannot both be given")
 
 
 @dataclass(eq=False)
@@ -142,7 +142,7 @@ class Joint(Element):
 
 @dataclass(eq=False)
 class FreeJoint(Element):
-    """A free joint that takes nothing from default classes."""
+    """A free joint; default classes do not apply to it."""
 
     name: str | None = Name("joint")
     group: int = Integer(0)
@@ -156,7 +156,7 @@ class FreeJoint(Element):
 
 @dataclass(eq=False)
 class Geom(Oriented):
-    """A shape: collides, has mass, is seen."""
+    """A shape, which collides, has mass and is drawn."""
 
     default_key = "geom"
 
@@ -193,7 +193,7 @@ class Geom(Oriented):
 
 @dataclass(eq=False)
 class Site(Oriented):
-    """A place of interest on a body; a shape without mass or collisions."""
+    """A point of interest on a body, drawn as a shape without mass or collisions."""
 
     default_key = "site"
 
@@ -217,7 +217,7 @@ LIGHT_TYPES = keywords(LightType)
 
 @dataclass(eq=False)
 class Camera(Oriented):
-    """A camera; its pose and projection serve sensors."""
+    """A camera; sensors use its pose and projection."""
 
     default_key = "camera"
     default_omits = frozenset({"target"})
@@ -243,7 +243,7 @@ class Camera(Oriented):
 
 @dataclass(eq=False)
 class Light(Element):
-    """A light; only its pose is computed."""
+    """A light; the physics only computes its pose."""
 
     default_key = "light"
     default_omits = frozenset({"target", "texture"})

@@ -1,10 +1,14 @@
-"""What constrains: pairs of geoms that are always, and of bodies that are never, checked for contact; equalities.
+"""Contact pairs and exclusions; equality constraints.
 
-A default class keeps only what all equality constraints share. A new one is a class with its tag in `TAGS` (or its tag
-beside a class that fits): here, as `data`, stands what it writes into eq_data (11,). Of a connect: [0:3] anchor on the
-first body, [3:6] on the second. Of a weld, the other way round: [0:3] anchor on the second body, [3:6] on the first,
-[6:10] relative orientation (all zero: take it from qpos0), [10] torque scale. Of a joint or tendon: [0:5] polynomial.
-What depends on poses is completed by set_const.
+A default class keeps only the attributes that all equality constraints share. A new constraint is a class with its tag
+in `TAGS`; its property `data` gives its part of eq_data (11,):
+
+    connect         [0:3] anchor on the first body, [3:6] anchor on the second body
+    weld            [0:3] anchor on the second body, [3:6] anchor on the first body,
+                    [6:10] relative orientation (all zero: that of qpos0), [10] torque scale
+    joint, tendon   [0:5] coefficients of the polynomial
+
+set_const completes the numbers that depend on poses.
 Source: MuJoCo XML reference, "contact" and "equality"; mjModel's eq_data.
 """
 
@@ -34,7 +38,7 @@ from diffsim.mjcf.schema import Element
 
 @dataclass(eq=False)
 class Pair(Element):
-    """Two geoms that collide whatever their masks say, with parameters of their own."""
+    """Two geoms that collide whatever their contype and conaffinity, with contact parameters of their own."""
 
     default_key = "pair"
 
@@ -60,15 +64,16 @@ class Exclude(Element):
     body2: str = Reference("body", required=True)
 
 
-# object type, kind, and the names of the two ends
+# the two objects of a constraint: their type, their kind, and both names
 Ends = tuple[ObjType, str, str | None, str | None]
 
+# default coefficients: y = x
 POLYNOMIAL = (0.0, 1.0, 0.0, 0.0, 0.0)
 
 
 @dataclass(eq=False)
 class Equality(Element):
-    """What every equality constraint has."""
+    """Attributes that all equality constraints have."""
 
     default_key = "equality"
 
@@ -80,17 +85,17 @@ class Equality(Element):
 
     @property
     def type(self) -> EqType:
-        """Which constraint it is."""
+        """The type of the constraint."""
         return EqType[self.tag.upper()]
 
     @property
     def ends(self) -> Ends:
-        """What the constraint holds together."""
+        """The two objects of the constraint."""
         raise NotImplementedError
 
     @property
     def data(self) -> np.ndarray:
-        """eq_data (11,) as far as the file says it; MuJoCo's defaults are 1 at [1] and [10]."""
+        """eq_data (11,) as the file gives it; MuJoCo's defaults are 1 at [1] and [10], and 0 elsewhere."""
         data = np.zeros(11)
         data[1] = data[10] = 1.0
         return data
@@ -98,7 +103,7 @@ class Equality(Element):
 
 @dataclass(eq=False)
 class BodyEquality(Equality):
-    """Between two bodies, or two sites of bodies. Without body2 the other one is the world."""
+    """A constraint between two bodies or two sites; body2 is the world by default."""
 
     body1: str | None = Reference("body")
     body2: str | None = Reference("body")
@@ -114,19 +119,19 @@ class BodyEquality(Equality):
 
 
 def _one_semantics(element: Equality, problems: Problems, body: Sequence[str], needed: Sequence[str]) -> None:
-    """Check that the constraint is given either by the `body` attributes, of which some are needed, or by two sites."""
+    """Notes unless the constraint has either the `needed` ones of the `body` attributes, or two sites."""
     sites = [name for name in ("site1", "site2") if getattr(element, name) is not None]
     bodies = [name for name in body if getattr(element, name) is not None]
     hint = f"give {' and '.join(needed)}, or site1 and site2"
     if sites and bodies:
-        problems.add(element, f"attributes {sites[0]} and {bodies[0]} cannot both be given", hint)
+        problems.add(element, f"attributes '{sites[0]}' and '{bodies[0]}' cannot both be given", hint)
     elif len(sites) < 2 and not all(name in bodies for name in needed):
-        problems.add(element, "does not say what it connects", hint)
+        problems.add(element, "does not say what it constrains", hint)
 
 
 @dataclass(eq=False)
 class Connect(BodyEquality):
-    """A point that two bodies share: a ball joint outside the tree."""
+    """Two bodies that share a point: a ball joint outside the kinematic tree."""
 
     anchor: Vector | None = Reals(3)
 
@@ -144,7 +149,7 @@ class Connect(BodyEquality):
 
 @dataclass(eq=False)
 class Weld(BodyEquality):
-    """Two bodies that keep their relative pose; without `relpose` the one that they have at qpos0."""
+    """Two bodies that keep their relative pose: `relpose`, by default the pose at qpos0."""
 
     relpose: Vector | None = Reals(7)
     anchor: Vector | None = Reals(3)

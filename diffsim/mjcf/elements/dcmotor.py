@@ -1,6 +1,6 @@
-"""The DC motor: electrical, thermal and friction parameters packed into the general actuator's parameter vectors.
+"""The DC motor: electrical, thermal and friction parameters, stored in the general actuator's parameter vectors.
 
-Where each of them goes is said in `base/motor_layout.py`.
+`base/motor_layout.py` has the index of each parameter.
 Source: MuJoCo XML reference, "dcmotor"; mjs_setToDCMotor of user_api.cc.
 """
 
@@ -19,18 +19,23 @@ from diffsim.base.motor_layout import MotorGain as Gain
 from diffsim.mjcf.attributes import Keyword, Real, Reals, Tristate, Vector
 from diffsim.mjcf.elements.actuator import MOTOR_INPUTS, MOTOR_OMITS, Actuator, with_entries
 
-# new values of gainprm, dynprm and biasprm by place
+# new values of gainprm, dynprm and biasprm, by index
 Entries = dict[str, dict[int, float]]
 
 
 def _laid_over(vector: Vector | None, inherited: list[float]) -> list[float]:
-    """The numbers that an element says, then the inherited ones that it does not reach."""
+    """The numbers on the element, completed by the inherited ones."""
     values = [] if vector is None else vector.tolist()
     return values + inherited[len(values) :]
 
 
 def _back_emf_constant(nominal: list[float], known: float, resistance: float, viscosity: float) -> float:
-    """Ke, from the data sheet (voltage v, stall torque, no-load speed w) if not known: w = v Ke / (Ke^2 + R B)."""
+    """The back-EMF constant Ke, V s / rad: the known one or, if that is 0, from the data sheet.
+
+    `nominal` has the voltage V, the stall torque and the no-load speed w. Without load the motor only overcomes the
+    viscous friction B, so w = V Ke / (Ke^2 + R B). Ke is the larger root of w Ke^2 - V Ke + w R B = 0. Without R, the
+    stall torque K V / R gives R = Ke V / stall.
+    """
     voltage, stall, speed = nominal
     if known > 0 or voltage <= 0 or speed <= 0:
         return known
@@ -46,7 +51,7 @@ def _back_emf_constant(nominal: list[float], known: float, resistance: float, vi
 
 @dataclass(eq=False)
 class DCMotor(Actuator):
-    """A brushed DC motor with optional current, slew, integral, thermal and LuGre friction states."""
+    """A brushed DC motor with optional states for current, slew rate, integral, temperature and LuGre friction."""
 
     omits = MOTOR_OMITS | {"forcelimited", "forcerange"}
 
@@ -92,7 +97,7 @@ class DCMotor(Actuator):
         }
 
     def _electrical(self, gain: list[float], viscosity: float, problems: Problems) -> tuple[float, float]:
-        """Motor constant K and resistance R, given or derived from the data sheet."""
+        """The motor constant K and the resistance R, as given or from the data sheet."""
         torque, emf = _laid_over(self.motorconst, [gain[Gain.CONSTANT], 0.0])
         resistance = gain[Gain.RESISTANCE] if self.resistance is None else self.resistance
         nominal = _laid_over(self.nominal, [0.0, 0.0, 0.0])
@@ -101,20 +106,20 @@ class DCMotor(Actuator):
         if resistance == 0 and nominal[0] > 0 and nominal[1] > 0 and constant > 0:
             resistance = constant * nominal[0] / nominal[1]
         if constant <= 0:
-            problems.add(self, "the motor constant must be positive", "give motorconst, or nominal")
+            problems.add(self, "the motor constant must be positive", "give attribute 'motorconst' or 'nominal'")
         if resistance <= 0:
-            problems.add(self, "the resistance must be positive", "give resistance, or nominal")
+            problems.add(self, "the resistance must be positive", "give attribute 'resistance' or 'nominal'")
         return constant, resistance
 
     def _lag(self, resistance: float, inherited: float, problems: Problems) -> float:
-        """Time constant of the current, given or from the inductance."""
+        """Time constant of the current (s), as given or L / R."""
         inductance, lag = _laid_over(self.inductance, [0.0, inherited])
         if min(inductance, lag) < 0:
             problems.add(self, "attribute 'inductance': cannot be negative")
         return inductance / resistance if inductance > 0 and resistance > 0 else lag
 
     def _control(self, new: Entries, gain: list[float], dynamics: list[float]) -> None:
-        """What the control is, and the gains and limits of the controller."""
+        """Meaning of the control, and gains and limits of the controller."""
         inherited = [gain[k] for k in (Gain.PROPORTIONAL, Gain.INTEGRAL, Gain.DERIVATIVE)]
         inherited += [dynamics[Dynamics.MAX_SLEW], dynamics[Dynamics.MAX_INTEGRAL], gain[Gain.MAX_VOLTAGE]]
         kp, ki, kd, slew, integral, voltage = _laid_over(self.controller, inherited)
@@ -124,7 +129,7 @@ class DCMotor(Actuator):
         new["dynprm"] |= {Dynamics.MAX_SLEW: slew, Dynamics.MAX_INTEGRAL: integral}
 
     def _heat(self, new: Entries, gain: list[float], dynamics: list[float], problems: Problems) -> None:
-        """Thermal parameters, if there are any."""
+        """Thermal parameters, if any are given."""
         inherited = [dynamics[Dynamics.THERMAL_RESISTANCE], dynamics[Dynamics.HEAT_CAPACITY], 0.0]
         inherited += [gain[Gain.TEMPERATURE_COEFFICIENT], gain[Gain.REFERENCE_TEMPERATURE]]
         inherited += [dynamics[Dynamics.AMBIENT_TEMPERATURE]]
@@ -137,7 +142,7 @@ class DCMotor(Actuator):
         new["dynprm"] |= {Dynamics.AMBIENT_TEMPERATURE: ambient}
 
     def _friction(self, new: Entries, dynamics: list[float], bias: list[float]) -> None:
-        """Parameters of LuGre friction, if there are any."""
+        """Parameters of LuGre friction, if any are given."""
         bristles = (Dynamics.BRISTLE_STIFFNESS, Dynamics.BRISTLE_DAMPING)
         curve = (Bias.COULOMB_FRICTION, Bias.STATIC_FRICTION, Bias.STRIBECK_VELOCITY)
         friction = _laid_over(self.lugre, [*(dynamics[k] for k in bristles), *(bias[k] for k in curve)])
@@ -146,7 +151,7 @@ class DCMotor(Actuator):
             new["biasprm"] |= dict(zip(curve, friction[2:], strict=True))
 
     def _thermal(self, heat: list[float], problems: Problems) -> list[float] | None:
-        """Thermal parameters, one of resistance and capacitance filled from the time constant; None without any."""
+        """Thermal parameters; the time constant R C gives a missing one of R and C. None if none are given."""
         if max(heat[:3]) <= 0:
             return None
         resistance, capacitance, lag = heat[:3]
@@ -155,12 +160,12 @@ class DCMotor(Actuator):
         elif lag > 0 and capacitance > 0 and resistance == 0:
             resistance = lag / capacitance
         if resistance <= 0 or capacitance <= 0:
-            hint = "give two of resistance, capacitance, time constant"
+            hint = "give two of resistance, capacitance and time constant"
             problems.add(self, "attribute 'thermal': resistance and capacitance must be positive", hint)
         return [resistance, capacitance, *heat[2:]]
 
     def _clamp(self, saturation: list[float], constant: float) -> dict[str, Any]:
-        """Force limits from the largest torque, or from the largest current."""
+        """Force limits from the largest torque, or from the largest current times K."""
         torque, current, _ = saturation
         if torque <= 0 and current <= 0:
             return {}

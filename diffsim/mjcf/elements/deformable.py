@@ -1,6 +1,6 @@
-"""Deformables, macros that make them, plugins and attachments.
+"""Deformables, the macros that make them, plugins and attachments.
 
-What is refused is declared in full, so that a model that uses it gets every message at once.
+Elements that diffsim does not support are declared in full, so that a model that uses them gets all messages at once.
 Source: MuJoCo XML reference, "deformable", "composite", "flexcomp", "attach", "extension".
 """
 
@@ -11,6 +11,7 @@ from diffsim.base.enums import Elastic2D, FlexSelf
 from diffsim.base.errors import Problems
 from diffsim.mjcf.attributes import (
     GRAY,
+    ORIENTATIONS,
     File,
     Flag,
     Integer,
@@ -33,9 +34,11 @@ from diffsim.mjcf.elements.body import Body, Geom, Joint, Site
 from diffsim.mjcf.schema import Element, allow
 
 NO_PLUGIN = "this plugin is not supported here"
-# how the names of MuJoCo's own begin, and those of its fields; the compiler knows which there are
+# prefix of the names of MuJoCo's own plugins
 MUJOCO = "mujoco."
+# prefix of the names of its distance fields; the compiler knows which exist
 FIELDS = "mujoco.sdf."
+# its plugins that are functions here
 CABLE = "mujoco.elasticity.cable"
 FUNCTIONS = ("mujoco.pid", "mujoco.sensor.touch_grid", CABLE)
 
@@ -47,7 +50,7 @@ def _words(text: str) -> dict[str, str]:
 COMPOSITES = _words("particle grid rope loop cable cloth")
 FLEXCOMPS = _words("grid box cylinder ellipsoid square disc circle mesh gmsh direct")
 FLEX_DOFS = _words("full radial trilinear quadratic 2d")
-# of the polynomials that interpolate a flex
+# order of the polynomials that interpolate a flex
 ORDERS = {"trilinear": 1, "quadratic": 2}
 SELF_COLLISIONS = keywords(FlexSelf)
 ELASTIC_2D = {
@@ -61,9 +64,9 @@ EDGE_EQUALITIES = _words("false true vert strain")
 
 @dataclass(eq=False)
 class Plugin(Element):
-    """What uses a plugin: an instance by name, or a plugin with its own settings.
+    """The use of a plugin: a named instance, or a plugin with settings of its own.
 
-    Of geoms and meshes it is a distance field, of bodies a cable or a passive force of the user's.
+    On a geom or mesh it is a distance field, on a body a cable or a passive force of the user.
     """
 
     plugin: str | None = Text()
@@ -77,7 +80,7 @@ class Plugin(Element):
 
 @dataclass(eq=False)
 class PluginDeclaration(Element):
-    """A plugin that the model needs: of MuJoCo's own those that are functions here; others are fields of the user's."""
+    """A plugin that the model needs: one of MuJoCo's that diffsim implements, or a plugin of the user."""
 
     plugin: str = Text(required=True)
 
@@ -96,7 +99,7 @@ class PluginInstance(Element):
 
 @dataclass(eq=False)
 class Config(Element):
-    """One setting of a plugin's instance."""
+    """One setting of a plugin instance."""
 
     key: str = Text(required=True)
     value: str = Text(required=True)
@@ -104,7 +107,7 @@ class Config(Element):
 
 @dataclass(eq=False)
 class Attach(Element):
-    """A body or frame of another model, or all that stands in its world, put here; see attach.py."""
+    """Inserts a body or frame of another model, or everything in its world; see macros/attach.py."""
 
     alternatives = (("body", "frame"),)
 
@@ -130,12 +133,28 @@ class Composite(Element):
     quat: Vector | None = Reals(4)
 
 
+# attributes that the macro chooses for each part of a composite
+_PLACED = frozenset({"name", "class_", "pos", "fromto", *ORIENTATIONS})
+
+
 @dataclass(eq=False)
 class CompositeJoint(Joint):
     """The joints of a composite."""
 
-    omits = frozenset({"name", "class_", "pos", "springdamper", "actuatorfrclimited", "actuatorfrcrange"})
-    omits |= {"actuatorgravcomp", "ref", "springref", "user"}
+    omits = frozenset(
+        {
+            "name",
+            "class_",
+            "pos",
+            "springdamper",
+            "actuatorfrclimited",
+            "actuatorfrcrange",
+            "actuatorgravcomp",
+            "ref",
+            "springref",
+            "user",
+        }
+    )
 
     kind: str = Keyword({"main": "main"}, required=True)
     solreffix: Vector = Solref()
@@ -146,16 +165,14 @@ class CompositeJoint(Joint):
 class CompositeGeom(Geom):
     """The geoms of a composite."""
 
-    omits = frozenset({"name", "class_", "quat", "axisangle", "xyaxes", "zaxis", "euler", "pos", "fromto", "hfield"})
-    omits |= {"mesh", "fitscale", "shellinertia", "fluidshape", "fluidcoef", "user"}
+    omits = _PLACED | {"hfield", "mesh", "fitscale", "shellinertia", "fluidshape", "fluidcoef", "user"}
 
 
 @dataclass(eq=False)
 class CompositeSite(Site):
     """The sites of a composite."""
 
-    omits = frozenset({"name", "class_", "quat", "axisangle", "xyaxes", "zaxis", "euler", "pos", "fromto", "type"})
-    omits |= {"user"}
+    omits = _PLACED | {"type", "user"}
 
 
 @dataclass(eq=False)
@@ -228,7 +245,7 @@ class FlexElasticity(Element):
 
 @dataclass(eq=False)
 class FlexContact(Element):
-    """How a flex collides."""
+    """Contact parameters of a flex."""
 
     contype: int = Integer(1)
     conaffinity: int = Integer(1)
@@ -248,7 +265,7 @@ class FlexContact(Element):
 
 @dataclass(eq=False)
 class FlexPin(Element):
-    """Vertices of a flexcomp that do not move."""
+    """Vertices of a flexcomp that are fixed to its parent body."""
 
     id: IntVector | None = Integers(None)
     range: IntVector | None = Integers(None)
@@ -260,8 +277,8 @@ class FlexPin(Element):
 class Flex(Element):
     """A deformable line, surface or volume.
 
-    MJCF cannot say what only flexcomps know: `place`, where pinned nodes are in the frames of their bodies, and
-    `empty`, which cells have no part of the mesh (None: to be seen from the mesh).
+    Two fields have no attribute in MJCF and come only from flexcomps: `place`, the positions of pinned nodes in the
+    frames of their bodies, and `empty`, the cells that contain no part of the mesh (None: found from the mesh).
     """
 
     place: Any = None

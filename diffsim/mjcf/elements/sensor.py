@@ -1,7 +1,7 @@
-"""Sensors: one class for each set of attributes, many tags for each class (TAGS).
+"""Sensors: one class for each set of attributes, with one or more tags (TAGS).
 
-A class also says which of its attributes name the sensor's object and its reference frame (`attached_to`,
-`relative_to`), and what becomes of the rest (`parameters`).
+A class also declares which attributes name the sensor's object and its reference frame (`attached_to`, `relative_to`),
+and how other attributes are stored in sensor_intprm (`parameters`).
 
 Source: MuJoCo XML reference, "sensor".
 """
@@ -16,21 +16,24 @@ from diffsim.mjcf.attributes import Integer, Keyword, Keywords, Name, Real, Real
 from diffsim.mjcf.elements.settings import OBJECTS
 from diffsim.mjcf.schema import Element
 
-# the type of an object, and its name where it is given
+# the type of an object and its name; NOTHING if it is not given
 End = tuple[ObjType, str | None]
 NOTHING: End = (ObjType.UNKNOWN, None)
-# attributes that may name an object, with its type, or with the attribute that says its type
+# attributes that can name an object, each with the object's type or with the attribute that gives the type
 Naming = tuple[tuple[str, ObjType | str], ...]
 
+# values of mjtInterp
 INTERPOLATIONS = {"zoh": 0, "linear": 1, "cubic": 2}
+# how contacts are selected if there are more than `num` (mjtConReduce)
 REDUCTIONS = {"none": 0, "mindist": 1, "maxforce": 2, "netforce": 3}
+# objects that have a frame
 FRAMES = {word: OBJECTS[word] for word in ("body", "xbody", "geom", "site", "camera")}
 STAGES = keywords(Stage)
 DATATYPES = keywords(DataType)
 CONTACT_DATA = {field.name.lower(): field for field in ConDataField}
 RAY_DATA = {field.name.lower(): field for field in RayDataField}
 
-# tags whose name in SensorType is not simply the tag in capitals
+# tags whose name in SensorType is not the tag in capitals
 _OTHER_NAMES = {
     "jointactuatorfrc": SensorType.JOINTACTFRC,
     "tendonactuatorfrc": SensorType.TENDONACTFRC,
@@ -42,7 +45,7 @@ _OTHER_NAMES = {
 
 @dataclass(eq=False)
 class Sensor(Element):
-    """What every sensor has. cutoff 0: no clamping. noise is stored and never applied."""
+    """Attributes that all sensors have. cutoff 0 means no clamping; noise is stored but never applied."""
 
     attached_to: ClassVar[Naming] = ()
     relative_to: ClassVar[Naming] = ()
@@ -58,12 +61,12 @@ class Sensor(Element):
 
     @property
     def type(self) -> SensorType:
-        """Which sensor it is."""
+        """The type of the sensor."""
         return _OTHER_NAMES.get(self.tag) or SensorType[self.tag.upper()]
 
     @property
     def ends(self) -> tuple[End, End]:
-        """What the sensor is attached to, and its reference frame: of the attributes that may name it the first."""
+        """The sensor's object and its reference frame, each from the first attribute that names it."""
         return self._end(self.attached_to), self._end(self.relative_to)
 
     def _end(self, naming: Naming) -> End:
@@ -75,12 +78,12 @@ class Sensor(Element):
 
     @property
     def parameters(self) -> tuple[int, int, int]:
-        """sensor_intprm: the mask of data fields, and for contacts the reduction and the number of slots."""
+        """sensor_intprm: the mask of data fields and, for contacts, the reduction and the number of slots."""
         return 0, 0, 0
 
 
 def _mask(fields: Sequence[int]) -> int:
-    """One bit for each of some data fields."""
+    """A bit mask of data fields."""
     return sum(1 << field for field in fields)
 
 
@@ -105,7 +108,7 @@ class SiteSensor(Sensor):
 
 @dataclass(eq=False)
 class CamProjection(SiteSensor):
-    """Where a site is seen in a camera's image, in pixels."""
+    """The position of a site in a camera's image, in pixels."""
 
     relative_to = (("camera", ObjType.CAMERA),)
 
@@ -186,12 +189,12 @@ def _together(element: Element, problems: Problems, first: str, second: str) -> 
     present = _present(element, (first, second))
     if len(present) == 1:
         missing = second if present[0] == first else first
-        problems.add(element, f"attribute '{present[0]}' is given but '{missing}' is missing")
+        problems.add(element, f"attribute '{present[0]}' needs attribute '{missing}' as well")
 
 
 @dataclass(eq=False)
 class SubtreeSensor(Sensor):
-    """A sensor of a body and everything that hangs on it."""
+    """A sensor of a body and its descendants."""
 
     attached_to = (("body", ObjType.BODY),)
 
@@ -227,7 +230,7 @@ class GeomDistance(Sensor):
 
 @dataclass(eq=False)
 class ContactSensor(Sensor):
-    """Contacts that match one or two criteria: `num` slots of the fields of `data`."""
+    """Contacts that match one or two criteria; each of `num` slots has the fields of `data`."""
 
     attached_to = (
         ("site", ObjType.SITE),
@@ -259,7 +262,7 @@ class ContactSensor(Sensor):
 class Tactile(Sensor):
     """Pressure and sliding speed at the vertices of a mesh."""
 
-    # the mesh whose vertices feel, and the geom that it is fixed to
+    # the mesh whose vertices are the taxels, and the geom to which it is fixed
     attached_to = (("mesh", ObjType.MESH),)
     relative_to = (("geom", ObjType.GEOM),)
     omits = frozenset({"cutoff", "noise"})
@@ -270,7 +273,7 @@ class Tactile(Sensor):
 
 @dataclass(eq=False)
 class UserSensor(Sensor):
-    """A sensor that the user computes."""
+    """A sensor that a function of the user computes."""
 
     attached_to = (("objname", "objtype"),)
     omits = frozenset({"nsample", "interp", "delay", "interval"})
@@ -305,6 +308,7 @@ class PluginSensor(Sensor):
         _together(self, problems, "reftype", "refname")
 
 
+# the tags of each class
 _FAMILIES: dict[type[Sensor], str] = {
     SiteSensor: "touch accelerometer velocimeter gyro force torque magnetometer",
     CamProjection: "camprojection",

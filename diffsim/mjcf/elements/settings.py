@@ -1,7 +1,7 @@
-"""What belongs to the whole model: compiler, option, size and statistic; custom fields and keyframes.
+"""Settings of the whole model: compiler, option, size and statistic; custom fields and keyframes.
 
-Repeated sections of settings merge, the last value wins. Source: MuJoCo XML reference, "compiler", "option", "size",
-"statistic", "custom", "keyframe"; mj_defaultOption and mjs_defaultSpec.
+Repeated sections of settings are merged, and the last value of each attribute counts. Source: MuJoCo XML reference,
+"compiler", "option", "size", "statistic", "custom", "keyframe"; mj_defaultOption and mjs_defaultSpec.
 """
 
 import re
@@ -36,15 +36,16 @@ CONES = keywords(Cone)
 JACOBIANS = keywords(Jacobian)
 SOLVERS = keywords(Solver, PGS="PGS", CG="CG", NEWTON="Newton")
 
+# groups 0 to 30 fit into the bit mask opt.disableactuator
 LARGEST_ACTUATOR_GROUP = 30
 
-# more than this of anything is a mistake, or an attack
+# elements of any array: a larger number is a mistake or an attack
 MOST_NUMBERS = 10_000_000
 
 
 @dataclass(eq=False)
 class LengthRange(Element):
-    """How actuator length ranges are computed by simulation inside the compiler."""
+    """How the compiler finds length ranges of actuators by simulation."""
 
     mode: LRMode = Keyword(LENGTHRANGE_MODES, "muscle")
     useexisting: bool = Flag(True)
@@ -60,7 +61,7 @@ class LengthRange(Element):
 
 @dataclass(eq=False)
 class Compiler(Element):
-    """Settings that only the compiler reads; they hold for the whole model wherever they stand."""
+    """Settings of the compiler; they apply to the whole model wherever they appear."""
 
     autolimits: bool = Flag(True)
     boundmass: float = Real(0)
@@ -89,18 +90,18 @@ class Compiler(Element):
         return self.angle == "degree"
 
     def folder(self, setting: str) -> str:
-        """The folder for assets of the kind whose setting is named, `assetdir` where that one is not set."""
+        """The folder that a setting names, such as `meshdir`; `assetdir` if it is not set."""
         return getattr(self, setting, None) or self.assetdir or ""
 
     def check(self, problems: Problems) -> None:
         if self.coordinate == "global":
             hint = "load and save the model with MuJoCo 2.3.3 to convert it"
-            problems.add(self, "global coordinates are no longer part of MJCF", hint)
+            problems.add(self, "global coordinates were removed from MJCF", hint)
 
 
 @dataclass(eq=False)
 class Flags(Element):
-    """Switches of the physics: DISABLE ones are on unless disabled, ENABLE ones off unless enabled."""
+    """Switches of the physics: those in DISABLE are on by default, those in ENABLE are off by default."""
 
     DISABLE: ClassVar[dict[str, DisableBit]] = {bit.name.lower(): bit for bit in DisableBit if bit.name}
     ENABLE: ClassVar[dict[str, EnableBit]] = {bit.name.lower(): bit for bit in EnableBit if bit.name}
@@ -133,12 +134,12 @@ class Flags(Element):
 
     @property
     def disableflags(self) -> DisableBit:
-        """mjModel's bit mask of what is disabled."""
+        """opt.disableflags: the bit mask of disabled features."""
         return sum((bit for name, bit in self.DISABLE.items() if getattr(self, name) is False), DisableBit(0))
 
     @property
     def enableflags(self) -> EnableBit:
-        """mjModel's bit mask of what is enabled."""
+        """opt.enableflags: the bit mask of enabled features."""
         return sum((bit for name, bit in self.ENABLE.items() if getattr(self, name)), EnableBit(0))
 
 
@@ -176,22 +177,23 @@ class Option(Element):
 
     @property
     def disableactuator(self) -> int:
-        """mjOption's bit mask of disabled actuator groups."""
+        """opt.disableactuator: the bit mask of disabled actuator groups."""
         groups = self.actuatorgroupdisable
         return sum({1 << int(group) for group in groups}) if groups is not None else 0
 
 
+# a size in bytes, with a unit or without; -1 for automatic
 _MEMORY = re.compile(r"\s*(-1|\d{1,20}[KMGTPE]?)\s*", re.IGNORECASE)
 
 
 def _user(default: int = -1) -> Any:
-    """The number of user values of each element of one kind; -1: as many as the longest one has."""
+    """The number of user values of each element of a kind; -1: the largest number that an element gives."""
     return Integer(default, least=-1)
 
 
 @dataclass(eq=False)
 class Size(Element):
-    """Sizes that cannot be inferred. njmax, nconmax and nstack are MuJoCo's older way of limiting memory."""
+    """Sizes that do not follow from the model. njmax, nconmax and nstack are MuJoCo's older memory limits."""
 
     alternatives = (("memory", "njmax"), ("memory", "nstack"))
 
@@ -212,12 +214,16 @@ class Size(Element):
 
     def check(self, problems: Problems) -> None:
         if self.memory is not None and not _MEMORY.fullmatch(self.memory):
-            problems.add(self, f"attribute 'memory': '{self.memory[:40]}' is not a size", "write bytes, or such as 16M")
+            problems.add(
+                self,
+                f"attribute 'memory': '{self.memory[:40]}' is not a size",
+                "write a number of bytes, or for example 16M",
+            )
 
 
 @dataclass(eq=False)
 class Statistic(Element):
-    """Statistics that are to be taken instead of the computed ones; meaninertia scales solver tolerances."""
+    """Statistics that replace the computed ones; meaninertia scales the tolerances of the solver."""
 
     meaninertia: float | None = Real()
     meanmass: float | None = Real()
@@ -230,19 +236,20 @@ allow(Compiler, {"lengthrange": LengthRange}, once=["lengthrange"])
 allow(Option, {"flag": Flags}, once=["flag"])
 
 
-# the object types that can be named in a file
+# types of objects that can be named in a file
 OBJECTS = {
     kind.name.lower(): kind
     for kind in ObjType
     if kind not in (ObjType.UNKNOWN, ObjType.FRAME, ObjType.DEFAULT, ObjType.MODEL)
 }
 
+# numbers in one custom numeric (MuJoCo's limit)
 MOST_NUMERIC = 500
 
 
 @dataclass(eq=False)
 class Numeric(Element):
-    """Numbers for the user; `size` beyond the data means zeros."""
+    """Numbers for the user; zeros fill `size` beyond the data."""
 
     name: str = Name("numeric", required=True)
     size: int | None = Integer(least=1, most=MOST_NUMERIC)
@@ -251,7 +258,7 @@ class Numeric(Element):
     def check(self, problems: Problems) -> None:
         count = 0 if self.data is None else len(self.data)
         if self.size is None and not 1 <= count <= MOST_NUMERIC:
-            problems.add(self, f"needs 1 to {MOST_NUMERIC} numbers as 'data', or attribute 'size'")
+            problems.add(self, f"needs 1 to {MOST_NUMERIC} numbers in attribute 'data', or attribute 'size'")
         elif self.size is not None and count > self.size:
             problems.add(self, f"attribute 'data': takes at most size = {self.size} numbers, {count} given")
 
@@ -286,7 +293,7 @@ class TupleElement(Element):
 
 @dataclass(eq=False)
 class Key(Element):
-    """A state to start from; what is not given has the initial value."""
+    """A keyframe: a state to start from. What it does not give has its initial value."""
 
     name: str | None = Name("key")
     time: float = Real(0)

@@ -1,6 +1,6 @@
-"""Actuator shortcuts: each is a set of values of the general actuator, computed by its `law`.
+"""Actuator shortcuts: each is a set of values of the general actuator, computed by its method `law`.
 
-The DC motor stands in dcmotor.py.
+The DC motor is in dcmotor.py.
 
 Source: MuJoCo XML reference, "actuator"; mjs_setTo* of user_api.cc (3.8.1).
 """
@@ -43,7 +43,7 @@ class Motor(Actuator):
 
 @dataclass(eq=False)
 class Position(Actuator):
-    """Force = kp (ctrl - length) - kv velocity; a positive biasprm[2] stands for dampratio until kv is computed."""
+    """Force = kp (ctrl - length) - kv velocity; a positive biasprm[2] holds dampratio until set_const computes kv."""
 
     omits = LAW_FIELDS | ACTIVATION_LIMITS | {"body"}
     alternatives = (*Actuator.alternatives, ("kv", "dampratio"))
@@ -56,7 +56,7 @@ class Position(Actuator):
     def law(self, base: Actuator, problems: Problems) -> dict[str, Any]:
         check_not_negative(self, problems, "kv", "dampratio", "timeconst")
         if base.inheritrange > 0 and base.ctrlrange.any():
-            problems.add(self, "ctrlrange and inheritrange cannot both be given")
+            problems.add(self, "attributes 'ctrlrange' and 'inheritrange' cannot both be given")
         kp = or_inherited(self.kp, base.gainprm[0])
         damping = {} if self.kv is None else {2: -self.kv}
         damping = damping if self.dampratio is None else {2: self.dampratio}
@@ -74,13 +74,13 @@ class Position(Actuator):
 
 @dataclass(eq=False)
 class IntVelocity(Position):
-    """A position servo whose setpoint is the integral of ctrl, clamped to actrange."""
+    """A position servo; its setpoint is the integral of ctrl, clamped to actrange."""
 
     omits = LAW_FIELDS | {"actlimited", "body", "timeconst"}
 
     def law(self, base: Actuator, problems: Problems) -> dict[str, Any]:
         if base.inheritrange > 0 and base.actrange.any():
-            problems.add(self, "actrange and inheritrange cannot both be given")
+            problems.add(self, "attributes 'actrange' and 'inheritrange' cannot both be given")
         return super().law(base, problems) | {"dyntype": DynType.INTEGRATOR, "actlimited": Tristate.TRUE}
 
 
@@ -125,7 +125,7 @@ class Damper(Actuator):
 
 @dataclass(eq=False)
 class Cylinder(Actuator):
-    """A pneumatic or hydraulic cylinder: filtered pressure times area. MuJoCo uses only the first entry of `bias`."""
+    """A pneumatic or hydraulic cylinder: filtered pressure times area. MuJoCo uses only `bias[0]`."""
 
     omits = MOTOR_OMITS
 
@@ -151,7 +151,7 @@ class Cylinder(Actuator):
 
 @dataclass(eq=False)
 class Adhesion(Actuator):
-    """Pulls a body onto whatever its geoms touch."""
+    """Pulls a body onto everything that its geoms touch."""
 
     omits = (MOTOR_OMITS - {"body"}) | (TARGET_FIELDS - {"body"})
     omits |= {"ctrllimited", "cranklength", "gear", "damping", "armature"}
@@ -179,8 +179,13 @@ class PluginActuator(Actuator):
     instance: str | None = Reference("plugin")
 
 
-# general default value that means "not set", and the muscle's own default: dynprm[0:2], gainprm[0:9]
-_MUSCLE_DYNAMICS = ((1.0, 0.01), (0.0, 0.04))
+# parameters of a muscle: the general actuator's default, which counts as "not set", and the muscle's own default
+# dynprm[0:2], time constants in s
+_MUSCLE_DYNAMICS = (
+    (1.0, 0.01),  # of activation
+    (0.0, 0.04),  # of deactivation
+)
+# gainprm[0:9]
 _MUSCLE_GAIN = (
     (1.0, 0.75),  # range[0]
     (0.0, 1.05),  # range[1]
@@ -195,7 +200,7 @@ _MUSCLE_GAIN = (
 
 
 def _muscle_values(inherited: Vector, unset: tuple[tuple[float, float], ...], values: Sequence[float | None]) -> Vector:
-    """Inherited values with the muscle's defaults where they are not set, and what the element says if not negative."""
+    """The element's values if they are not negative, else the inherited ones, else the muscle's defaults."""
     entries: dict[int, float] = {}
     for index, ((nothing, usual), value) in enumerate(zip(unset, values, strict=True)):
         before = usual if inherited[index] == nothing else float(inherited[index])
@@ -205,7 +210,7 @@ def _muscle_values(inherited: Vector, unset: tuple[tuple[float, float], ...], va
 
 @dataclass(eq=False)
 class Muscle(Actuator):
-    """A muscle with activation dynamics and force-length-velocity curves; negative numbers mean the default."""
+    """A muscle with activation dynamics and force-length-velocity curves; a negative number selects the default."""
 
     omits = MOTOR_OMITS | {"site", "refsite"}
     default_omits = TARGET_FIELDS | {"tausmooth"}

@@ -1,4 +1,4 @@
-"""Tendons and the paths that they take.
+"""Tendons and their paths.
 
 Source: MuJoCo XML reference, "tendon".
 """
@@ -25,7 +25,7 @@ from diffsim.mjcf.schema import Element, allow
 
 @dataclass(eq=False)
 class Tendon(Element):
-    """What every tendon has. springlength -1: the length that it has in the spring reference pose."""
+    """Attributes that all tendons have. springlength -1 means the length in the spring reference pose."""
 
     default_key = "tendon"
 
@@ -33,7 +33,7 @@ class Tendon(Element):
     class_: str | None = Class()
     group: int = Integer(0)
     limited: Tristate = AutoFlag()
-    # 3.8.1 starts tendons with false here, although the reference says auto
+    # 3.8.1 has false as the default, although its documentation says auto
     actuatorfrclimited: Tristate = AutoFlag(Tristate.FALSE)
     range: Vector = Reals(2, (0, 0), infinite=True)
     actuatorfrcrange: Vector = Reals(2, (0, 0), infinite=True)
@@ -67,14 +67,14 @@ class Fixed(Tendon):
 
 @dataclass(eq=False)
 class WrapSite(Element):
-    """A site that the tendon goes through."""
+    """A site through which the tendon passes."""
 
     site: str = Reference("site", required=True)
 
 
 @dataclass(eq=False)
 class WrapGeom(Element):
-    """A sphere or cylinder that the tendon goes around, on the side of `sidesite` if that is given."""
+    """A sphere or cylinder around which the tendon wraps, on the side of `sidesite` if that is given."""
 
     geom: str = Reference("geom", required=True)
     sidesite: str | None = Reference("site")
@@ -82,7 +82,7 @@ class WrapGeom(Element):
 
 @dataclass(eq=False)
 class Pulley(Element):
-    """Begins a new branch, whose length counts by 1 / divisor."""
+    """A pulley: starts a new branch, whose length is divided by `divisor`."""
 
     divisor: float = Real(required=True)
 

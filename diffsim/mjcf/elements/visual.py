@@ -1,4 +1,4 @@
-"""Settings of rendering: read, checked and kept, so that a saved model has them; the physics reads none.
+"""Settings of rendering. They are read, checked and written back; the physics does not use them.
 
 Source: MuJoCo XML reference, "visual"; defaults of mj_defaultVisual.
 """
@@ -133,7 +133,7 @@ class Rgba(Element):
 
 @dataclass(eq=False)
 class Visual(Element):
-    """The section itself; has no attributes."""
+    """The section, which has no attributes of its own."""
 
 
 PARTS: dict[str, type[Element]] = {

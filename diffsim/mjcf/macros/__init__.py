@@ -1,1 +1,1 @@
-"""Elements that stand for others: include, frame, replicate, attach."""
+"""Macros, which are replaced by other elements: replicate, attach, flexcomp, composite."""

@@ -1,12 +1,12 @@
-"""attach: `<attach>` becomes a frame with a copy of another model's body or frame, or of all that stands in its world.
+"""attach: `<attach>` becomes a frame with a copy of another model's body or frame, or of everything in its world.
 
-Names in the copy get the prefix, references and default classes follow; a class whose name this model has already gets
-another one, so that what was copied keeps the class of its own model. The copy keeps the compiler settings of the file
-that it comes from (`Element.settings`). All assets, plugins and custom numbers of the other model come along;
-pairs, tendons, actuators and so on do where everything that they refer to does. A pair, exclusion or sensor may besides
-refer to the world, or to something of this model, if another of its references has come along.
+All names in the copy get the prefix, and references and default classes follow. If this model already has a class of
+the new name, the copied class gets another name, so that the copy keeps the classes of its own model. The copy also
+keeps the compiler settings of its own file (`Element.settings`). All assets, plugins and custom numbers of the other
+model are copied; pairs, tendons, actuators and the like are copied if everything that they refer to is copied. A pair,
+exclusion or sensor may also refer to the world or to an object of this model, if another of its references is copied.
 
-Keyframes come along too (keys.py).
+Keyframes are copied too (keys.py).
 Source: MuJoCo XML reference, "attach"; mjCModel::operator+= (3.8.1).
 """
 
@@ -27,14 +27,14 @@ from diffsim.mjcf.macros.keys import Keys
 from diffsim.mjcf.schema import Element, own_names, references
 from diffsim.mjcf.spec import MAIN, Defaults, Spec
 
-# may refer to what does not come along
+# elements that may refer to objects that are not copied
 LOOSE = (Pair, Exclude, Sensor)
 
 
 def attach(spec: Spec, place: Attach, keys: Keys, problems: Problems) -> None:
-    """Replace `place` by a frame with the copy, in place; the other model's keyframes are left in `keys`."""
+    """Replaces `place` by a frame with the copy, in place; the other model's keyframes are left in `keys`."""
     if not place.model:
-        # noted by the reader
+        # the reader has noted it
         return
     child = spec.models.get(place.model)
     if child is None:
@@ -58,7 +58,18 @@ def attach(spec: Spec, place: Attach, keys: Keys, problems: Problems) -> None:
 
 
 class _Copier:
-    """Copies from one model into another: what was copied, by kind and name and by identity."""
+    """Copies elements from one model into another.
+
+    Attributes:
+      spec: our model.
+      child: the other model.
+      place: the `<attach>`.
+      problems: where errors are noted.
+      prefix: added before names.
+      inside: what is copied, as (kind, name).
+      classes: the names that the other model's default classes get here.
+      copies: the copy of each element, by id() of the original.
+    """
 
     def __init__(self, spec: Spec, child: Spec, place: Attach, problems: Problems) -> None:
         self.spec, self.child, self.place, self.problems = spec, child, place, problems
@@ -68,9 +79,10 @@ class _Copier:
         self.copies: dict[int, Element] = {}
 
     def run(self, part: Element) -> Frame:
-        """Everything that comes along with a body or frame, which stands in the frame that this returns.
+        """Copies a body or frame with everything that belongs to it; returns the frame that contains the copy.
 
-        Default classes name assets, so these names are known first.
+        The order matters, because references are renamed only if their target is known to be copied: default classes
+        refer to assets, elements of the tree to both, and pairs, tendons, actuators and sensors to all of them.
         """
         sections = [section for tag in ("asset", "extension") for section in self.child.root.tagged(tag)]
         parts = [part for section in sections for part in section.walk()]
@@ -83,7 +95,7 @@ class _Copier:
         return frame
 
     def copy(self, element: Element, parent: Element) -> Element:
-        """A copy with everything in it, renamed, with the settings of its own file."""
+        """A copy of an element with everything in it, renamed, with the compiler settings of its own file."""
         changed = {
             name: self.classes[value] if space == "default" else self.prefix + value
             for name, space, value in references(element)
@@ -106,7 +118,7 @@ class _Copier:
         return copied
 
     def _classed(self, element: Element, section: Element) -> Element:
-        """A copy of an element outside the tree, of class main of its own model if it says nothing else."""
+        """A copy of an element outside the tree; without a class it gets class main of its own model."""
         copied = self.copy(element, section)
         if "class_" in copied.attributes() and getattr(copied, "class_", None) is None:
             copied = copied.replace(class_=self.classes[MAIN])
@@ -116,7 +128,7 @@ class _Copier:
         return copied
 
     def _class_names(self) -> dict[str, str]:
-        """What each default class of the other model is called here; a name that is taken gets a number."""
+        """The new name of each default class of the other model; a number follows a name that is taken."""
         sections = self.spec.root.each(Default)
         classes = [part for section in sections for part in section.walk() if isinstance(part, Default)]
         taken = {MAIN, *(part.class_ or MAIN for part in classes)}
@@ -129,10 +141,10 @@ class _Copier:
         return names
 
     def _shadow(self, frame: Frame) -> None:
-        """Give what comes after `frame` in the tree, and inherits a class by a name that was taken, the other class.
+        """Changes the class of elements after `frame` that inherit a childclass whose name the copy has taken.
 
-        MuJoCo has one table of names, in which the last class of a name stands; only what names its own class gets the
-        first one.
+        This reproduces a quirk of MuJoCo: it looks classes up in one table of names, where the last class of a name
+        hides earlier ones. Elements that name their class themselves were resolved before and keep the first one.
         """
         names = {self.prefix + name: ours for name, ours in self.classes.items()}
         shadowed = {name: ours for name, ours in names.items() if name != ours}
@@ -153,7 +165,7 @@ class _Copier:
         return sections[-1]
 
     def _defaults(self) -> None:
-        """The default classes, under a class of their own that starts from MJCF's values."""
+        """Copies the default classes, below a class of their own that starts from MJCF's defaults."""
         root = self.spec.root
         sections = self.child.root.each(Default)
         if not any(section.settings is None for section in sections):
@@ -180,7 +192,7 @@ class _Copier:
             to.children += [self.copy(part, to) for part in section.children if isinstance(part, Numeric | CustomText)]
 
     def _tree(self, part: Element) -> Frame:
-        """The body or frame, or what stands in the world, in a frame that takes the place of `<attach>`."""
+        """Copies the body, the frame, or everything in the world into a frame that replaces `<attach>`."""
         place = self.place
         whole = part is self.child.worldbody
         picked = part.children if whole else [part]
@@ -192,7 +204,7 @@ class _Copier:
         return frame
 
     def _referring(self) -> None:
-        """What refers to what was copied, in the order in which MuJoCo looks: kind by kind."""
+        """Copies elements that refer to the copies, in MuJoCo's order of kinds."""
         for tag in ("deformable", *REFERRING):
             for section in self.child.root.tagged(tag):
                 for element in section.children:
@@ -203,7 +215,7 @@ class _Copier:
                     to.children.append(self._classed(element, to))
 
     def _comes_along(self, element: Element) -> bool:
-        """Whether all that an element refers to was copied, or enough of it."""
+        """Whether all references of an element are copied or, for LOOSE elements, enough of them."""
         targets = [(space, name) for part in element.walk() for _, space, name in references(part)]
         if isinstance(element, Flex):
             targets += [("body", name) for text in (element.body, element.node) for name in (text or "").split()]
@@ -211,7 +223,7 @@ class _Copier:
         present = [key in self.inside for key in targets]
         if all(present) and (present or not isinstance(element, Tuple)):
             return True
-        # what stays behind although this model has it
+        # targets that exist in the other model but are not copied
         in_child = [name != "world" and name in self.child.names.get(space, {}) for space, name in targets]
         if isinstance(element, LOOSE):
             return any(present) and not any(mine and not here for mine, here in zip(in_child, present, strict=True))

@@ -1,11 +1,11 @@
-"""cable: `<composite type="cable">` becomes a chain of bodies with ball joints, as MuJoCo 3.8.1 makes it.
+"""cable: `<composite type="cable">` becomes a chain of bodies with ball joints, as in MuJoCo 3.8.1.
 
-Points lie on a curve, or are given; between two that follow each other is a body, whose x axis runs along the piece.
-Its frame is that of the piece before it, turned about the vertex between them (the frame of least rotation: Bergou et
-al. 2008, "Discrete elastic rods"). Neighbours do not collide. Source: mjCComposite::MakeCable, mjuu_updateFrame.
+Points lie on a curve or are given. Each piece between two consecutive points is a body with its x axis along the piece.
+Its frame is the frame of the previous piece, rotated as little as possible (Bergou et al. 2008, "Discrete elastic
+rods"). Neighbouring bodies do not collide. Source: mjCComposite::MakeCable, mjuu_updateFrame.
 
-A cable of boxes has a skin of two sheets, one over the other, as thick as the boxes. Its columns are the points of the
-cable, its rows the edges of the boxes; between them a subgrid is a cubic spline through bones.
+A cable of boxes has a skin of two sheets, one above the other, at the distance of the boxes' thickness. Its columns are
+the points of the cable and its rows the edges of the boxes; a subgrid between them is interpolated by cubic splines.
 """
 
 from typing import Any
@@ -33,15 +33,16 @@ from diffsim.mjcf.schema import Element, append_child
 
 Array = np.ndarray
 
-# bodies that one cable may make
+# bodies that one cable can make
 MOST_BODIES = 10_000
+# shapes of the geoms of a cable
 SECTIONS = (GeomType.CYLINDER, GeomType.CAPSULE, GeomType.BOX)
-# the least weight that rounding does not make
+# a weight of a bone below this is rounding error
 LEAST = 1e-12
 
 
 def cable(source: Composite, sections: tuple[Section, Section, Section], problems: Problems) -> None:
-    """Replace `source` by bodies, in place; bodies that do not collide, its text and its skin go to sections."""
+    """Replaces `source` by bodies, in place; exclusions, a custom text and a skin go to `sections`."""
     excludes, texts, skins = sections
     try:
         bodies = chain_of_bodies(source, excludes)
@@ -56,56 +57,71 @@ def cable(source: Composite, sections: tuple[Section, Section, Section], problem
 
 
 def chain_of_bodies(source: Composite, excludes: Section) -> list[Element]:
-    """The first body, with all others in it."""
+    """The first body of the cable, which contains all others."""
     e = source.filled()
     points = cable_points(source, e)
     pieces = np.diff(points, axis=0).astype(float)
-    number = len(points) - 1
+    lengths = [float(np.linalg.norm(piece)) for piece in pieces]
+    last = len(pieces) - 1
     prefix = e.prefix or ""
-    check_count(number, MOST_BODIES, "pieces of a cable")
+    check_count(len(pieces), MOST_BODIES, "pieces of a cable")
     offset = np.zeros(3) if e.offset is None else np.array(e.offset)
-    names = ["first", *map(str, range(1, number - 1)), *(["last"] if number > 1 else [])]
+    names = ["first", *map(str, range(1, last)), *(["last"] if last else [])]
     geom, joint, site = (values_of(source, kind) for kind in (CompositeGeom, CompositeJoint, CompositeSite))
     if geom["type"] not in SECTIONS:
-        raise AssetError("a cable is of capsules, cylinders or boxes")
-    plugin = source.first(Plugin)
+        raise AssetError("the geoms of a cable must be capsules, cylinders or boxes")
+    frames = piece_frames(pieces)
     place = Body.of({})
-    normal = np.zeros(3)
-    before = np.array([1.0, 0, 0, 0])
-    length = 0.0
     parent: Element = place
     for index, name in enumerate(names):
-        around = [pieces[index + k] if 0 <= index + k < number else np.zeros(3) for k in (-1, 1)]
-        quat, normal = piece_frame(pieces[index], around, normal if index else None)
-        if index:
-            where = np.array([length, 0, 0])
-            turn = multiply(conjugate(before), quat)
-        else:
-            where = offset + points[0]
-            turn = quat
-        before = quat
-        length = float(np.linalg.norm(pieces[index]))
-        parent = append_child(Body, "body", source, parent, name=f"{prefix}B_{name}", pos=where, quat=turn)
-        where = {"fromto": np.array([0, 0, 0, length, 0, 0])}
-        if geom["type"] == GeomType.BOX:
-            where = {"pos": np.array([length / 2, 0, 0]), "size": np.array([length / 2, *geom["size"][1:3]])}
-        append_child(Geom, "geom", source, parent, **{**geom, "name": f"{prefix}G{index}", **where})
-        if plugin is not None:
-            use = append_child(Plugin, "plugin", plugin, parent, plugin=plugin.plugin, instance=plugin.instance)
-            use.children = plugin.children
+        # a body hangs at the end of the piece before it
+        pos = np.array([lengths[index - 1], 0, 0]) if index else offset + points[0]
+        quat = multiply(conjugate(frames[index - 1]), frames[index]) if index else frames[0]
+        parent = append_child(Body, "body", source, parent, name=f"{prefix}B_{name}", pos=pos, quat=quat)
+        shape = geom | piece_shape(geom, lengths[index]) | {"name": f"{prefix}G{index}"}
+        append_child(Geom, "geom", source, parent, **shape)
+        _add_plugin(source, parent)
         if index or e.initial != "none":
-            # what is free is not damped
-            free = not index and e.initial == "free"
-            rest = {"damping": np.zeros(3), "armature": 0.0, "frictionloss": 0.0} if free else {}
-            rest |= {"type": JointType.FREE if free else JointType.BALL, "name": f"{prefix}J_{name}"}
-            append_child(Joint, "joint", source, parent, **{**joint, **rest})
-        if index < number - 1:
-            values = {"body1": f"{prefix}B_{name}", "body2": f"{prefix}B_{names[index + 1]}"}
-            append_child(Exclude, "exclude", source, excludes, **values)
-        if index in (0, number - 1):
-            at = np.array([0.0 if index < number - 1 else length, 0, 0])
-            append_child(Site, "site", source, parent, **{**site, "name": f"{prefix}S_{name}", "pos": at})
+            kind = {"type": JointType.BALL}
+            if not index and e.initial == "free":
+                kind = {"type": JointType.FREE, "damping": np.zeros(3), "armature": 0.0, "frictionloss": 0.0}
+            append_child(Joint, "joint", source, parent, **{**joint, **kind, "name": f"{prefix}J_{name}"})
+        if index < last:
+            neighbours = {"body1": f"{prefix}B_{name}", "body2": f"{prefix}B_{names[index + 1]}"}
+            append_child(Exclude, "exclude", source, excludes, **neighbours)
+        if index in (0, last):
+            # the two ends of the cable
+            end = np.array([lengths[index] if index == last else 0.0, 0, 0])
+            append_child(Site, "site", source, parent, **{**site, "name": f"{prefix}S_{name}", "pos": end})
     return place.children
+
+
+def piece_frames(pieces: Array) -> list[Array]:
+    """The orientation (4,) of each piece (n, 3), in the frame of the parent body."""
+    frames: list[Array] = []
+    normal: Array | None = None
+    nothing = np.zeros(3)
+    for index, piece in enumerate(pieces):
+        before = pieces[index - 1] if index else nothing
+        after = pieces[index + 1] if index + 1 < len(pieces) else nothing
+        quat, normal = piece_frame(piece, [before, after], normal)
+        frames.append(quat)
+    return frames
+
+
+def piece_shape(geom: dict[str, Any], length: float) -> dict[str, Array]:
+    """Pose and size of the geom of a piece, along its x axis."""
+    if geom["type"] == GeomType.BOX:
+        return {"pos": np.array([length / 2, 0, 0]), "size": np.array([length / 2, *geom["size"][1:3]])}
+    return {"fromto": np.array([0, 0, 0, length, 0, 0])}
+
+
+def _add_plugin(source: Composite, body: Element) -> None:
+    """Gives a body the plugin of the composite; all bodies share one instance, by which the forces know the cable."""
+    plugin = source.first(Plugin)
+    if plugin is not None:
+        use = append_child(Plugin, "plugin", plugin, body, plugin=plugin.plugin, instance=plugin.instance)
+        use.children = plugin.children
 
 
 def add_skin(source: Composite, skins: Section) -> None:
@@ -118,9 +134,9 @@ def add_skin(source: Composite, skins: Section) -> None:
     between = look.subgrid
     rows = 2 if look.subgrid <= 0 else 3
     if between > 0 and columns < 3:
-        raise AssetError("a skin with a subgrid needs three points or more", "leave the subgrid out")
+        raise AssetError("a skin with a subgrid needs at least three points", "omit attribute 'subgrid'")
     length, width, thick = (float(x) for x in values_of(source, CompositeGeom)["size"][:3])
-    # of each vertex the bones and their weights
+    # the weight of each bone (columns) at each vertex (rows)
     if between > 0:
         along, across = spline_weights(columns, between), spline_weights(rows, between)
         weights = np.einsum("xi,yj->xyij", along, across).reshape(len(along) * len(across), columns * rows)
@@ -129,7 +145,7 @@ def add_skin(source: Composite, skins: Section) -> None:
         weights = np.eye(columns * rows)
         grid = (columns, rows)
     count = grid[0] * grid[1]
-    # MuJoCo's order: by squares between bones
+    # MuJoCo's order of vertices: by the square between bones in which each lies
     steps = [
         np.minimum(index // max(between + 1, 1), n - 2)
         for index, n in zip(np.indices(grid), (columns, rows), strict=True)
@@ -154,7 +170,7 @@ def add_skin(source: Composite, skins: Section) -> None:
 
 
 def sheets(columns: int, rows: int) -> Array:
-    """(n, 3) triangles of two sheets of a grid, one over the other, and of the four sides between them."""
+    """(n, 3) triangles of two sheets of a grid, one above the other, and of the four sides between them."""
     x, y = (index.ravel() for index in np.meshgrid(np.arange(columns - 1), np.arange(rows - 1), indexing="ij"))
     count = columns * rows
     corner = x * rows + y
@@ -181,9 +197,10 @@ def sheets(columns: int, rows: int) -> Array:
 
 
 def spline_weights(knots: int, between: int) -> Array:
-    """(m, knots) the weights of a cubic spline at its knots and `between` places from each to the next.
+    """(m, knots) weights of the knots of a cubic spline, at the knots and at `between` places between two knots.
 
-    Slopes at knots are central differences, one-sided at both ends (Catmull and Rom 1974).
+    Slopes at knots are central differences, one-sided at both ends (Catmull and Rom 1974). Between two knots the spline
+    is the Hermite polynomial of the values and slopes at both.
     """
     slope = np.zeros((knots, knots))
     for knot in range(knots):
@@ -201,7 +218,7 @@ def spline_weights(knots: int, between: int) -> Array:
 
 
 def values_of(source: Composite, kind: type[Any]) -> dict[str, Any]:
-    """What a composite says of its geoms, joints or sites, with MJCF's own defaults: default classes do not count."""
+    """The attributes of a composite's geoms, joints or sites, with MJCF's defaults; default classes do not apply."""
     said = source.first(kind) or kind()
     filled = said.filled()
     skipped = {"kind", "solreffix", "solimpfix", *kind.omits}
@@ -212,19 +229,21 @@ def values_of(source: Composite, kind: type[Any]) -> dict[str, Any]:
 
 
 def cable_points(source: Composite, e: Any) -> Array:
-    """(n, 3) float32, as MuJoCo keeps them."""
+    """(n, 3) the points of the cable; float32, as in MuJoCo."""
     if e.type != "cable":
-        raise AssetError(f"composites of type '{e.type}' are gone from MuJoCo", "use flexcomp, or replicate")
+        raise AssetError(f"MuJoCo removed composites of type '{e.type}'", "use <flexcomp> or <replicate>")
     count = np.append(np.array(e.count if e.count is not None else [1]), [1, 1])[:3]
     if e.vertex is not None:
         if len(e.vertex) % 3 or len(e.vertex) < 6 or count[0] > 1:
-            raise AssetError("vertex has three numbers for each of two points or more, and excludes count")
+            raise AssetError(
+                "attribute 'vertex': needs three numbers for each of at least two points, and excludes 'count'"
+            )
         return np.array(e.vertex, np.float32).reshape(-1, 3)
     if count[0] < 2 or (count[1:] != 1).any():
-        raise AssetError("a cable has a count of two or more, and 1 in other directions")
+        raise AssetError("attribute 'count': a cable needs at least two points, and 1 in the other directions")
     size = np.append(np.array(e.size if e.size is not None else [1.0]), [0.0, 0.0])[:3]
     if not size.any():
-        raise AssetError("size must be positive")
+        raise AssetError("attribute 'size': must be positive")
     share = np.arange(count[0]) / (count[0] - 1)
     shapes = {
         "s": size[0] * share,
@@ -234,14 +253,18 @@ def cable_points(source: Composite, e: Any) -> Array:
     }
     words = (e.curve or "").split()
     if len(words) > 3 or not set(words) <= set(shapes):
-        raise AssetError(f"curve is up to three of {', '.join(shapes)}, not {e.curve!r}")
+        raise AssetError(f"attribute 'curve': takes up to three of {', '.join(shapes)}, not {e.curve!r}")
     columns = [shapes[word] for word in [*words, "0", "0", "0"][:3]]
     quat = np.array([1.0, 0, 0, 0]) if e.quat is None else np.array(e.quat)
     return np.array([rotate(quat, point) for point in np.stack(columns, axis=1)]).astype(np.float32)
 
 
 def piece_frame(edge: Array, around: list[Array], normal: Array | None) -> tuple[Array, Array]:
-    """The orientation (4,) of a piece and its normal (3,), from the pieces around it and the normal before."""
+    """The orientation (4,) and normal (3,) of a piece, given the pieces before and after it and the previous normal.
+
+    The first normal lies in the plane of the first two pieces. Then the rotation that takes the previous tangent to
+    this one takes the previous normal to this one (parallel transport).
+    """
     tangent, before, after = (unit(vector)[0] for vector in (edge, *around))
     if normal is None:
         binormal = unit(np.cross(tangent, after))[0]

@@ -1,17 +1,16 @@
-"""expand: macros are replaced by what they stand for, innermost first: `<replicate>` and `<attach>` become
-frames, `<flexcomp>` becomes bodies and a flex, `<composite>` a chain of bodies.
+"""expand: replaces macros, innermost first.
 
-What macros make is bounded, so that a short file cannot ask for a model without end.
+`<replicate>` and `<attach>` become frames, `<flexcomp>` becomes bodies and a flex, `<composite>` a chain of bodies. The
+number of elements that macros make is limited, so that a short file cannot ask for an endless model.
 
-Copy i of a `<replicate>` stands in a frame turned by i times `euler` and moved by the sum of the offsets so far, each
-turned as its copy is. Names get the suffix `sep` + i, written with as many digits as `count` has; innermost replicates
-come first, so that their suffix does. Elements that refer to something inside (pairs, tendons, actuators, sensors) are
-copied with it, to the end of their kind, and references inside follow the copy; what only refers to things outside
-stays as it is. A constraint or actuator that besides refers to something outside has no copies: MuJoCo drops it, and so
-do we, with a warning.
+Copy i of a `<replicate>` is in a frame that is turned by i times `euler` and moved by the sum of the offsets so far,
+each turned like its copy. Names get the suffix `sep` + i, padded to the number of digits of `count`; suffixes of inner
+replicates come first. Elements in other sections that refer to the copied elements (pairs, tendons, actuators, sensors)
+are copied too, to the end of their section, and refer to the copies. Elements that only refer to others are not copied.
+A constraint or actuator that refers to both has no copies: MuJoCo drops it, and so does diffsim, with a warning.
 
-MuJoCo 3.8.1 also copies sensors that refer to nothing (clock, energies), and doubles them with every further copy; we
-leave them alone. It refuses tuples that refer to what is copied; ours get copies.
+MuJoCo 3.8.1 also copies sensors without references (clock, energies) and doubles them with every further copy; diffsim
+leaves them alone. MuJoCo refuses tuples that refer to copied elements; diffsim copies them.
 Source: MuJoCo XML reference, "replicate"; mjXReader::Body and mjCBody::operator+= (3.8.1).
 """
 
@@ -36,12 +35,13 @@ from diffsim.mjcf.orientation import from_euler, rotate
 from diffsim.mjcf.schema import Element, own_names, references
 from diffsim.mjcf.spec import Defaults, Spec
 
+# elements that the macros of one model make
 MOST_COPIES = 20_000
 
 
 def expand(spec: Spec, problems: Problems) -> None:
-    """Replace every macro of a model, in place. `spec.models` has the models that it attaches, already expanded."""
-    macros = []
+    """Replaces every macro of a model, in place. `spec.models` has the models that it attaches, already expanded."""
+    macros: list[Element] = []
     keys = Keys(spec, problems)
     sections = Sections()
     excludes, texts = Section(tag="contact"), Section(tag="custom")
@@ -51,12 +51,15 @@ def expand(spec: Spec, problems: Problems) -> None:
         if isinstance(element, Replicate | Attach | FlexComp | Composite):
             macros.append(element)
         waiting.extend(element.children)
-    # this walk has the last child first and parents before children: its reverse is file order, innermost first
+    # this walk visits parents before children and last children first, so its reverse is file order with inner macros
+    # first
     macros.reverse()
     sizes = _sizes(spec, macros)
     for element in macros:
         if sizes[id(element)] > MOST_COPIES:
-            problems.add(element, f"macros would make more than {MOST_COPIES} elements")
+            problems.add(
+                element, f"the macros up to here would make more than {MOST_COPIES} elements", "make the model smaller"
+            )
             return
     for element in macros:
         if isinstance(element, Replicate):
@@ -79,11 +82,11 @@ def expand(spec: Spec, problems: Problems) -> None:
 
 
 def _sizes(spec: Spec, macros: list[Element]) -> dict[int, int]:
-    """How many elements have been made when a macro is done, by identity: by it, and by all before it."""
+    """The number of elements that a macro and all macros before it make, by id() of the macro."""
     grown = dict[int, int]()
     sizes = dict[int, int]()
     total = 0
-    # parents come before their children in a walk
+    # a walk visits parents before their children; the reverse knows the sizes of the children first
     for element in reversed(list(spec.root.walk())):
         size = 1 + sum(grown[id(child)] for child in element.children)
         if isinstance(element, Replicate):
@@ -98,14 +101,19 @@ def _sizes(spec: Spec, macros: list[Element]) -> dict[int, int]:
     return sizes
 
 
-# names by kind, as (space, name)
+# names as (kind, name)
 Names = set[tuple[str, str]]
 
 
 def replicate(root: Element, source: Replicate, filled: Replicate, compiler: Compiler, keys: Keys) -> None:
-    """Replace `source`, which is `filled` with all its attributes, by one frame for each copy, in place.
+    """Replaces `source` by one frame for each copy, in place.
 
-    Keyframes that it changes are left in `keys`.
+    Args:
+      root: the `<mujoco>` element.
+      source: the `<replicate>`.
+      filled: `source` with all attributes filled.
+      compiler: settings for its angles.
+      keys: where the keyframes that it changes are left.
     """
     assert source.parent is not None
     pending = keys.take(source, filled.count or 0)
@@ -133,9 +141,9 @@ def replicate(root: Element, source: Replicate, filled: Replicate, compiler: Com
 
 
 def _take_referring(root: Element, source: Replicate, inside: Names) -> list[Element]:
-    """Remove from their sections the elements that refer to names `inside`, to which their own names are added.
+    """Removes from their sections the elements that refer to names `inside`, and returns those to be copied.
 
-    Returns: those of which copies are made.
+    Their own names are added to `inside`, because elements of later sections may refer to them.
     """
     taken: list[Element] = []
     for tag in REFERRING:
@@ -147,7 +155,9 @@ def _take_referring(root: Element, source: Replicate, inside: Names) -> list[Ele
                 if len(outside) == len(named):
                     staying.append(element)
                 elif outside and isinstance(element, Equality | Actuator):
-                    message = f"{element.label} is left out: it refers to '{outside[0]}' outside of <replicate>"
+                    message = (
+                        f"{element.label} is dropped, as in MuJoCo: it refers to '{outside[0]}' outside <replicate>"
+                    )
                     warnings.warn(f"{element.file}:{element.line} {message}", stacklevel=2)
                 else:
                     taken.append(element)
@@ -157,7 +167,7 @@ def _take_referring(root: Element, source: Replicate, inside: Names) -> list[Ele
 
 
 def _copy(element: Element, parent: Element, suffix: str, inside: Names, copies: dict[int, Element]) -> Element:
-    """A copy with everything in it, its names and its references to names `inside` with a suffix; noted in `copies`."""
+    """A copy with everything in it; its names and its references to `inside` get a suffix. It is noted in `copies`."""
     renamed = {name: value + suffix for name, space, value in references(element) if (space, value) in inside}
     for name, kind in element.attributes().items():
         if isinstance(kind, NameKind) and getattr(element, name):

@@ -1,10 +1,10 @@
 """flexcomp: `<flexcomp>` becomes a flex, the bodies of its vertices or nodes, and its equality constraints.
 
-Points and elements come from counts (flexcomp_shapes.py), a mesh, a Gmsh file, or numbers. Those of the last three are
-scaled and, where no element uses them, removed; pins are counted before that. Every point that is not pinned gets a
-body `name_i` with slides: three (`full`), two (`2d`), or one along the line from the middle (`radial`). A flex that is
-interpolated (`trilinear`, `quadratic`) hangs on a grid of nodes instead, with bodies `name_i_j_k`. What flexcomps make
-comes after the elements that stand in the sections of the file.
+Points and elements come from counts (flexcomp_shapes.py), a mesh, a Gmsh file, or numbers in the XML. In the last three
+cases the points are scaled, and points without an element are removed; pins are numbered before that. Each point that
+is not pinned gets a body `name_i` with slide joints: three (`full`), two (`2d`), or one along the line from the origin
+(`radial`). An interpolated flex (`trilinear`, `quadratic`) moves with a grid of nodes instead, with bodies
+`name_i_j_k`. The elements that flexcomps make come after the elements in the sections of the file.
 Source: MuJoCo "XML reference", flexcomp; mjCFlexcomp::Make, mjXReader::OneFlexcomp (3.8.1).
 """
 
@@ -38,17 +38,21 @@ from diffsim.mjcf.spec import Spec
 
 Array = np.ndarray
 
+# slide joints of a point, by the flexcomp's `dof`
 SLIDES = {"full": 3, "2d": 2, "radial": 1}
+# types whose points come from a file or from numbers in the XML
 FROM_OUTSIDE = ("mesh", "gmsh", "direct")
+# types made by `box`; `grid` makes the others
 BOXES = ("box", "cylinder", "ellipsoid")
+# types that always have dim 2
 SHEETS = ("square", "disc")
-# bodies that one flexcomp may make
+# bodies that one flexcomp can make
 MOST_BODIES = 20_000
 
 
 @dataclass
 class Sections:
-    """Sections that flexcomps fill outside of the tree of bodies."""
+    """Sections that flexcomps fill, outside the tree of bodies."""
 
     flexes: Section = field(default_factory=lambda: Section(tag="deformable"))
     equalities: Section = field(default_factory=lambda: Section(tag="equality"))
@@ -56,7 +60,15 @@ class Sections:
 
 @dataclass
 class _Cloud:
-    """Points (n, 3) in the frame of the parent body, elements (m, dim + 1), their places on a texture."""
+    """The geometry of a flexcomp.
+
+    Attributes:
+      point: (n, 3) m, in the frame of the parent body.
+      element: (m, dim + 1) points of each element.
+      texcoord: (k, 2) texture coordinates, or no rows.
+      elemtexcoord: (m, dim + 1) texture coordinates of the elements' corners, or no rows if they are those of the
+        points.
+    """
 
     point: Array
     element: Array
@@ -82,7 +94,7 @@ def flexcomp(spec: Spec, source: FlexComp, sections: Sections, problems: Problem
 
 
 def _expand(spec: Spec, source: FlexComp, sections: Sections) -> list[Element]:
-    """The bodies that a flexcomp stands for."""
+    """The bodies of a flexcomp; its flex and constraints go to `sections`."""
     e = source.filled()
     _check(e)
     cloud = _cloud(spec, source, e)
@@ -113,7 +125,7 @@ def _expand(spec: Spec, source: FlexComp, sections: Sections) -> list[Element]:
 
 
 def _check(e: Any) -> None:
-    """Raises AssetError where the attributes of a flexcomp contradict each other."""
+    """Raises AssetError if the attributes of a flexcomp contradict each other."""
     parent = e.parent
     contact = (e.first(FlexContact) or FlexContact()).filled()
     around = parent
@@ -122,23 +134,26 @@ def _check(e: Any) -> None:
     if around is not None:
         raise AssetError("a flexcomp cannot be replicated", "write one flexcomp for each copy")
     if isinstance(parent, Frame):
-        raise AssetError("MuJoCo ignores the frame around a flexcomp", "give pos and quat to the flexcomp itself")
+        raise AssetError(
+            "a flexcomp inside a frame is not supported, because MuJoCo ignores the frame",
+            "give pos and quat to the flexcomp itself",
+        )
     if not parent.name:
-        raise AssetError("the body of a flexcomp must have a name")
+        raise AssetError("the parent body of a flexcomp needs attribute 'name'")
     if e.dim not in (1, 2, 3):
-        raise AssetError(f"dim is 1, 2 or 3, not {e.dim}")
+        raise AssetError(f"attribute 'dim': must be 1, 2 or 3, not {e.dim}")
     if (e.count < (2 if e.dof == "radial" and e.dim == 3 else 1)).any() or (e.cellcount < 1).any():
-        raise AssetError("count too small")
+        raise AssetError("attributes 'count' and 'cellcount': a number is too small")
     if e.type not in FROM_OUTSIDE and (e.spacing < 2 * e.radius + contact.margin).any():
-        raise AssetError("spacing must be larger than 2 * radius + margin")
+        raise AssetError("attribute 'spacing': must be at least 2 * radius + margin")
     if (e.scale < MINVAL).any() or e.mass < MINVAL or e.inertiabox < MINVAL:
-        raise AssetError("scale, mass and inertiabox must be positive")
+        raise AssetError("attributes 'scale', 'mass' and 'inertiabox': must be positive")
     edge = (e.first(FlexCompEdge) or FlexCompEdge()).filled()
     elasticity = _elasticity(e)
     if edge.equality != "false" and elasticity.young > 0 and elasticity.elastic2d != Elastic2D.BEND:
-        raise AssetError("edge equality and young cannot both be given, but for elastic2d='bend'")
+        raise AssetError("an edge equality and attribute 'young' cannot both be given, unless elastic2d is 'bend'")
     if edge.equality == "strain" and e.dof not in ORDERS:
-        raise AssetError("equality='strain' is for dof='trilinear' or 'quadratic'", "use equality='true' or 'vert'")
+        raise AssetError("equality='strain' needs dof='trilinear' or 'quadratic'", "use equality='true' or 'vert'")
 
 
 def _elasticity(e: Element) -> FlexElasticity:
@@ -149,20 +164,20 @@ def _elasticity(e: Element) -> FlexElasticity:
 
 
 def _cloud(spec: Spec, source: FlexComp, e: Any) -> _Cloud:
-    """Points, scaled and put into the frame of the body, and elements."""
+    """Points, scaled and in the frame of the parent body, and elements."""
     if e.type in FROM_OUTSIDE:
         cloud = _read(spec, source, e)
     else:
-        # from counts; it has places on a texture where it has a material
+        # from counts; texture coordinates are only made for a material
         check_count(int(np.prod(e.count[: e.dim].astype(float))), 50 * MOST_BODIES, "points")
         dim = 2 if e.type in SHEETS else e.dim
         point, element, texcoord = (box if e.type in BOXES else grid)(e.type, dim, e.count, e.spacing)
         cloud = _Cloud(point, element, texcoord if e.material else texcoord[:0], np.zeros((0, 1), int))
     if not len(cloud.point) or not len(cloud.element):
-        raise AssetError("point and element are required")
+        raise AssetError("a flexcomp needs points and elements")
     if cloud.element.min() < 0 or cloud.element.max() >= len(cloud.point):
         wrong = cloud.element.ravel()[np.argmax((cloud.element < 0) | (cloud.element >= len(cloud.point)))]
-        raise AssetError(f"an element has point {wrong}, there are {len(cloud.point)} points")
+        raise AssetError(f"an element uses point {wrong}, but there are {len(cloud.point)} points")
     if not np.isfinite(cloud.point).all():
         raise AssetError("a point is not finite")
     check_count(len(cloud.point), 50 * MOST_BODIES, "points")
@@ -179,7 +194,7 @@ def _cloud(spec: Spec, source: FlexComp, e: Any) -> _Cloud:
 
 
 def _read(spec: Spec, source: FlexComp, e: Any) -> _Cloud:
-    """A flexcomp from numbers or from a file."""
+    """The geometry of a flexcomp from numbers or from a file."""
     if e.type == "direct":
         point = _rows(e.point if e.point is not None else np.zeros(0), 3, "point")
         element = _rows(e.element if e.element is not None else np.zeros(0, int), e.dim + 1, "element")
@@ -190,11 +205,12 @@ def _read(spec: Spec, source: FlexComp, e: Any) -> _Cloud:
     if e.type == "gmsh":
         return _Cloud(*read_gmsh(data), np.zeros((0, 2), np.float32), np.zeros((0, 1), int))
     if e.dim < 2 or (e.dim == 3 and e.origin is None):
-        raise AssetError("dim must be 2, or 3 with attribute 'origin'")
+        raise AssetError("attribute 'dim': a mesh needs dim 2, or 3 with attribute 'origin'")
     surface = without_repeats(read_mesh(e.file_, data))
     point, face = surface.vertex.astype(float), surface.face.astype(int)
     if e.dim == 2:
         return _Cloud(point, face, surface.texcoord, surface.facetexcoord if len(surface.texcoord) else face[:0])
+    # a solid: each triangle and the origin make a tetrahedron; those without volume or inside out are dropped
     spokes = point[face] - e.origin
     face = face[np.linalg.det(spokes) >= MINVAL] + 1
     element = np.concatenate([np.zeros((len(face), 1), int), face], axis=1)
@@ -203,30 +219,34 @@ def _read(spec: Spec, source: FlexComp, e: Any) -> _Cloud:
 
 def _rows(values: Array, width: int, name: str) -> Array:
     if len(values) % width:
-        raise AssetError(f"attribute '{name}': {len(values)} numbers are no multiple of {width}")
+        raise AssetError(f"attribute '{name}': the number of values must be a multiple of {width}, {len(values)} given")
     return np.array(values).reshape(-1, width)
 
 
 def _pins(e: Any, cloud: _Cloud, size: int) -> Array:
-    """(size,) which points, or nodes, stay with the parent body."""
+    """(size,) bool: points, or nodes, that are fixed to the parent body."""
     pinned = np.full(size, bool(e.rigid))
     dim = cloud.dim
     interpolated = e.dof in ORDERS
-    # all numbers of each attribute of the pins
+    # all values of each attribute, over all <pin> elements
     names = "id", "range", "grid", "gridrange"
     pins = {name: [v for pin in e.each(FlexPin) if (v := getattr(pin, name)) is not None] for name in names}
     ids, ranges, places, blocks = (np.concatenate([np.zeros(0, int), *pins[name]]) for name in names)
     for name, values, width in (("range", ranges, 2), ("grid", places, dim), ("gridrange", blocks, 2 * dim)):
         if len(values) % width:
-            raise AssetError(f"pins: {len(values)} numbers of '{name}' are no multiple of {width}")
+            raise AssetError(
+                f"pins: the number of values of '{name}' must be a multiple of {width}, {len(values)} given"
+            )
     if len(places) + len(blocks) and (dim == 1 or (e.type != "grid" and not interpolated)):
-        raise AssetError("pins by grid and gridrange are for grids of dim 2 or 3, and for interpolated flexes")
+        raise AssetError("pins by 'grid' and 'gridrange' need a grid of dim 2 or 3, or an interpolated flex")
     if e.rigid:
         return pinned
     _within(np.concatenate([ids, ranges]), len(cloud.point))
     pinned[ids] = True
     for first, last in ranges.reshape(-1, 2):
         pinned[first : last + 1] = True
+    # points are numbered with the last axis fastest. As in MuJoCo, single pins of an interpolated flex that is not a
+    # grid are compared with the nodes of one cell, although the strides are those of `count`
     few = e.type != "grid" and interpolated
     of_places = np.full(dim, ORDERS[e.dof] + 1) if few else e.count[:dim]
     strides = np.array([e.count[1], 1]) if dim == 2 else np.array([e.count[1] * e.count[2], e.count[2], 1])
@@ -244,12 +264,12 @@ def _pins(e: Any, cloud: _Cloud, size: int) -> Array:
 
 def _within(values: Array, most: Any) -> Array:
     if ((values < 0) | (values >= most)).any():
-        raise AssetError("a pin is out of range")
+        raise AssetError("pins: an index is out of range")
     return values
 
 
 def _without_unused(cloud: _Cloud, pinned: Array, nnode: int) -> Array:
-    """Removes points that no element uses; returns the pins of the rest."""
+    """Removes points that no element uses; returns the pins of the remaining points."""
     used = np.zeros(len(cloud.point), bool)
     used[cloud.element] = True
     if used.all():
@@ -267,7 +287,7 @@ def _without_unused(cloud: _Cloud, pinned: Array, nnode: int) -> Array:
 
 
 def _flex(e: Any, cloud: _Cloud, sections: Sections) -> Flex:
-    """The flex, still without bodies; its contact, edge and elasticity filled."""
+    """The flex without its bodies, with contact, edge and elasticity filled."""
     solid = e.type in ("box", "cylinder") or (e.type == "grid" and cloud.dim == 3)
     values = {
         "name": e.name,
@@ -309,8 +329,9 @@ def _vertices(e: Any, flex: Flex, cloud: _Cloud, pinned: Array, centered: bool) 
 
 
 def _body(e: Any, holder: Element, name: str, point: Array, mass: float, axes: Array) -> Inertial:
-    """A small box that slides along some axes."""
+    """A small box with one slide joint along each axis."""
     body = append_child(Body, "body", e, holder, name=name, pos=point)
+    # a cube with half sides inertiabox has the moment of inertia m (a^2 + a^2) / 3
     inertia = np.full(3, mass * (2.0 * e.inertiabox**2) / 3.0)
     inertial = append_child(Inertial, "inertial", e, body, pos=np.zeros(3), mass=mass, diaginertia=inertia)
     for axis in axes:
@@ -321,7 +342,7 @@ def _body(e: Any, holder: Element, name: str, point: Array, mass: float, axes: A
 def _nodes(
     e: Any, flex: Flex, cloud: _Cloud, corners: Array, order: int, pinned: Array, centered: bool
 ) -> list[Element]:
-    """A body for each node of the grid around the points, but where it is pinned or has nothing to carry."""
+    """A body for each node of the grid around the points, except for pinned nodes and nodes of empty cells."""
     count = np.array(e.cellcount)
     empty = empty_cells(cloud.point, cloud.element, count, corners)
     places, weights = node_places(count, order), node_weights(count, order)
@@ -351,7 +372,7 @@ def _nodes(
 
 
 def _equalities(e: Any, flex: Flex, sections: Sections, shell: bool) -> None:
-    """The constraints that hold the edges, vertices or cells of the flex."""
+    """The equality constraints on the edges, vertices or cells of the flex."""
     edge = (e.first(FlexCompEdge) or FlexCompEdge()).filled()
     common = {"flex": e.name, "active": True, "solref": edge.solref, "solimp": edge.solimp}
     if edge.equality in ("true", "vert"):

@@ -1,13 +1,13 @@
-"""Points and simplices of flexcomps that are made from counts: lines, sheets and blocks of a grid, boxes; and cells.
+"""Points and simplices of flexcomps made from counts: lines, sheets, blocks and boxes; cells and nodes of grids.
 
-A grid counts its points with the last axis fastest; a square is cut into two triangles, a cube into six tetrahedra. A
-box has points on its six sides only, bottom and top first, then the sides across y, then those across x; a solid one
-has a point in the middle, from which every triangle of a side becomes a tetrahedron. Cylinders, ellipsoids and discs
-are boxes and squares whose points are moved along rays from the middle.
+Points of a grid are numbered with the last axis fastest; a square is cut into two triangles, a cube into six
+tetrahedra. A box has points on its six sides only: bottom and top first, then the sides across y, then the sides across
+x. A solid box also has a point in the middle, which forms a tetrahedron with each triangle of a side. Cylinders,
+ellipsoids and discs are boxes and squares whose points are moved along rays from the middle.
 
-An interpolated flex is carried by a grid of (cx, cy, cz) cells, with order + 1 nodes along each edge of a cell, shared
-with its neighbours; cells and nodes are counted with the last axis fastest. Cells without part of the mesh have no
-stiffness. Of a surface those that it encloses count as filled.
+An interpolated flex moves with a grid of (cx, cy, cz) cells. Each edge of a cell has order + 1 nodes, which
+neighbouring cells share. Cells and nodes are numbered with the last axis fastest. Empty cells, which contain no part of
+the mesh, have no stiffness; cells that a surface encloses are not empty.
 Source: MuJoCo "XML reference", flexcomp; mjCFlexcomp::MakeGrid, MakeSquare, MakeBox and MarkEmptyCells,
 mjCFlex::ComputeCellEmpty (3.8.1).
 """
@@ -20,24 +20,32 @@ from diffsim.mjcf.resources import AssetError
 
 Array = np.ndarray
 
-# corners of a square are numbered around it, of a cube around the bottom and then around the top
+# corners of a square, numbered around it
 SQUARE = np.array([[0, 0], [1, 0], [1, 1], [0, 1]])
+# the two triangles of a square, as its corners, and those with the other diagonal
 TRIANGLES = np.array([[0, 1, 2], [0, 2, 3]])
 OTHER_DIAGONAL = np.array([[0, 1, 3], [1, 2, 3]])
+# corners of a cube, numbered around the bottom, then around the top
 CUBE = np.array([[0, 0, 0], [1, 0, 0], [1, 1, 0], [0, 1, 0], [0, 0, 1], [1, 0, 1], [1, 1, 1], [0, 1, 1]])
+# the six tetrahedra of a cube, as its corners
 TETRAHEDRA = np.array([[0, 3, 1, 7], [0, 1, 4, 7], [1, 3, 2, 7], [1, 2, 6, 7], [1, 5, 4, 7], [1, 6, 5, 7]])
 
-# corners of the triangles of a square on a side of a box: seen from outside, and of solids
-OUTWARD = {True: np.array([[0, 1, 2], [0, 2, 3]]), False: np.array([[1, 0, 3], [1, 3, 2]])}
+# the two triangles of a square on a side of a box, as its corners, by whether the square's normal points out of the box
+OUTWARD = {
+    True: np.array([[0, 1, 2], [0, 2, 3]]),
+    False: np.array([[1, 0, 3], [1, 3, 2]]),
+}
+# on the bottom of a surface
 BOTTOM = np.array([[0, 2, 1], [0, 3, 2]])
+# on all sides of a solid
 FROM_MIDDLE = np.array([[0, 1, 2], [0, 3, 2]])
 
-# a coordinate that is this far below zero is negative
+# m: a coordinate below minus this is negative (mjEPS)
 TINY = 1e-14
 
 
 class Shape(NamedTuple):
-    """Points (n, 3), m, simplices (m, dim + 1), and where points are on a texture (n, 2), or (0, 2)."""
+    """Points (n, 3) m, simplices (m, dim + 1), and texture coordinates of the points (n, 2), or (0, 2)."""
 
     point: Array
     element: Array
@@ -47,9 +55,9 @@ class Shape(NamedTuple):
 def grid(kind: str, dim: int, count: Array, spacing: Array) -> Shape:
     """A grid, circle, square or disc of dimension `dim`, around the origin."""
     if any(count[axis] > 1 for axis in range(dim, 3)) and dim == 2:
-        raise AssetError(f"a sheet is one point thick, not {count[2]}", "give attribute 'count' with 1 at its end")
+        raise AssetError(f"a flexcomp of dim 2 is one point thick, not {count[2]}", "let attribute 'count' end with 1")
     if (count[:dim] < 2).any():
-        raise AssetError("no elements were created: each axis needs at least two points")
+        raise AssetError("attribute 'count': each axis needs at least two points")
     if dim == 1:
         if kind == "circle":
             return _circle(count[0], spacing[0])
@@ -75,9 +83,9 @@ def grid(kind: str, dim: int, count: Array, spacing: Array) -> Shape:
 
 
 def _circle(count: int, spacing: float) -> Shape:
-    """`count` points around the origin, of which the last is the first again."""
+    """`count` points on a circle around the origin, the last at the place of the first."""
     if count < 3:
-        raise AssetError("a circle needs at least three points")
+        raise AssetError("attribute 'count': a circle needs at least three points")
     turn = 2 * np.pi / (count - 1)
     index = np.arange(count - 1)
     radius = spacing / np.sin(turn / 2) / 2
@@ -86,18 +94,18 @@ def _circle(count: int, spacing: float) -> Shape:
 
 
 def _round(point: Array, size: Array) -> Array:
-    """Points (n, 2) of squares around the origin, moved to the ellipses that these become."""
+    """Points (n, 2) of concentric squares around the origin, moved along rays to concentric ellipses."""
     largest = np.abs(point).max(axis=1)
     length = np.linalg.norm(point, axis=1)
     return point * (largest / np.where(length > 0, length, 1.0))[:, None] * size
 
 
 def box(kind: str, dim: int, count: Array, spacing: Array) -> Shape:
-    """A box, cylinder or ellipsoid: its surface without the lid (`dim` 2), or filled from its middle (`dim` 3)."""
+    """A box, cylinder or ellipsoid: its surface without the lid (`dim` 2), or solid (`dim` 3)."""
     if (count < 2).any():
-        raise AssetError("count too small: each axis needs at least two points")
+        raise AssetError("attribute 'count': each axis needs at least two points")
     if dim == 1:
-        raise AssetError(f"a {kind} has dim 2 or 3")
+        raise AssetError(f"attribute 'dim': a {kind} needs dim 2 or 3")
     middle = int(dim == 3)
     number = np.full(count, -1)
     places = []
@@ -135,7 +143,7 @@ def box(kind: str, dim: int, count: Array, spacing: Array) -> Shape:
 
 
 def _projected(kind: str, place: Array, count: Array, spacing: Array) -> Array:
-    """Points of a grid around the origin, moved to the surface of a shape."""
+    """Points of a grid around the origin, moved to the surface of the shape."""
     point = 2.0 * place / (count - 1) - 1
     size = 0.5 * spacing * (count - 1)
     if kind == "cylinder":
@@ -148,11 +156,15 @@ def _projected(kind: str, place: Array, count: Array, spacing: Array) -> Array:
 
 
 def empty_cells(point: Array, element: Array, count: Array, box: Array) -> Array:
-    """(cx, cy, cz) whether a cell is empty.
+    """(cx, cy, cz) bool: cells that contain no part of the mesh.
+
+    As in MuJoCo, an element fills all cells that its bounding box meets.
 
     Args:
-      point: vertices (n, 3). element: (m, dim + 1) of them. count: cells along each axis.
-      box: lower and upper corner of the grid (2, 3).
+      point: (n, 3) vertices.
+      element: (m, dim + 1) vertices of each element.
+      count: (3,) cells along each axis.
+      box: (2, 3) lower and upper corner of the grid.
     """
     lower = box[0]
     extent = box[1] - box[0]
@@ -170,7 +182,7 @@ def empty_cells(point: Array, element: Array, count: Array, box: Array) -> Array
 
 
 def _outside(filled: Array) -> Array:
-    """Cells that are reached from the border of the grid without passing through a filled one."""
+    """Cells that can be reached from the border of the grid without passing through a filled cell."""
     border = np.ones_like(filled)
     border[1:-1, 1:-1, 1:-1] = False
     outside = border & ~filled
@@ -188,7 +200,7 @@ def _outside(filled: Array) -> Array:
 
 
 def nodes_of_empty_cells(empty: Array, order: int) -> Array:
-    """(nnode,) whether all cells around a node are empty."""
+    """(nnode,) bool: nodes whose cells are all empty."""
     touched = np.zeros(np.array(empty.shape) * order + 1, bool)
     for x, y, z in np.argwhere(~empty) * order:
         touched[x : x + order + 1, y : y + order + 1, z : z + order + 1] = True
@@ -196,12 +208,12 @@ def nodes_of_empty_cells(empty: Array, order: int) -> Array:
 
 
 def node_places(count: Array, order: int) -> Array:
-    """(nnode, 3) places of the nodes along the axes, integers."""
+    """(nnode, 3) indices of the nodes along the axes."""
     return np.stack(np.meshgrid(*(np.arange(number * order + 1) for number in count), indexing="ij"), -1).reshape(-1, 3)
 
 
 def node_weights(count: Array, order: int) -> Array:
-    """(nnode,) shares of the mass, not normalized: equal ones, or those of Simpson's rule."""
+    """(nnode,) weights of the mass, not normalized: equal for order 1, Simpson's rule for order 2."""
     if order == 1:
         return np.ones(int(np.prod(count + 1)))
     place = node_places(count, order)

@@ -1,14 +1,14 @@
-"""keys: what becomes of keyframes while macros are expanded.
+"""keys: keyframes while macros are expanded.
 
-A keyframe of an attached model comes along: the numbers of joints, actuators and mocap bodies that were copied, put at
-their new places. `<replicate>` makes a keyframe for each copy, its name with the copy's suffix, in which this copy has
-the numbers that the file gives for what it copies; the keyframe itself comes last and leaves all copies where they are.
-So the numbers of a keyframe count everything that the file has before the end of its first `<replicate>`, what is
-copied once; other counts are refused. Everything else is not a number, which stands for the initial value.
+Keyframes of an attached model are copied: the numbers of copied joints, actuators and mocap bodies move to their new
+indices. `<replicate>` makes one keyframe for each copy, with the copy's suffix in its name. There the copy has the
+numbers that the file gives for the original, and all other copies have their initial values. The original keyframe
+comes last, with initial values for all copies. Therefore a keyframe must have numbers for everything in the file up to
+the end of its first `<replicate>`, where the copied elements count once. NaN marks a number that has its initial value.
 
-MuJoCo 3.8.1 forgets to forget: what one attachment or copy leaves behind, its keyframes hand to the next one. It also
-forgets ctrl and act in a model with `<replicate>`, and calls the poses of replicated bodies zero that it has not
-computed yet. Ours does not.
+MuJoCo 3.8.1 has errors here that diffsim does not repeat: keyframes of one attachment or copy keep numbers of the one
+before, ctrl and act are lost in a model with `<replicate>`, and poses of replicated bodies can be zero because they are
+not computed yet.
 Source: mjCModel::StoreKeyframes, ExpandKeyframe, RestoreState and mjXReader::Body (3.8.1).
 """
 
@@ -30,7 +30,7 @@ from diffsim.mjcf.orientation import IDENTITY, compose, orientation_of
 from diffsim.mjcf.schema import Element
 from diffsim.mjcf.spec import Spec
 
-# as many as a file may have elements
+# keyframes of a model: the limit of elements in a file
 MOST_KEYS = 25_000
 # what a user does who wants a keyframe of all copies
 REPLICATED = (
@@ -38,23 +38,24 @@ REPLICATED = (
     "remove this one and add it after the copies are made: diffsim.mjcf.check(spec), then "
     'spec.keyframe.add("key", name=..., qpos=...)'
 )
+# attributes of a keyframe that have numbers for each object
 ATTRIBUTES = ("qpos", "qvel", "act", "ctrl", "mpos", "mquat")
-# the object that each number of a keyframe's attribute belongs to, in order
+# for each attribute of a keyframe, the object to which each number belongs
 Owners = dict[str, list[Element]]
-# what an element was copied to, by identity
+# the copy of each element, by id() of the original
 Copies = Mapping[int, Element]
 
 
 @dataclass(frozen=True)
 class _Pending:
-    """A keyframe without a place: for each attribute that it gives, numbers by the object that they belong to."""
+    """A keyframe between expansions: for each attribute that it gives, the numbers of each object by its id()."""
 
     source: Key
     name: str
     numbers: dict[str, dict[int, Vector]]
 
     def moved(self, name: str, copies: Copies) -> "_Pending":
-        """The keyframe with the numbers of what was copied at the copies."""
+        """The keyframe with the numbers of copied objects given to their copies."""
         numbers = {
             attribute: {id(copies[owner]) if owner in copies else owner: part for owner, part in parts.items()}
             for attribute, parts in self.numbers.items()
@@ -62,7 +63,7 @@ class _Pending:
         return replace(self, name=name, numbers=numbers)
 
     def without(self, copied: Copies) -> "_Pending":
-        """The keyframe without the numbers of what was copied."""
+        """The keyframe without the numbers of copied objects."""
         numbers = {
             attribute: {owner: part for owner, part in parts.items() if owner not in copied}
             for attribute, parts in self.numbers.items()
@@ -76,11 +77,11 @@ class Keys:
     def __init__(self, spec: Spec, problems: Problems) -> None:
         self.spec, self.problems = spec, problems
         self.pending: list[_Pending] = []
-        # how many numbers a keyframe of the model was completed to when something was attached
+        # the length to which our keyframes were completed when a model was attached
         self.completed: dict[str, int] = {}
 
     def attached(self, child: Spec, prefix: str, copies: Copies) -> None:
-        """Take the keyframes of a model that was attached, and note how far this has completed our own ones."""
+        """Takes the keyframes of an attached model."""
         owners = owners_of(child)
         for key in child.keys:
             theirs = self._by_owner(key, owners, owners, "its model")
@@ -88,20 +89,21 @@ class Keys:
             self.pending.append(theirs.without(gone).moved(prefix + theirs.name, copies))
 
     def attached_at(self, place: Element) -> None:
-        """Note how many numbers our keyframes are completed to, now that something was attached at `place`."""
+        """Notes the length to which our keyframes are completed, now that a model is attached at `place`."""
         if self.spec.keys:
             before = _until(self.spec, place)
             self.completed = {name: len(objects) for name, objects in owners_of(self.spec, before).items()}
 
     def take(self, source: Replicate, count: int) -> list[_Pending]:
-        """The keyframes that stand in their sections when `source` is about to be copied `count` times; none stand
-        afterwards. Since MuJoCo 3.16 they are of the whole model and stay where they are.
+        """Removes the keyframes from their sections, before `source` is copied `count` times, and returns them.
+
+        Since MuJoCo 3.16 keyframes are of the whole model and stay where they are.
         """
         standing = self.spec.keys
         if not standing or self.spec.follows("replicated_keys"):
             return []
         if len(standing) * (count + 1) > MOST_KEYS:
-            more = f"with a keyframe for each copy the model has {len(standing) * (count + 1)}, more than {MOST_KEYS}"
+            more = f"with one keyframe for each copy the model has {len(standing) * (count + 1)}, more than {MOST_KEYS}"
             self.problems.add(source, more)
             return []
         owners = owners_of(self.spec, _until(self.spec, source))
@@ -114,7 +116,7 @@ class Keys:
         return pending
 
     def replicated(self, pending: Sequence[_Pending], suffixes: Sequence[str], copies: Sequence[Copies]) -> None:
-        """Hand the numbers of what was replicated to its copies: a keyframe that stood becomes one for each copy."""
+        """Gives the numbers of replicated objects to their copies: each keyframe becomes one for each copy."""
         first = copies[0] if copies else {}
         self.pending = [key.moved(key.name, first) for key in self.pending]
         for suffix, of_copy in zip(suffixes, copies, strict=True):
@@ -122,7 +124,7 @@ class Keys:
         self.pending += [key.without(first) for key in pending]
 
     def place(self) -> None:
-        """Append the pending keyframes, now that the whole tree is there."""
+        """Appends the pending keyframes, when the tree is complete."""
         if not self.pending:
             return
         root = self.spec.root
@@ -135,7 +137,7 @@ class Keys:
         for key in self.pending:
             values = {}
             for name, parts in key.numbers.items():
-                # not a number where the key says nothing
+                # NaN where the keyframe gives no number
                 unused = {owner: iter(part.tolist()) for owner, part in parts.items()}
                 numbers = [next(unused.get(id(owner), iter(())), np.nan) for owner in owners[name]]
                 values[name] = frozen(np.array(numbers, float), np.float64)
@@ -144,7 +146,7 @@ class Keys:
             sections[-1].children.append(element)
 
     def _by_owner(self, key: Key, owners: Owners, least: Owners, where: str) -> _Pending:
-        """A keyframe with its numbers by owner. One that is shorter than `least` is completed to that first."""
+        """A keyframe with its numbers by object; one that is shorter than `least` is completed to that length."""
         result = _Pending(key, key.name or "", {})
         for name, objects in owners.items():
             numbers = getattr(key, name)
@@ -162,9 +164,11 @@ class Keys:
 
 
 def owners_of(spec: Spec, among: set[int] | None = None) -> Owners:
-    """For each attribute of a keyframe, the object that each of its numbers belongs to.
+    """For each attribute of a keyframe, the object to which each of its numbers belongs.
 
-    among: the identities of the elements that count; None for all. What a `<replicate>` copies counts as a body.
+    Args:
+      spec: the model; a `<replicate>` in it counts like a body, with what it contains counted once.
+      among: id() of the elements that count; None for all.
     """
     owners: Owners = {name: [] for name in ATTRIBUTES}
     for body in _bodies(spec.worldbody):
@@ -187,10 +191,10 @@ def owners_of(spec: Spec, among: set[int] | None = None) -> Owners:
 
 
 def without_gaps(spec: Spec, section: Element) -> Element:
-    """The section with all numbers of its keyframes: where one that was attached says none, the owner's initial value.
+    """The section with complete keyframes: initial values replace the NaN of attached and replicated keyframes.
 
     Raises:
-      UnsupportedError: a gap is the pose of a free body that the compiler moves to its inertial frame.
+      UnsupportedError: a NaN is the pose of a free body that the compiler will move to its inertial frame.
     """
     numbers = [
         {name: value for name in ATTRIBUTES if (value := getattr(key, name)) is not None} for key in section.children
@@ -208,17 +212,17 @@ def without_gaps(spec: Spec, section: Element) -> Element:
         for name, value in values.items():
             whole = np.where(np.isnan(value), np.resize(initial[name], len(value)), value)
             if np.isnan(whole).any():
-                message = "leaves out the pose of a free body that is moved to its inertial frame"
-                hint = "delete it, or fill it in"
+                message = "does not give the pose of a free body that the compiler moves to its inertial frame"
+                hint = "delete the keyframe or give the pose"
                 raise UnsupportedError([Problem(key.file, key.line, key.label, message, hint)])
-            # what says nothing at all begins where the model does
+            # an attribute that gives nothing is left out
             values[name] = None if np.isnan(value).all() else frozen(whole, np.float64)
         result.children.append(key.replace(parent=result, **values))
     return result
 
 
 def _initial(spec: Spec, name: str, numbers: list[Element]) -> np.ndarray:
-    """The initial numbers of one owner for an attribute of a keyframe; not a number where the compiler moves it."""
+    """The initial values of one object for an attribute of a keyframe; NaN if the compiler will move the object."""
     place: Element | None = numbers[0]
     if name in ("qvel", "act", "ctrl"):
         return np.zeros(len(numbers))
@@ -234,7 +238,7 @@ def _initial(spec: Spec, name: str, numbers: list[Element]) -> np.ndarray:
             return np.full(7, np.nan)
         while not isinstance(place, Body) and place is not None:
             place = place.parent
-    # frames around the body move it
+    # compose the poses of the frames around the body
     pose = np.zeros(3), np.array(IDENTITY)
     while isinstance(place, Frame | Body):
         e = spec.resolve(place)
@@ -244,7 +248,7 @@ def _initial(spec: Spec, name: str, numbers: list[Element]) -> np.ndarray:
 
 
 def _until(spec: Spec, last: Element) -> set[int]:
-    """The identities of all elements up to the end of `last`, in file order."""
+    """id() of all elements up to the end of `last`, in file order."""
     inside = {id(element) for element in last.walk()}
     passed = set[int]()
     entered = False
@@ -257,7 +261,7 @@ def _until(spec: Spec, last: Element) -> set[int]:
 
 
 def _bodies(element: Element) -> Iterator[Body | Replicate]:
-    """Bodies depth first."""
+    """Bodies and replicates, depth first."""
     if isinstance(element, Body | Replicate):
         yield element
     for child in element.children:
