@@ -1,1 +1,1 @@
-"""Files that models name: meshes as bytes to arrays, and how much of them is taken."""
+"""Readers of mesh files: bytes to arrays."""

@@ -1,8 +1,8 @@
-"""Gmsh files -> points and simplices: formats 2.2 and 4.1, text and binary.
+"""Reader of Gmsh files, formats 2.2 and 4.1, text and binary: points and simplices.
 
-As in MuJoCo a file has one mesh: one block of nodes, one block of elements, all lines, all triangles or all tetrahedra.
-Nodes keep their order, also those that no element uses. Numbers of nodes are looked up, so they need not begin at 1.
-Source: Gmsh reference manual, "MSH file format"; for what is refused mjCFlexcomp::LoadGMSH (MuJoCo 3.8.1).
+As in MuJoCo, a file has one mesh: one block of nodes and one block of elements, which are all lines, all triangles or
+all tetrahedra. Nodes keep their order, including nodes without an element. Node numbers need not begin at 1.
+Source: Gmsh reference manual, "MSH file format"; mjCFlexcomp::LoadGMSH (MuJoCo 3.8.1) for what is refused.
 """
 
 from typing import NamedTuple
@@ -13,33 +13,34 @@ from diffsim.mjcf.resources import MOST_FACES, MOST_VERTICES, AssetError, check_
 
 Array = np.ndarray
 
-# types of elements that are simplices, with their dimension
+# Gmsh's types of elements that are simplices, and their dimension
 SIMPLICES = {1: 1, 2: 2, 4: 3}
 
+# a node in binary format 2.2
 _NODE22 = np.dtype([("tag", "<i4"), ("point", "<f8", 3)])
-# of a block of nodes or elements in format 4.1: counts, dimension and kind of the block, its size
+# header of nodes or elements in binary format 4.1: counts, dimension and type of the block, its size
 _HEADER41 = np.dtype([("counts", "<u8", 4), ("kind", "<i4", 3), ("number", "<u8")])
 
 
 class Simplices(NamedTuple):
-    """Points (n, 3), m, and the dim + 1 points of each of m simplices (m, dim + 1)."""
+    """Points (n, 3) m, and the points of each of m simplices (m, dim + 1)."""
 
     point: Array
     element: Array
 
 
 def read_gmsh(data: bytes) -> Simplices:
-    """The mesh in a Gmsh file. Raises AssetError where the file is damaged or has several meshes."""
+    """The mesh in a Gmsh file. Raises AssetError if the file is damaged or has several meshes."""
     if not data.startswith(b"$MeshFormat"):
-        raise AssetError("a Gmsh file must begin with $MeshFormat")
+        raise AssetError("is not a Gmsh file: it must begin with $MeshFormat")
     words = data[len(b"$MeshFormat") : 200].split(None, 2)
     try:
         version = round(100 * float(words[0]))
         binary = int(words[1])
     except (IndexError, ValueError, OverflowError):
-        raise AssetError("its version cannot be read") from None
+        raise AssetError("is not a Gmsh file: its version cannot be read") from None
     if version not in (220, 410):
-        raise AssetError(f"format {version / 100:g} of Gmsh files is not supported", "save it as 2.2 or 4.1")
+        raise AssetError(f"format {version / 100:g} of Gmsh files is not supported", "save it in format 2.2 or 4.1")
     sections = [_section(data, name, bool(binary)) for name in ("Nodes", "Elements")]
     if binary:
         tags, point, element = _binary41(*sections) if version == 410 else _binary22(*sections)
@@ -50,7 +51,7 @@ def read_gmsh(data: bytes) -> Simplices:
 
 
 def _section(data: bytes, name: str, binary: bool) -> bytes:
-    """What stands between $name and $Endname."""
+    """The contents between $name and $Endname."""
     begin, end = data.find(f"${name}".encode()), data.find(f"$End{name}".encode())
     if begin < 0:
         raise AssetError(f"${name} is missing")
@@ -61,20 +62,20 @@ def _section(data: bytes, name: str, binary: bool) -> bytes:
 
 
 def _positions(element: Array, tags: Array) -> Array:
-    """Numbers of nodes as their places in the file."""
+    """Node numbers as indices of nodes in the file."""
     order = np.argsort(tags, kind="stable")
     if (np.diff(tags[order]) == 0).any():
         raise AssetError("two nodes have the same number")
     if not np.isin(element, tags).all():
         wrong = element.ravel()[np.argmax(~np.isin(element.ravel(), tags))]
-        raise AssetError(f"an element uses node {wrong}, which is not there")
+        raise AssetError(f"an element uses node {wrong}, which does not exist")
     return order[np.searchsorted(tags, element, sorter=order)].astype(np.int32)
 
 
 def _dimension(kind: int) -> int:
-    """The dimension of a type of elements."""
+    """The dimension of a type of element."""
     if kind not in SIMPLICES:
-        raise AssetError(f"elements of type {kind} are no lines, triangles or tetrahedra")
+        raise AssetError(f"elements of type {kind} are not lines, triangles or tetrahedra")
     return SIMPLICES[kind]
 
 
@@ -89,7 +90,7 @@ def _numbers(words: list[bytes], kind: type, what: str) -> Array:
 
 
 def _counted(section: bytes, what: str, most: int) -> tuple[int, list[bytes]]:
-    """The number that stands alone in the first line of a section of format 2.2, and the words after it."""
+    """The number on the first line of a section of format 2.2, and the words after it."""
     first, _, rest = section.partition(b"\n")
     if not first.strip().isdigit() or len(first) > 20:
         raise AssetError(f"the number of {what} is missing")
@@ -100,7 +101,7 @@ def _counted(section: bytes, what: str, most: int) -> tuple[int, list[bytes]]:
 def _text22(nodes: bytes, elements: bytes) -> tuple[Array, Array, Array]:
     number, words = _counted(nodes, "nodes", MOST_VERTICES)
     if len(words) < 4 * number:
-        raise AssetError(f"{number} nodes were announced, there are {len(words) // 4}")
+        raise AssetError(f"the file claims {number} nodes but has {len(words) // 4}")
     rows = _numbers(words[: 4 * number], float, "nodes").reshape(number, 4)
     count, words = _counted(elements, "elements", MOST_FACES)
     row = _numbers(words, int, "elements")
@@ -109,10 +110,10 @@ def _text22(nodes: bytes, elements: bytes) -> tuple[Array, Array, Array]:
     dim = _dimension(int(row[1]))
     width = 4 + SIMPLICES.get(int(row[1]), 0) + int(row[2])
     if len(row) < count * width:
-        raise AssetError(f"{count} elements were announced, there are {len(row) // width}")
+        raise AssetError(f"the file claims {count} elements but has {len(row) // width}")
     table = row[: count * width].reshape(count, width)
     if not (table[:, 1:3] == table[0, 1:3]).all():
-        raise AssetError("elements of different types are in one file", "save one kind of elements only")
+        raise AssetError("the file has elements of different types", "save only one type of element")
     return rows[:, 0].astype(np.int64), rows[:, 1:], table[:, -dim - 1 :]
 
 
@@ -122,22 +123,22 @@ def _text41(nodes: list[bytes], elements: list[bytes]) -> tuple[Array, Array, Ar
     head = _numbers(nodes[:8], int, "nodes")
     number = _block_size(head[:4], int(head[7]), "nodes", MOST_VERTICES)
     if head[3] != number:
-        raise AssetError(f"the greatest number of a node is {head[3]}, but there are {number} nodes")
+        raise AssetError(f"the largest node number is {head[3]}, but there are {number} nodes")
     if len(nodes) < 8 + 4 * number:
-        raise AssetError(f"{number} nodes were announced, there are fewer")
+        raise AssetError(f"the file claims {number} nodes but has fewer")
     tags = _numbers(nodes[8 : 8 + number], int, "nodes")
     point = _numbers(nodes[8 + number : 8 + 4 * number], float, "nodes").reshape(number, 3)
     top = _numbers(elements[:8], int, "elements")
     count = _block_size(top[:4], int(top[7]), "elements", MOST_FACES)
     dim = _dimension41(int(head[4]), int(top[4]), int(top[6]))
     if len(elements) < 8 + (dim + 2) * count:
-        raise AssetError(f"{count} elements were announced, there are fewer")
+        raise AssetError(f"the file claims {count} elements but has fewer")
     table = _numbers(elements[8 : 8 + (dim + 2) * count], int, "elements").reshape(count, dim + 2)
     return _in_order(tags, int(head[2])), point, table[:, 1:]
 
 
 def _block_size(counts: Array, within: int, what: str, most: int) -> int:
-    """How many nodes or elements there are, all in one block."""
+    """The number of nodes or elements, which must be in one block."""
     blocks, number = int(counts[0]), int(counts[1])
     if blocks != 1 or number != within:
         raise AssetError(f"all {what} must be in one block")
@@ -148,15 +149,17 @@ def _block_size(counts: Array, within: int, what: str, most: int) -> int:
 
 
 def _dimension41(of_nodes: int, of_elements: int, kind: int) -> int:
-    """The dimension of a mesh in format 4.1, which is said three times."""
+    """The dimension of a mesh in format 4.1, which gives it three times."""
     if of_nodes not in (1, 2, 3) or of_nodes != of_elements or _dimension(kind) != of_elements:
-        raise AssetError(f"nodes of dimension {of_nodes}, elements of dimension {of_elements} and type {kind}")
+        raise AssetError(
+            f"its dimensions differ: nodes of dimension {of_nodes}, elements of dimension {of_elements} and type {kind}"
+        )
     return of_elements
 
 
 def _in_order(tags: Array, least: int) -> Array:
     if not np.array_equal(tags, least + np.arange(len(tags))):
-        raise AssetError("numbers of nodes must follow one another")
+        raise AssetError("node numbers must be consecutive")
     return tags
 
 
@@ -176,7 +179,7 @@ def _binary22(nodes: bytes, elements: bytes) -> tuple[Array, Array, Array]:
         kind, follow, tags = (int(word) for word in np.frombuffer(elements, "<i4", 3, start))
         dim = dim or _dimension(kind)
         if follow < 1 or tags < 0 or _dimension(kind) != dim:
-            raise AssetError("elements of different types are in one file, or it is damaged")
+            raise AssetError("the file has elements of different types, or it is damaged")
         width = 2 + tags + dim
         _check_length(elements, start + 12 + 4 * follow * width, "elements")
         block = np.frombuffer(elements, "<i4", follow * width, start + 12).reshape(follow, width)
@@ -189,7 +192,7 @@ def _binary22(nodes: bytes, elements: bytes) -> tuple[Array, Array, Array]:
 
 
 def _announced(section: bytes, what: str, most: int) -> tuple[int, int]:
-    """The number in the first line of a binary section of format 2.2, and where the next line begins."""
+    """The number on the first line of a binary section of format 2.2, and where the next line begins."""
     line = section.find(b"\n", 0, 12)
     if line < 0 or not section[:line].strip().isdigit():
         raise AssetError(f"the number of {what} is missing")
@@ -200,7 +203,7 @@ def _announced(section: bytes, what: str, most: int) -> tuple[int, int]:
 
 def _check_length(section: bytes, needed: int, what: str) -> None:
     if len(section) < needed:
-        raise AssetError(f"{what}: {len(section)} bytes, its counts ask for {needed}")
+        raise AssetError(f"is damaged: its {what} have {len(section)} bytes, but their counts need {needed}")
 
 
 def _binary41(nodes: bytes, elements: bytes) -> tuple[Array, Array, Array]:

@@ -1,12 +1,12 @@
-"""Mesh files -> Surface: STL (binary and ASCII), MuJoCo's own MSH, and OBJ.
+"""Readers of mesh files: STL (binary and ASCII), MuJoCo's own MSH, and OBJ.
 
-The order of vertices and triangles is MuJoCo's: an STL file repeats its vertices, and equal ones become one at
-their first place; the other formats keep their vertices as they are. ASCII STL, which MuJoCo refuses, is read too.
+Vertices and triangles have MuJoCo's order. An STL file repeats its vertices; equal ones are merged at their first
+occurrence. The other formats keep their vertices as they are. ASCII STL, which MuJoCo refuses, is read too.
 
-Of an OBJ file the polygons of the first object count. A polygon loses one ear after another, beginning with its first
-three corners, until a triangle is left. Groups after the first that has polygons are left out, as by MuJoCo, which also
-leaves out polygons of more than 100 corners; ours are cut. These readers are written here because the order of
-vertices and the cuts are MuJoCo's, which libraries do not keep.
+In an OBJ file the polygons of the first object count. A polygon is triangulated by cutting off ears, beginning with its
+first three corners, until a triangle is left. Groups after the first that has polygons are left out, as by MuJoCo,
+which also leaves out polygons of more than 100 corners; ours are cut. These readers are written here because the order
+of vertices and the cuts are MuJoCo's, which libraries do not keep.
 Source: MuJoCo "XML reference", mesh; the formats' public descriptions; tinyobjloader for the cuts.
 """
 
@@ -22,25 +22,28 @@ from diffsim.mjcf.resources import MOST_FACES, MOST_STL_FACES, MOST_VERTICES, As
 
 Array = np.ndarray
 
+# media types by the extension of a file
 KINDS = {".stl": "model/stl", ".obj": "model/obj", ".msh": "model/vnd.mujoco.msh"}
 
-# an STL vertex may not be further out
+# m: the largest coordinate in an STL file (MuJoCo's limit)
 FURTHEST = 2.0**30
 
+# a triangle in a binary STL file
 _TRIANGLE = np.dtype([("normal", "<f4", 3), ("vertex", "<f4", (3, 3)), ("attribute", "<u2")])
+# a vertex in a text STL file
 _STL_VERTEX = re.compile(rb"\bvertex\s++(\S++)\s++(\S++)\s++(\S++)")
 
 
 def read_mesh(name: str, data: bytes, content_type: str | None = None) -> Surface:
-    """The surface in a mesh file. Raises AssetError where the file is damaged or of an unknown kind."""
+    """The surface in a mesh file. Raises AssetError if the file is damaged or of an unknown kind."""
     kind = kind_of(name, content_type, KINDS)
     if kind not in READERS:
-        raise AssetError(f"'{kind}' is not a kind of mesh file", "use STL, OBJ or MSH")
+        raise AssetError(f"'{kind}' is not a supported kind of mesh file", "use STL, OBJ or MSH")
     return READERS[kind](data)
 
 
 def read_stl(data: bytes) -> Surface:
-    """A surface from STL, binary or text: triangles as three vertices each."""
+    """A surface from STL, binary or text, which gives each triangle as three vertices."""
     count = int.from_bytes(data[80:84], "little") if len(data) >= 84 else 0
     if count >= 1 and 84 + 50 * count == len(data):
         corners = np.frombuffer(data, _TRIANGLE, count, 84)["vertex"].reshape(-1, 3)
@@ -50,13 +53,13 @@ def read_stl(data: bytes) -> Surface:
         raise AssetError(f"is not an STL file: {len(data)} bytes for {count} triangles")
     check_count(len(corners) // 3, MOST_STL_FACES, "triangles")
     if not (np.abs(corners) <= FURTHEST).all():
-        raise AssetError("a vertex is not finite, or further out than 2^30")
+        raise AssetError("a vertex is not finite or is further out than 2^30 m")
     first, index = _first_of_equals(corners)
     return Surface(corners[first], index.reshape(-1, 3).astype(np.int32))
 
 
 def _ascii_stl(data: bytes) -> Array:
-    """Corners (3 n, 3) of the triangles of a text file."""
+    """The corners (3 n, 3) of the triangles in a text file."""
     check_count(data.count(b"vertex"), 3 * MOST_STL_FACES, "vertices")
     rows = _STL_VERTEX.findall(data)
     try:
@@ -70,15 +73,16 @@ def _ascii_stl(data: bytes) -> Array:
 
 
 def without_repeats(surface: Surface) -> Surface:
-    """The surface with equal vertices made one, at the first place of each."""
+    """The surface with equal vertices merged at their first occurrence."""
     first, index = _first_of_equals(np.asarray(surface.vertex, np.float32))
     return replace(surface, vertex=surface.vertex[first], face=index[surface.face].astype(np.int32))
 
 
 def _first_of_equals(corners: Array) -> tuple[Array, Array]:
-    """Where each vertex first stands, and for each corner the number of its vertex. Equal means: the same bits."""
+    """The first occurrence of each distinct vertex (by its bits), and the vertex of each corner."""
     bits = np.ascontiguousarray(corners).view(np.uint32).astype(np.uint64)
-    # a hash of the three words; should two vertices share one, they are compared as they are
+    # sorting one hash of the three words is faster than sorting rows; if two vertices share a hash, rows are sorted
+    # after all
     mixed = bits[:, 0] * np.uint64(0x9E3779B97F4A7C15)
     mixed = (mixed ^ (mixed >> np.uint64(29)) ^ bits[:, 1]) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(32)) ^ bits[:, 2]) * np.uint64(0x94D049BB133111EB)
@@ -87,7 +91,7 @@ def _first_of_equals(corners: Array) -> tuple[Array, Array]:
 
 
 def read_msh(data: bytes) -> Surface:
-    """A surface from MSH: four counts (vertices, normals, texture coordinates, triangles), then these four arrays."""
+    """A surface from MSH: counts of vertices, normals, texture coordinates and triangles, then these arrays."""
     if len(data) < 16:
         raise AssetError("is not an MSH file: the header is missing")
     nvert, nnormal, ntexcoord, nface = (int(number) for number in np.frombuffer(data, "<i4", 4))
@@ -97,7 +101,7 @@ def read_msh(data: bytes) -> Surface:
     check_count(nface, MOST_FACES, "triangles")
     lengths = [3 * nvert, 3 * nnormal, 2 * ntexcoord, 3 * nface]
     if len(data) != 16 + 4 * sum(lengths):
-        raise AssetError(f"is damaged: {len(data)} bytes, its counts ask for {16 + 4 * sum(lengths)}")
+        raise AssetError(f"is damaged: it has {len(data)} bytes, but its counts need {16 + 4 * sum(lengths)}")
     starts = 16 + 4 * np.concatenate([[0], np.cumsum(lengths)[:-1]])
     kinds = zip(("<f4", "<f4", "<f4", "<i4"), lengths, starts, (3, 3, 2, 3), strict=True)
     arrays = [np.frombuffer(data, kind, length, start).reshape(-1, width) for kind, length, start, width in kinds]
@@ -105,7 +109,7 @@ def read_msh(data: bytes) -> Surface:
     return Surface(vertex, face, normal, texcoord, face, face if ntexcoord else Surface(vertex).facetexcoord)
 
 
-# corners of polygons: numbers of vertex, texture coordinate and normal, and which of the three each form has
+# the forms of a polygon's corners, and which of vertex (0), texture coordinate (1) and normal (2) each form gives
 _FORMS = (
     (re.compile(rb"(?:\d++\s*+)++"), (0,)),
     (re.compile(rb"(?:\d++/\d++/\d++\s*+)++"), (0, 1, 2)),
@@ -128,11 +132,11 @@ SPACE = np.isin(np.arange(256), list(b" \t\n\r\v\f"))
 
 
 class _Lines:
-    """The lines of a file that are of one kind, without their keyword, each ended by a newline."""
+    """The lines of a file with one keyword, without the keyword; each line ends with a newline."""
 
     def __init__(self, lines: bytes) -> None:
         self.text = lines
-        # where words begin and end, and how many there are in each line
+        # where words begin and end, and the number of words in each line
         text = np.frombuffer(lines, np.uint8)
         change = np.flatnonzero(np.diff(SPACE[text], prepend=True))
         self.begin = change[::2]
@@ -143,9 +147,10 @@ class _Lines:
         return len(self.count)
 
     def decimals(self) -> Array | None:
-        """The numbers of lines in which all are digits with one point, and a minus or none, as floats; else None.
+        """The numbers as floats, if all are plain decimals (an optional minus, digits, one point); otherwise None.
 
-        One digit of all numbers after another: twice as fast as `np.fromstring`, and the same floats.
+        Reads the k-th digit of all numbers at once, which is twice as fast as `np.fromstring` and gives the same
+        floats.
         """
         text = np.frombuffer(self.text, np.uint8)
         point = np.flatnonzero(text == ord("."))
@@ -165,23 +170,23 @@ class _Lines:
 
 
 def read_obj(data: bytes) -> Surface:
-    """A surface from OBJ. Raises AssetError where the file is damaged."""
+    """A surface from OBJ. Raises AssetError if the file is damaged."""
     lines = _sorted_lines(data)
     check_count(len(lines["v"]), MOST_VERTICES, "vertices")
     check_count(len(lines["f"]), MOST_FACES, "polygons")
     vertex, normal = _obj_numbers(lines["v"], 3, 3), _obj_numbers(lines["vn"], 3, 3)
     texcoord = _obj_numbers(lines["vt"], 1, 2)
-    # images begin at the top, OBJ counts from the bottom
+    # the first row of an image is at the top, but v = 0 is at the bottom in OBJ
     texcoord[:, 1] = 1 - texcoord[:, 1]
     corner, count = _polygons(lines["f"])
-    # every corner has a vertex that is there; texture coordinates and normals are there, or not named
+    # each corner must name an existing vertex; texture coordinates and normals must exist if they are named
     limits = {"vertex": len(vertex), "texture coordinate": len(texcoord), "normal": len(normal)}
     for column, (what, limit) in enumerate(limits.items()):
         wrong = (corner[:, column] >= limit) | (corner[:, column] < (0 if column == 0 else -1))
         if wrong.any():
             number = int(corner[np.argmax(wrong), column]) + 1
-            raise AssetError(f"a polygon uses {what} {number}, of which there are {limit}")
-    # polygons of fewer than three corners are none
+            raise AssetError(f"a polygon uses {what} {number}, but there are only {limit}")
+    # ignore polygons with fewer than three corners
     corner = corner[np.repeat(count >= 3, count)]
     count = count[count >= 3]
     parts = corner[_cut(vertex, corner[:, 0], count)]
@@ -192,12 +197,12 @@ def read_obj(data: bytes) -> Surface:
 
 
 def _sorted_lines(data: bytes) -> dict[str, _Lines]:
-    """The lines that matter, by their keyword; numbers of polygons count from the beginning."""
+    """The lines with vertices, normals, texture coordinates and polygons, by keyword; indices are positive."""
     data = data.replace(b"\t", b" ").replace(b"\r\n", b"\n").replace(b"\r", b"\n") + b"\n"
     text = np.append(np.frombuffer(data, np.uint8), np.frombuffer(b"\n\n", np.uint8))
     end = np.flatnonzero(text[:-2] == ord("\n"))
     start = np.append(0, end[:-1] + 1)
-    # the keyword begins where a line is not blank, or at its end
+    # the keyword begins at the first character of a line that is not a blank
     word = start
     if (indented := text[start] == ord(" ")).any():
         there = np.flatnonzero(text != ord(" "))
@@ -208,7 +213,7 @@ def _sorted_lines(data: bytes) -> dict[str, _Lines]:
     alone, pair = (np.isin(after, list(b" \n")) for after in (second, third))
     kinds = {"v": (first == ord("v")) & alone, "f": (first == ord("f")) & (second == ord(" "))}
     kinds |= {f"v{kind}": (first == ord("v")) & (second == ord(kind)) & pair for kind in "tn"}
-    # the first group or object after the first polygon ends what counts
+    # polygons count up to the first group or object after the first polygon
     ends = np.isin(first, list(b"go")) & alone & (np.cumsum(kinds["f"]) > 0)
     last = int(np.argmax(ends)) if ends.any() else len(ends)
     kinds["f"][last:] = False
@@ -218,7 +223,7 @@ def _sorted_lines(data: bytes) -> dict[str, _Lines]:
     view = memoryview(text)
     lines = {}
     for keyword, chosen in kinds.items():
-        # from the first line of a run of this kind to the end of its last
+        # join the runs of consecutive lines with this keyword
         change = np.flatnonzero(np.diff(chosen, prepend=False, append=False))
         runs = zip(start[change[::2]].tolist(), (end[change[1::2] - 1] + 1).tolist(), strict=True)
         lines[keyword] = _Lines(b"".join(view[first:after] for first, after in runs))
@@ -229,7 +234,7 @@ def _sorted_lines(data: bytes) -> dict[str, _Lines]:
 
 
 def _positive_faces(rows: list[bytes]) -> list[bytes]:
-    """The polygons, their negative numbers made positive."""
+    """The polygons with negative (relative) indices made positive."""
     counts = {b"v": 0, b"vt": 0, b"vn": 0}
     faces = []
 
@@ -256,7 +261,7 @@ def _integer(word: bytes) -> int:
 
 
 def _obj_numbers(lines: _Lines, fewest: int, width: int) -> Array:
-    """The first `width` numbers of each line (n, width), zero where one has fewer; float32."""
+    """(n, width) float32: the first `width` numbers of each line, filled up with zeros."""
     text = lines.text
     numbers = None
     if (lines.count == width).all():
@@ -278,7 +283,7 @@ def _obj_numbers(lines: _Lines, fewest: int, width: int) -> Array:
 
 
 def _polygons(lines: _Lines) -> tuple[Array, Array]:
-    """Corners (n, 3) of all polygons as vertex, texture coordinate and normal (-1 for none), and their counts."""
+    """Corners (n, 3) of all polygons as vertex, texture coordinate and normal (-1: none), and their counts."""
     count = lines.count
     text = lines.text.strip()
     check_count(int(count.max(initial=0)), MOST_CORNERS, "corners in a polygon")
@@ -292,13 +297,13 @@ def _polygons(lines: _Lines) -> tuple[Array, Array]:
             row[: len(parts)] = [_integer(part) - 1 if part else -1 for part in parts]
     else:
         if re.search(rb"\d{11}", text):
-            raise AssetError("is not an OBJ file: a number of a corner is too large")
+            raise AssetError("is not an OBJ file: an index of a corner is too large")
         corner[:, form] = np.fromstring(text.replace(b"/", b" "), np.int64, sep=" ").reshape(len(corner), len(form)) - 1
     return corner.astype(np.int32), count
 
 
 def _cut(vertex: Array, corner: Array, count: Array) -> Array:
-    """Triangles (m, 3) of polygons in turn, as places in the list of corners."""
+    """Triangles (m, 3) of all polygons in turn, as indices into the list of corners."""
     start = np.cumsum(count) - count
     parts = count - 2
     result = np.zeros((int(parts.sum()), 3), int)
@@ -308,7 +313,7 @@ def _cut(vertex: Array, corner: Array, count: Array) -> Array:
     rest = np.flatnonzero(count > 3)
     lost = np.zeros(len(result), bool)
     spent = 0
-    # those of 4 corners together, of 5 to 8, of 9 to 16, and so on
+    # polygons with 4 corners together, then with 5 to 8, with 9 to 16, and so on: padding at most doubles the work
     power = np.ceil(np.log2(count[rest]))
     for polygon in (rest[power == number] for number in np.unique(power)):
         size = count[polygon]
@@ -322,16 +327,25 @@ def _cut(vertex: Array, corner: Array, count: Array) -> Array:
 
 
 def _ears(points: Array, size: Array, spent: int) -> tuple[Array, Array, int]:
-    """Triangles (m, k - 2, 3) of polygons (m, k, 3), how many of them there are (m,), and the work `spent` so far.
+    """Triangulates polygons by cutting off ears, in tinyobjloader's order.
 
-    Ears are cut off in the plane of the two axes that show a polygon best. All polygons try their next corner at once.
-    Of a polygon the first `size` (m,) corners count. All in float32, as in tinyobjloader: corners in line are frequent.
+    Each polygon is projected to the two axes along which it is largest. All polygons try their next corner at once: if
+    it is convex and its triangle contains no other corner, the triangle is cut off. Arithmetic is in float32 as in
+    tinyobjloader, because three corners in line are frequent and rounding decides about them.
+
+    Args:
+      points: (m, k, 3) corners.
+      size: (m,) how many corners of each polygon count.
+      spent: the work done so far for this file.
+
+    Returns:
+      Triangles (m, k - 2, 3), how many of them each polygon has (m,), and the work done so far.
     """
     count, corners = points.shape[:2]
     column = np.arange(corners)
     polygon = np.arange(count)[:, None]
     after = np.where(column + 1 < size[:, None], column + 1, 0)
-    # the two coordinates in which the first real corner is largest
+    # the two axes in which the triangle at the first corner that is not straight has the largest area
     edge = points[polygon, after] - points
     turn = np.abs(cross_product(edge, edge[polygon, after]))
     real = (turn > np.finfo(np.float32).eps).any(axis=2) & (column < size[:, None])
@@ -341,10 +355,10 @@ def _ears(points: Array, size: Array, spent: int) -> tuple[Array, Array, int]:
     seen = np.where(along_x[:, None], [1, 2], np.where(along_z[:, None], [0, 1], [0, 2]))
     flat = points[polygon[:, :, None], column[:, None], seen[:, None]]
     x, y = flat[:, :, 0], flat[:, :, 1]
-    # summed in order: of thin polygons rounding decides which way round they are
+    # the signed area, summed in order: rounding decides the orientation of thin polygons
     terms = (x * y[polygon, after] - y * x[polygon, after]) * np.float32(0.5)
     area = np.cumsum(np.where(column < size[:, None], terms, 0), axis=1, dtype=np.float32)[:, -1]
-    # the corners that are left, how many these are, the one to try, and how many tries are left
+    # the remaining corners and their number; the corner to try next and the number of tries left
     left = np.tile(column, (count, 1))
     size = size.copy()
     at = np.zeros(count, int)
@@ -360,11 +374,11 @@ def _ears(points: Array, size: Array, spent: int) -> tuple[Array, Array, int]:
         cut = row[ear]
         kept = row[~ear]
         triangle[cut, number[cut]] = turned[ear, :3]
-        # what comes after the corner that is cut off moves up
+        # corners after the one that is cut off move up
         gap = (at[cut] + 1) % size[cut]
         left[cut] = left[cut[:, None], np.minimum(column + (column >= gap[:, None]), corners - 1)]
         size[cut] -= 1
-        # as in tinyobjloader: where the last corner of all is the first ear, the rest stays uncut
+        # as in tinyobjloader: if only the last corner tried is an ear, the rest stays uncut
         tries[cut] = np.where((number[cut] == 0) & (tries[cut] == 1), 0, size[cut])
         number[cut] += 1
         at[kept] += 1
@@ -376,11 +390,11 @@ def _ears(points: Array, size: Array, spent: int) -> tuple[Array, Array, int]:
 
 
 def _is_ear(points: Array, size: Array, area: Array) -> Array:
-    """Whether the second corner (m, k, 2) points outwards and none of `size` corners but three is in their triangle."""
+    """(m,) bool: the second corner of polygons (m, k, 2) is convex, its triangle contains no other corner."""
     x, y = points[:, :, 0], points[:, :, 1]
     turn = (x[:, 1] - x[:, 0]) * (y[:, 2] - y[:, 1]) - (y[:, 1] - y[:, 0]) * (x[:, 2] - x[:, 1])
     inside = np.zeros((len(points), points.shape[1] - 3), bool)
-    # a ray along x from a point inside crosses the rim of the triangle an odd number of times
+    # a ray along x crosses the border of the triangle an odd number of times if it starts inside
     for first, second in ((0, 2), (1, 0), (2, 1)):
         ax, ay, bx, by = x[:, first, None], y[:, first, None], x[:, second, None], y[:, second, None]
         crossed = (ay > y[:, 3:]) != (by > y[:, 3:])
@@ -390,6 +404,7 @@ def _is_ear(points: Array, size: Array, area: Array) -> Array:
     return ~(turn * area < 0) & ~inside.any(axis=1)
 
 
+# readers by media type
 READERS: dict[str, Callable[[bytes], Surface]] = {
     "model/stl": read_stl,
     "model/obj": read_obj,

@@ -1,7 +1,7 @@
-"""Surface: vertices and triangles of a mesh, and what follows from them: volume, center, inertia, normals.
+"""Surface: vertices and triangles of a mesh; volume, center, inertia and normals.
 
-The volume is summed over pyramids from the triangles to the area-weighted center of all of them. Host only, numpy
-float64; all functions go over all triangles at once.
+The volume is the sum over pyramids with the triangles as bases and the area-weighted center of all triangles as apex.
+Host only, numpy float64; all functions are vectorized over triangles.
 Source: MuJoCo "Modeling" (mesh, inertia), user_mesh.cc (3.8.1) for what counts as too small.
 """
 
@@ -11,16 +11,16 @@ import numpy as np
 
 Array = np.ndarray
 
-# twice the area below which a triangle has none (mjMINVAL)
+# m^2: a triangle with less than half this area counts as degenerate (mjMINVAL)
 SMALLEST = 1e-15
-# squared length below which a vector is not made a unit vector (mjEPS)
+# squared length below which a vector is not normalized (mjEPS)
 TINY = 1e-14
-# a triangle whose normal is further than this (cosine) from that of its vertex does not count there
+# cosine: a triangle at a larger angle to the mean normal of a vertex does not count for this vertex
 SMOOTH = 0.8
-# a sum of vectors cancels if it is shorter than this part of the sum of their lengths
+# vectors cancel if their sum is shorter than this part of the sum of their lengths
 CANCELLING = 0.1
 
-# entries of a symmetric matrix
+# indices of the six entries of a symmetric matrix
 MOMENTS = ((0, 0), (1, 1), (2, 2), (0, 1), (0, 2), (1, 2))
 
 
@@ -30,11 +30,15 @@ def _no_corners() -> Array:
 
 @dataclass(frozen=True)
 class Surface:
-    """A triangulated surface as its source has it; arrays without rows where the source has nothing.
+    """A triangulated surface as in its file; arrays have no rows for what the file does not give.
 
-    vertex: (nvert, 3) float32. face: (nface, 3) vertices of the triangles, counterclockwise from outside.
-    normal: (nnormal, 3) float32. texcoord: (ntexcoord, 2) float32. facenormal, facetexcoord: their rows at the
-    triangles' corners.
+    Attributes:
+      vertex: (nvert, 3) m, float32.
+      face: (nface, 3) vertices of the triangles, counterclockwise seen from outside.
+      normal: (nnormal, 3) float32.
+      texcoord: (ntexcoord, 2) float32.
+      facenormal: (nface, 3) normals at the corners of the triangles.
+      facetexcoord: (nface, 3) texture coordinates at the corners of the triangles.
     """
 
     vertex: Array
@@ -47,7 +51,7 @@ class Surface:
 
 @dataclass(frozen=True)
 class Triangles:
-    """Triangles one by one: unit normal (n, 3) (0 where the area is), area (n,), center (n, 3)."""
+    """Unit normals (n, 3), zero for degenerate triangles; areas (n,); centers (n, 3)."""
 
     normal: Array
     area: Array
@@ -55,13 +59,13 @@ class Triangles:
 
     @property
     def centroid(self) -> Array:
-        """Area-weighted center of all triangles."""
+        """(3,) the area-weighted center of all triangles."""
         weighted = _total(np.column_stack([self.area[:, None] * self.center, self.area]))
         return weighted[:3] / (weighted[3] if weighted[3] >= SMALLEST else 1.0)
 
 
 def first_seen(values: Array, axis: int | None = None) -> tuple[Array, Array]:
-    """Distinct values (rows with axis 0), numbered as they first appear: where each first stands, the number of all."""
+    """Distinct values (rows with axis 0) in order of appearance: their first indices, and the number of each value."""
     _, first, index = np.unique(values, axis=axis, return_index=True, return_inverse=True)
     order = np.argsort(first)
     return first[order], np.argsort(order)[index.ravel()]
@@ -78,7 +82,7 @@ def triangles(vertex: Array, face: Array) -> Triangles:
 
 
 def volume_and_center(parts: Triangles, apex: Array, absolute: bool) -> tuple[float, Array]:
-    """Volume of the pyramids over triangles and its center of mass; `absolute`: every one counts as positive."""
+    """Volume and center of mass of pyramids between triangles and an apex; `absolute`: all count as positive."""
     spoke = parts.center - apex
     volume = dot(spoke, parts.normal) * parts.area / 3
     volume = np.abs(volume) if absolute else volume
@@ -88,10 +92,11 @@ def volume_and_center(parts: Triangles, apex: Array, absolute: bool) -> tuple[fl
 
 
 def inertia(vertex: Array, face: Array, shell: bool, absolute: bool) -> tuple[float, Array]:
-    """Volume (area of a shell) and inertia matrix (3, 3) at unit density, about the origin of the vertices.
+    """Volume (or area of a shell) and inertia matrix (3, 3) at unit density, about the origin.
 
-    The second moment of a tetrahedron with corners 0, a, b, c is V/20 times the sum over pairs of corners x, y of
-    x y^T + y x^T, pairs of equals among them; of a triangle a, b, c it is the same with A/12.
+    The second moment of a tetrahedron with corners 0, a, b, c and volume V, the integral of r r^T, is V/20 times the
+    sum of x y^T + y x^T over all unordered pairs x, y of a, b, c, including x = y. For a triangle a, b, c with area A
+    it is the same with A/12. The inertia matrix is trace(second moment) times the identity minus the second moment.
     """
     parts = triangles(vertex, face)
     weight = parts.area if shell else dot(parts.center, parts.normal) * parts.area / 3
@@ -109,10 +114,10 @@ def inertia(vertex: Array, face: Array, shell: bool, absolute: bool) -> tuple[fl
 
 
 def vertex_normals(vertex: Array, face: Array, smooth: bool) -> Array:
-    """Unit normals (nvert, 3): area-weighted means over the triangles around each vertex.
+    """Unit normals (nvert, 3): area-weighted means over the triangles around each vertex; (0, 0, 1) if nothing remains.
 
-    Unless `smooth`, triangles at a large angle to the mean leave it again. (0, 0, 1) where nothing remains. MuJoCo sums
-    in float32; where triangles cancel, as on walls without thickness, what remains is its rounding: there sums are too.
+    Unless `smooth`, triangles at a large angle to the mean do not count. MuJoCo sums in float32. Where triangles
+    cancel, as on walls without thickness, the result is its rounding error; only there sums are in float32 here too.
     """
     first, second, third = (vertex[face[:, corner]] for corner in range(3))
     weighted = cross_product(second - first, third - first)
@@ -131,10 +136,15 @@ def vertex_normals(vertex: Array, face: Array, smooth: bool) -> Array:
 def _corner_sums(
     weighted: Array, corner: Array, index: Array, count: int, smooth: bool, single: bool
 ) -> tuple[Array, Array]:
-    """Sums (count, 3) of the normals (nface, 3) of triangles over the corners in each vertex, before and after those at
-    a large angle have left.
+    """Sums (count, 3) of triangle normals at each vertex, with all triangles and without those at a large angle.
 
-    corner: which corners count, of the 3 nface in `index`, which has their vertices. single: add in float32, in order.
+    Args:
+      weighted: (nface, 3) normals times twice the area.
+      corner: which of the 3 nface corners count.
+      index: (3 nface,) the vertex of each corner.
+      count: number of vertices.
+      smooth: whether triangles at a large angle count.
+      single: whether to add in float32, in order.
     """
     place = index[corner]
     values = weighted[corner // 3]
@@ -154,18 +164,18 @@ def _corner_sums(
 
 
 def unit_or_up(vectors: Array, least: float = SMALLEST) -> Array:
-    """Unit vectors, (0, 0, 1) for those whose squared length is not over `least`."""
+    """Unit vectors; (0, 0, 1) for vectors whose squared length is at most `least`."""
     square = squares(vectors)[:, None]
     return np.where(square > least, vectors / np.sqrt(np.where(square > least, square, 1.0)), [0.0, 0.0, 1.0])
 
 
 def directed_edges(face: Array) -> Array:
-    """The edges of triangles (3 nface, 2), three of each in turn."""
+    """(3 nface, 2) the directed edges of all triangles, three for each triangle in turn."""
     return np.stack([face, np.roll(face, -1, axis=1)], axis=2).reshape(-1, 2)
 
 
 def repeated_edge(vertex: Array, face: Array) -> tuple[int, int] | None:
-    """An edge that two triangles run through in the same direction, so that one of them is turned inside out."""
+    """An edge that two triangles have in the same direction, which means that one of them is inside out; or None."""
     sound = triangles(vertex, face).area > np.sqrt(SMALLEST)
     edges = directed_edges(face[sound]).astype(np.int64)
     keys = np.sort(edges[:, 0] * len(vertex) + edges[:, 1])
@@ -174,7 +184,7 @@ def repeated_edge(vertex: Array, face: Array) -> tuple[int, int] | None:
 
 
 def dot(a: Array, b: Array) -> Array:
-    """a . b over the last axis, term by term."""
+    """a . b over the last axis, summed in order."""
     return a[..., 0] * b[..., 0] + a[..., 1] * b[..., 1] + a[..., 2] * b[..., 2]
 
 
@@ -192,14 +202,14 @@ def squares(vectors: Array) -> Array:
 
 
 def _total(rows: Array) -> Array:
-    """The sum of all rows, one after another.
+    """The sum of all rows, in order.
 
-    Where a mesh is symmetric, rounding decides which of its equivalent axes come out; in this order it is as in MuJoCo.
+    Rounding decides which of the equivalent axes of a symmetric mesh are found; in this order it decides as in MuJoCo.
     """
     return np.add.reduce(np.ascontiguousarray(rows), axis=0)
 
 
 def _unit(vectors: Array) -> Array:
-    """Unit vectors; those too short stay as they are."""
+    """Unit vectors; vectors that are too short stay unchanged."""
     square = squares(vectors)
     return vectors / np.sqrt(np.where(square < TINY, 1.0, square))[..., None]
