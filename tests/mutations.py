@@ -107,7 +107,7 @@ MUTATIONS = {
         RK4,
     ),
     "ctrl has no derivative": Mutation(
-        "simulate/forward.py",
+        "actuator/actuators.py",
         "state.time, inputs.ctrl)",
         f"state.time, {held('inputs.ctrl')})",
         EULER,

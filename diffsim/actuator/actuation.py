@@ -5,10 +5,10 @@
     qfrc_actuator = moment^T force
     d force / d velocity = gain' signal + gain signal' + bias'
 
-What rate, gain, bias and their slopes are stands in the table of laws; a stage calls each law once, for all of its
-actuators, and all index work is done once per topology. Clamps come in this order: control, sum of forces on a tendon,
-force, sum of forces on a joint. Where a law takes its slope differs from its exact derivative, the table follows
-MuJoCo. Source: MuJoCo documentation, "Computation", "Actuation model"; MuJoCo 3.8.1, mjd_actuator_vel.
+The table of laws defines rate, gain, bias and their slopes. A stage calls each law once, for all actuators with this
+law, and all index work is done once per topology. Clamps come in this order: control, sum of forces on a tendon, force,
+sum of forces on a joint. If MuJoCo's slope of a law is not its exact derivative, the table follows MuJoCo. Source:
+MuJoCo documentation, "Computation", "Actuation model"; MuJoCo 3.8.1, mjd_actuator_vel.
 """
 
 import dataclasses
@@ -44,7 +44,7 @@ from diffsim.xla.gather import pick, pick_some, place
 class Group:
     """Actuators `ids` (n,) with the same dynamics, gain and bias, and the activations (n, k) that hold their states.
 
-    An activation is -1 for a state that the actuator has not.
+    An activation is -1 for a state that the actuator does not have.
     """
 
     dynamics: Dynamics
@@ -107,7 +107,7 @@ def by_activation(model: Model, chosen: Sequence[Group], values: Sequence[Array]
 
 
 def signal(group: Group, actuators: Actuators, rate: Array) -> Array:
-    """(n,) what the gains multiply: controls, or activations; those of the next step for `actearly`.
+    """(n,) what the gains multiply: controls, or activations, of the next step if the actuator has `actearly`.
 
     rate: (n, k) d act / dt, per second.
     """
@@ -119,7 +119,7 @@ def signal(group: Group, actuators: Actuators, rate: Array) -> Array:
 
 
 def advance_activation(model: Model, act: Array, act_dot: Array, velocity: Array) -> Array:
-    """(na,) activations one timestep later; those of actuators that are switched off have no rate.
+    """(na,) activations one timestep later; activations of actuators that are switched off stay.
 
     Args:
       act, act_dot: (na,) activations and their rates per second.
@@ -127,7 +127,7 @@ def advance_activation(model: Model, act: Array, act_dot: Array, velocity: Array
     """
     if not model.topology.na or model.opt.disabled(DisableBit.ACTUATION):
         return act
-    # controls and lengths play no part
+    # controls and lengths do not matter here
     rest = jnp.zeros_like(velocity)
     conditions = Conditions(act, Command(rest), rest, velocity)
     idle = switched_off(model)
@@ -156,22 +156,25 @@ def compute_actuation(
     command = command._replace(ctrl=usable_controls(model, command.ctrl))
     conditions = Conditions(act, command, transmission.actuator_length, velocities.actuator_velocity)
     laws = groups(model.topology)
+    # force = gain * signal + bias, law by law
     actuators = [members(model, law, conditions) for law in laws]
     rates = [law.dynamics.rate(a) for law, a in zip(laws, actuators, strict=True)]
     forces = []
     for law, of_law, rate in zip(laws, actuators, rates, strict=True):
         force = law.gain.value(of_law, of_law.gainprm) * signal(law, of_law, rate)
-        # a bias that no limit bounds comes later
+        # a bias that limits do not bound is added after them
         forces.append(force + law.bias.value(of_law, of_law.biasprm) if law.bias.limited else force)
 
+    # limits, in MuJoCo's order: sum of forces on a tendon, force of an actuator
     force = _unless_switched_off(model, by_actuator(model, laws, forces))
     force = limit_on_tendons(model, force)
     force = clamp(force, model.actuator_forcerange, model.topology.actuator_forcelimited)
-    # biases that no limit bounds
+    # biases that limits do not bound
     beyond = [(law, a) for law, a in zip(laws, actuators, strict=True) if not law.bias.limited]
     if beyond:
         biases = [law.bias.value(a, a.biasprm) for law, a in beyond]
         force = force + _unless_switched_off(model, by_actuator(model, [law for law, _ in beyond], biases))
+    # moment^T force, then the limits of joints
     on_dofs, topology = matmul(transmission.actuator_moment.T, force), model.topology
     if topology.jnt_actgravcomp.any() and topology.has("body_gravcomp"):
         # gravity compensation that acts through actuators
@@ -185,7 +188,7 @@ def compute_actuation(
 
 
 def _unless_switched_off(model: Model, force: Array) -> Array:
-    """Forces (nu,), zero of actuators that the options switch off."""
+    """Forces (nu,), zero for actuators that the options switch off."""
     idle = switched_off(model)
     return jnp.where(idle, 0, force) if idle.any() else force
 
@@ -194,7 +197,7 @@ def velocity_slopes(model: Model, state: State, inputs: Inputs, data: Data) -> t
     """Actuators whose force depends on velocity, and d force / d velocity (n,), N s / m or N m s / rad.
 
     Zero where the force is at its limit; since MuJoCo 4.0 also where a tendon or joint is at its limit of actuator
-    forces. As in MuJoCo, the control is taken as the user set it.
+    forces. As in MuJoCo, the control is the one that the user set.
     """
     idle = switched_off(model)
     moving = [
@@ -218,7 +221,7 @@ def velocity_slopes(model: Model, state: State, inputs: Inputs, data: Data) -> t
 
 
 def _slope(group: Group, actuators: Actuators, act_dot: Array) -> Array:
-    """(n,) gain' signal + gain signal' + bias'; act_dot is of the whole model, (na,) per second."""
+    """(n,) gain' signal + gain signal' + bias'; act_dot (na,) belongs to the whole model, per second."""
     rate, terms = pick_some(act_dot, group.places), []
     if group.gain.slope:
         terms.append(group.gain.slope(actuators, actuators.gainprm) * signal(group, actuators, rate))

@@ -1,8 +1,8 @@
-"""What a law of actuation sees: n actuators that share the law, in one state of the world; clamps of control and force.
+"""What a law of actuation reads: n actuators with the same law, in one state; and the clamps of control and force.
 
 Lengths are m along slides and tendons, rad about hinges, times the gear; velocities are per second, and forces N or
-N m. Controls and activations have the units that the law gives them. Laws of type `user` are hooks of the user's; an
-actuator of this type without its hook raises when the step is traced.
+N m. Controls and activations have the units that the law gives them. Laws of type `user` are the user's hooks; tracing
+a step fails if an actuator of this type has no hook.
 Source: MuJoCo documentation, "Computation", "Actuation model", "Force limits".
 """
 
@@ -19,6 +19,7 @@ from diffsim.base.errors import UnsupportedError
 from diffsim.math import safe
 from diffsim.math.vector import matmul
 from diffsim.types.data import Data, Passive
+from diffsim.types.history import delayed_controls
 from diffsim.types.hooks import plugin_uses
 from diffsim.types.model import Model
 from diffsim.types.state import Inputs, State
@@ -27,12 +28,12 @@ from diffsim.xla.gather import pick, pick_some, place
 
 
 def has_pid(topology: Topology) -> np.ndarray:
-    """(nu,) bool: actuators with the plugin mujoco.pid; those with a plugin of the user's have laws of type `user`."""
+    """(nu,) bool: actuators with the plugin mujoco.pid; with a plugin of the user, laws have the type `user`."""
     return (topology.actuator_plugin >= 0) & (np.append(topology.plugin_numberadr, 0)[topology.actuator_plugin] < 0)
 
 
 class UserLaws(NamedTuple):
-    """What the user's hooks return: d act / dt (na,), gains and biases (nu,); zero for actuators of other types."""
+    """What the user's hooks return: d act / dt (na,), gains and biases (nu,); zero for all other actuators."""
 
     rate: Array
     gain: Array
@@ -40,7 +41,7 @@ class UserLaws(NamedTuple):
 
 
 class Command(NamedTuple):
-    """Controls (nu,); what the user's hooks return, without which actuators of type `user` do nothing; time, s."""
+    """Controls (nu,), results of the user's hooks (None: actuators of type `user` do nothing), and time, s."""
 
     ctrl: Array
     user: UserLaws | None = None
@@ -136,7 +137,7 @@ def clamp(values: Array, ranges: Array, limited: np.ndarray) -> Array:
 
 
 def clamped_controls(model: Model, ctrl: Array) -> Array:
-    """Controls (nu,) within the ranges of those that have one."""
+    """Controls (nu,), clamped to their ranges where they have one."""
     if model.opt.disabled(DisableBit.CLAMPCTRL):
         return ctrl
     return clamp(ctrl, model.actuator_ctrlrange, model.topology.actuator_ctrllimited)
@@ -149,7 +150,7 @@ def usable_controls(model: Model, ctrl: Array) -> Array:
 
 
 def switched_off(model: Model) -> np.ndarray:
-    """(nu,) bool: actuators whose group has its bit in opt.disableactuator, which has bits for groups 0 to 30."""
+    """(nu,) bool: actuators whose group is set in opt.disableactuator, which has bits for groups 0 to 30."""
     group = model.topology.actuator_group
     bits = np.left_shift(1, np.clip(group, 0, 30), dtype=np.int64)
     return (group >= 0) & (group <= 30) & ((bits & model.opt.disableactuator) != 0)
@@ -244,7 +245,7 @@ def user_laws(model: Model, state: State, inputs: Inputs, data: Data) -> UserLaw
     """
     topology, hooks, dtype = model.topology, model.hooks, state.qvel.dtype
     owner = np.repeat(np.arange(topology.nu), topology.actuator_actnum)
-    # what plugins return comes first, and these actuators need no hooks; the force of a plugin is a bias
+    # plugins first: their actuators need no hooks. The force of a plugin is a bias
     rate, bias = jnp.zeros(topology.na, dtype), jnp.zeros(topology.nu, dtype)
     has_rate, has_force = np.zeros(topology.na, bool), np.zeros(topology.nu, bool)
     for plugin, use in plugin_uses(model, state, inputs, data, "force", "actuator"):
@@ -256,7 +257,7 @@ def user_laws(model: Model, state: State, inputs: Inputs, data: Data) -> UserLaw
         has_rate[places] = True
 
     def by_hook(name: str, wanted: np.ndarray, value: Array) -> Array:
-        """`value`, and what the hook returns where that is wanted."""
+        """`value`, replaced by the result of the hook where it is wanted."""
         if not wanted.any():
             return value
         hook = getattr(hooks, name)
@@ -270,6 +271,20 @@ def user_laws(model: Model, state: State, inputs: Inputs, data: Data) -> UserLaw
         rate=by_hook("act_dyn", (topology.actuator_dyntype[owner] == DynType.USER) & ~has_rate, rate),
         gain=by_hook("act_gain", (topology.actuator_gaintype == GainType.USER) & ~has_force, gain),
         bias=by_hook("act_bias", (topology.actuator_biastype == BiasType.USER) & ~has_force, bias),
+    )
+
+
+def compute_command(model: Model, state: State, inputs: Inputs, data: Data) -> Command:
+    """What the actuators get: controls, delayed where an actuator has a delay, and what the user's hooks return.
+
+    Args:
+      model, state, inputs: where the step begins.
+      data: positions and velocities, which the hooks read.
+    """
+    return Command(
+        ctrl=delayed_controls(model, state.history, state.time, inputs.ctrl),
+        user=user_laws(model, state, inputs, data),
+        time=state.time,
     )
 
 

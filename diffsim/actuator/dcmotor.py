@@ -3,9 +3,9 @@
     force = K i + cogging + friction,     i = (V - K velocity) / R at once, or with the lag te
 
 The voltage V is the control u, or kp (u - length) + ki x - kd velocity, or kp (u - velocity) + ki (x - length),
-clipped to its limit; R rises with the temperature. Friction is LuGre's: a bristle z with
-z' = velocity - sigma0 |velocity| z / g(velocity), and the force -sigma0 z - sigma1 z'. Activations are the states of
-`MotorState`, those of which a motor has; what stands where is said in `base/motor_layout.py`.
+clipped to its limit; R rises with the temperature. Friction follows the LuGre model: a bristle z with
+z' = velocity - sigma0 |velocity| z / g(velocity), and the force -sigma0 z - sigma1 z'. A motor has an activation for
+each state of `MotorState` that it uses; `base/motor_layout.py` says where parameters and states are.
 Source: MuJoCo documentation, "Modeling", "dcmotor".
 """
 
@@ -50,7 +50,7 @@ def advance(motors: Actuators, rate: Array) -> Array:
 
 
 def current(motors: Actuators, act: Array) -> Array:
-    """(n,) ampere: that of the activations (n, 5) where it lags, else (V - K velocity) / R."""
+    """(n,) ampere: the state among the activations (n, 5) if the current lags, else (V - K velocity) / R."""
     volt = _voltage(motors) - _constant(motors) * motors.velocity
     at_once = volt / safe.maximum(_resistance(motors), MINVAL)
     return jnp.where(motors.has[:, MotorState.CURRENT], act[:, MotorState.CURRENT], at_once)
@@ -59,14 +59,14 @@ def current(motors: Actuators, act: Array) -> Array:
 def current_slope(motors: Actuators) -> Array:
     """(n,) d current / d velocity, ampere s / rad, as MuJoCo's implicit integrators take it.
 
-    By back-EMF and controller, at the reference temperature; clips do not count.
+    It has the terms of back-EMF and controller, at the reference temperature; clipping is ignored.
     """
     gain = motors.gainprm
     on_position, on_velocity = gain[:, MotorGain.DERIVATIVE], gain[:, MotorGain.PROPORTIONAL]
     mode = _input(motors)
     follows = jnp.where(mode == MotorInput.VELOCITY, on_velocity, 0)
     by_controller = jnp.where(mode == MotorInput.POSITION, on_position, follows)
-    # a current with lag covers this share of its way in one timestep
+    # the share of its way that a lagging current covers in one timestep
     lag = motors.dynprm[:, MotorDynamics.LAG]
     share = jnp.where(lag > 0, -jnp.expm1(-motors.timestep / jnp.where(lag > 0, lag, 1)), 1)
     resistance = safe.maximum(gain[:, MotorGain.RESISTANCE], MINVAL)
@@ -88,7 +88,7 @@ def friction(motors: Actuators, parameters: Array) -> Array:
 
 
 def friction_slope(motors: Actuators, parameters: Array) -> Array:
-    """(n,) d friction / d velocity, N m s / rad, as MuJoCo takes it: the bristles' damping alone."""
+    """(n,) d friction / d velocity, N m s / rad, as MuJoCo takes it: only the damping of the bristles."""
     return -safe.maximum(_bristles(motors)[1], 0)
 
 
@@ -108,7 +108,7 @@ def _bristles(motors: Actuators) -> tuple[Array, Array]:
 
 
 def _command(motors: Actuators) -> Array:
-    """(n,) the control, within reach of the last one where the slew is limited."""
+    """(n,) the control; if the slew rate is limited, within reach of the last control."""
     reach = motors.dynprm[:, MotorDynamics.MAX_SLEW] * motors.timestep
     before = motors.act[:, MotorState.SLEW]
     limited = motors.has[:, MotorState.SLEW]
@@ -124,7 +124,7 @@ def _resistance(motors: Actuators) -> Array:
 
 
 def _voltage(motors: Actuators) -> Array:
-    """(n,) volt: the control, or what the controller makes of it."""
+    """(n,) volt: the control, or the output of the controller."""
     gain, mode, command = motors.gainprm, _input(motors), _command(motors)
     kp, ki, kd = (gain[:, k] for k in (MotorGain.PROPORTIONAL, MotorGain.INTEGRAL, MotorGain.DERIVATIVE))
     x = motors.act[:, MotorState.INTEGRAL]
@@ -154,7 +154,7 @@ def _heating(motors: Actuators) -> Array:
 
 
 def _bristle_rate(motors: Actuators) -> Array:
-    """(n,) rad per second: the velocity, less what slips."""
+    """(n,) rad per second: the velocity minus the slip."""
     return motors.velocity + _decay(motors) * motors.act[:, MotorState.BRISTLE]
 
 

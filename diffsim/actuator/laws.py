@@ -173,7 +173,7 @@ BIASES = {BiasType[name.upper()]: law.bias for name, law in LAWS.items() if law.
 
 
 def of_plugin(dynamics: Dynamics) -> tuple[Dynamics, Force, Force]:
-    """Dynamics, gain and bias of actuators with these dynamics whose force is that of the plugin mujoco.pid."""
+    """Dynamics, gain and bias of actuators with these dynamics whose force comes from the plugin mujoco.pid."""
     controller = pid.controller(dynamics)
     states = (None,) * pid.STATES + (dynamics.states or ())
     return (
@@ -191,9 +191,9 @@ def torn_apart(dyntype: DynType, gaintype: GainType, biastype: BiasType) -> str 
 
 
 def has_states(dyntype: np.ndarray, count: np.ndarray, dynprm: np.ndarray, gainprm: np.ndarray) -> np.ndarray:
-    """(nu, k) bool: which of its law's states, in the last columns, an actuator has by its parameters (nu, 10).
+    """(nu, k) bool: which states of its law, in the last columns, an actuator has according to its parameters (nu, 10).
 
-    The user's laws have `count`.
+    Laws of the user have `count` (nu,) states.
     """
     kinds = {DynType(kind): DYNAMICS[DynType(kind)].states for kind in np.unique(dyntype)}
     widest = max((np.max(count[dyntype == kind]) if s is None else len(s) for kind, s in kinds.items()), default=0)
@@ -213,8 +213,8 @@ def state_slots(
 ) -> np.ndarray:
     """(nu, k) which of an actuator's activations holds each state of its law; -1 for none.
 
-    The states fill the last columns, so that the last state, which most laws take for their signal, is in the last.
-    Those of a plugin, `plugin_states` (nu, p) bool, come before them.
+    The states fill the last columns, so that the last state, the signal of most laws, is in the last column. States of
+    a plugin, `plugin_states` (nu, p) bool, come before them.
     """
     has = has_states(dyntype, actnum - plugin_states.sum(axis=1), dynprm, gainprm)
     width, controlled = plugin_states.shape[1], plugin_states.any(axis=1)

@@ -2,9 +2,9 @@
 
     force = -F0 (FL(L) FV(V) act + FP(L))
 
-L is the length in units of the optimal length L0, such that actuator_lengthrange maps to the operating range among the
-parameters; V is the velocity over L0 vmax. The curves are piecewise quadratic. Source: MuJoCo documentation,
-"Modeling", "Muscle actuators"; Millard et al. 2013.
+L is the length in units of the optimal length L0, chosen so that actuator_lengthrange maps to the operating range in
+the parameters; V is the velocity over L0 vmax. FL, FV and FP are the force-length, force-velocity and passive curves,
+all piecewise quadratic. Source: MuJoCo documentation, "Modeling", "Muscle actuators"; Millard et al. 2013.
 """
 
 from typing import NamedTuple
@@ -23,7 +23,7 @@ class Parameters(NamedTuple):
 
     Attributes:
       shortest, longest: the operating range, in optimal lengths (MuJoCo's range).
-      force: peak active force F0, N; where it is negative, F0 = scale / acc0.
+      force: peak active force F0, N; if it is negative, F0 = scale / acc0.
       scale: the peak force per acceleration acc0 of a unit force at qpos0.
       lmin, lmax: lengths beyond which there is no active force, in optimal lengths.
       vmax: shortening speed without force, optimal lengths per second.
@@ -51,9 +51,9 @@ def activation_rate(actuators: Actuators) -> Array:
     """(n, 1) d act / dt = (ctrl - act) / tau, per second.
 
     tau = tau_act (0.5 + 1.5 act) where ctrl > act, else tau_deact / (0.5 + 1.5 act); dynprm holds tau_act and tau_deact
-    (s), and the width of the smooth switch between them. Without width tau jumps at ctrl = act. Derivatives
-    there are those with tau_deact; only where ctrl is 0 and can but grow, and where act is 1 and can but fall, they are
-    those with tau_act.
+    (s), and the width of the smooth switch between them. If the width is zero, tau jumps at ctrl = act. Derivatives
+    there are taken with tau_deact, except where only activation is possible, and tau_act is used: with respect to ctrl
+    if ctrl is 0, which can only grow, and with respect to act if act is 1, which can only fall.
     """
     parameters, act = actuators.dynprm, actuators.act[:, 0]
     ctrl = safe.clip(actuators.ctrl, 0, 1)
@@ -69,7 +69,7 @@ def activation_rate(actuators: Actuators) -> Array:
         tau = jnp.where(smooth, blended, jnp.where(activates, activation, deactivation))
         return excess / safe.maximum(tau, MINVAL)
 
-    # two terms that are zero and have the derivatives by ctrl and by act; the value
+    # two terms that are zero and carry the derivatives with respect to ctrl and act, each with its own tau; the value
     by_ctrl = over_tau(_zero_with_derivative(ctrl), (excess > 0) | (equal & (ctrl <= 0)))
     by_act = over_tau(_zero_with_derivative(act), (excess > 0) | (equal & (act >= 1)))
     value = over_tau(jax.lax.stop_gradient(excess), excess > 0)
@@ -88,7 +88,7 @@ def sigmoid(x: Array) -> Array:
 
 
 def active_force(actuators: Actuators, parameters: Array) -> Array:
-    """(n,) force per activation, N, negative: muscles pull."""
+    """(n,) force per activation, N; negative, because muscles pull."""
     return _active_force(actuators, parameters, actuators.velocity)
 
 
@@ -134,7 +134,7 @@ def _length_curve(length: Array, lower: Array, upper: Array) -> Array:
     below = length <= 1
     end = jnp.where(below, lower, upper)
     half = safe.maximum(0.5 * jnp.abs(1 - end), MINVAL)
-    # in half widths of this side of the peak
+    # each side is two parabolas, which meet with equal slopes halfway between peak and end; in units of that half
     from_end, from_peak = jnp.abs(length - end) / half, jnp.abs(length - 1) / half
     curve = jnp.where(from_end <= 1, 0.5 * from_end * from_end, 1 - 0.5 * from_peak * from_peak)
     return jnp.where((lower <= length) & (length <= upper), curve, 0)
@@ -142,6 +142,7 @@ def _length_curve(length: Array, lower: Array, upper: Array) -> Array:
 
 def _speed_curve(speed: Array, maximum: Array) -> Array:
     """FV, active force over speed: 0 at -1, 1 at rest, `maximum` when lengthening fast."""
+    # (V + 1)^2 when shortening; when lengthening fv - (fv - 1 - V)^2 / (fv - 1), which reaches fv at V = fv - 1
     rise = maximum - 1
     lengthening = maximum - (rise - speed) * (rise - speed) / safe.maximum(rise, MINVAL)
     shortening = (speed + 1) * (speed + 1)

@@ -1,10 +1,10 @@
 """MuJoCo's plugin `mujoco.pid`: force = kp e + ki (integral of e) + kd de/dt with e = setpoint - length.
 
-The setpoint is the control or, where the actuator has dynamics, the last activation of these (the `inner` dynamics). It
-changes by at most slewmax a second. The plugin adds up to two activations, before those of the inner dynamics: the
-integral, bounded so that its force stays within imax, and the last setpoint, from which the next is limited. As in
-MuJoCo, slewmax does not limit the first timestep, and the implicit integrators do not see how the force depends on
-velocity.
+The setpoint is the control, or, if the actuator has dynamics (the `inner` dynamics), their last activation. It changes
+by at most slewmax per second. The plugin adds up to two activations, before the activations of the inner dynamics: the
+integral, bounded so that its force stays within imax, and the last setpoint, from which the next one may differ only by
+the slew. As in MuJoCo, slewmax does not limit the first timestep, and the implicit integrators ignore that the force
+depends on velocity.
 Source: plugin/actuator/pid.cc (3.8.1).
 """
 
@@ -22,7 +22,7 @@ from diffsim.math import safe
 from diffsim.types.hooks import check_settings
 
 NAME = "mujoco.pid"
-# settings, in the order of the columns of actuator_pidprm; a bound of -1 is none
+# settings, in the order of the columns of actuator_pidprm; -1 means that there is no bound
 SETTINGS = {"kp": 0.0, "ki": 0.0, "kd": 0.0, "imax": -1.0, "slewmax": -1.0}
 KP, KI, KD, IMAX, SLEWMAX = range(5)
 # activations that the plugin adds: the integral of the error, the last setpoint
@@ -78,7 +78,7 @@ class Controller:
         return jnp.concatenate([actuators.within_range(states), inner], axis=1)
 
     def force(self, actuators: Actuators, act: Array) -> Array:
-        """(n,) N or N m; `act` (n, k) is that of the next timestep for actuators with `actearly`."""
+        """(n,) N or N m; `act` (n, k), of the next timestep for actuators with `actearly`."""
         inner, prm = self.inner.rate(_inner(actuators)), actuators.pidprm
         error = self._setpoint(actuators, act) - actuators.length
         setpoint_rate = inner[:, -1] if inner.shape[1] else jnp.zeros_like(error)

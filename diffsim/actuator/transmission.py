@@ -2,8 +2,8 @@
 
     actuator_velocity = moment qvel,     qfrc_actuator = moment^T actuator_force
 
-Kinds of transmission are rows of a table; a row is a function of some actuators, all of that kind, and of what they may
-depend on. The moment is d length / d qpos in tangent coordinates, except where a length has no meaning (wrenches on
+Kinds of transmission are rows of a table. A row is a function of some actuators, all of that kind, and of the stages
+that they may read. The moment is d length / d qpos in tangent coordinates, except where there is no length (wrenches on
 free joints and sites: their length is 0). Lengths are m (rad about hinges and balls) times the gear.
 Source: MuJoCo documentation, "Computation", "Transmission".
 """
@@ -54,11 +54,12 @@ def compute_transmission(
     tendons: Tendons,
     contacts: Contacts | None = None,
 ) -> Transmission:
-    """actuator_length (nu,) and actuator_moment (nu, nv), gears included; without contacts, nothing adheres.
+    """actuator_length (nu,) and actuator_moment (nu, nv), gears included.
 
     Args:
       qpos: (nq,).
-      kinematics, com, tendons, contacts: what these stages computed from it.
+      kinematics, com, tendons: these stages at qpos.
+      contacts: for actuators that adhere; None: nothing adheres.
     """
     if not model.nu:
         return Transmission(
@@ -170,7 +171,7 @@ def _by_gear(jacobian: Sequence[Array], mat: Array, gear: Array) -> Array:
 
 
 def _site_quat(model: Model, poses: Kinematics, site: np.ndarray) -> Array:
-    """(n, 4); the factors stand in MuJoCo's order, which is not that of a composition, and lengths follow it."""
+    """(n, 4); the factors are in MuJoCo's order, which is not the order of composition: lengths depend on it."""
     return quat_mul(pick(model.site_quat, site), pick(poses.xquat, model.topology.site_bodyid[site]))
 
 

@@ -2,18 +2,18 @@
 
 A contact or limit acts where its distance is below the margin, and a one-sided row (or an edge of a pyramid) pushes
 where x = J qacc - aref < 0. An active set keeps these decisions of one state for other states: a row that pushed goes
-on, pulling if need be, and one that did not stays silent. `signals` are positive where the decisions are still right;
-where one of them becomes negative, a contact has begun or ended. Of elliptic contacts only whether they act is fixed;
-how they push follows from the state.
+on, and pulls if need be; a row that did not push exerts no force. `signals` are positive while the decisions are right;
+when a signal becomes negative, a contact has begun or ended. For elliptic contacts only whether they act is fixed; how
+they push follows from the state.
 
-A contact also ends by its distance, and may push to the last: by friction, as edges of the pyramid of one that slides
-do, or because the bodies part slowly. Its force jumps there, as at touch.
+A contact also ends when its distance reaches the margin, and may push until then: by friction, as the edges of a
+sliding contact's pyramid do, or because the bodies part slowly. Its force jumps there, as when bodies touch.
 
-Further signals change no force: impedance rises within the first millimetre (`solimp`), along two parabolas, which a
-fast body crosses in a tenth of a step. A step that ran over an end of this rise would see its steep part at one stage
-or none, and is split there, on the way in and out; one that stays within the rise is split where it turns.
+Further signals change no force. Impedance rises within the first millimetre (`solimp`) along two parabolas, which a
+fast body crosses in a tenth of a step. A step across an end of this rise would see its steep part at one stage or none,
+and is split there, on the way in and out; a step that stays within the rise is split at its midpoint.
 
-Used by the step that is split at such times (simulate/events.py).
+Used by the step that is split at such times (simulate/integrate/events.py).
 """
 
 import dataclasses
@@ -30,17 +30,21 @@ from diffsim.math import safe
 from diffsim.types import Model
 from diffsim.types.constraints import ActiveSet, Constraints, Law, PerGroup, RowGroup
 
-# laws of rows that act at a distance below the margin, and those whose zones can be fixed
+# laws of rows that act where the distance is below the margin
 INEQUALITIES = (Law.ONE_SIDED, Law.PYRAMID, Law.CONE)
+# laws of rows that push or do not, a decision that can be fixed
 ZONED = (Law.ONE_SIDED, Law.PYRAMID)
 
 
 class Signals(NamedTuple):
     """Numbers that are positive while nothing begins or ends.
 
-    `touches`: distances of what does not act (m or rad). `leaves`: depths of what pushes (m or rad). `switches`: of
-    rows that act, x where they are silent (m/s^2 or rad/s^2) and the force where they push (N or N m). `rises` and
-    `turns`: how far constraints that act are from the depths at which the rise of their impedance ends, and turns.
+    Attributes:
+      touches: distances of constraints that do not act, m or rad.
+      leaves: depths of constraints that push, m or rad.
+      switches: for each row that acts: its force if it pushes, N or N m; else its x, m/s^2 or rad/s^2.
+      rises: how far constraints that act are from the depth at which the rise of their impedance ends, m or rad.
+      turns: how far they are from the midpoint of this rise, m or rad.
     """
 
     touches: Array
@@ -59,7 +63,10 @@ def active_set_of(constraints: Constraints, x: PerGroup) -> ActiveSet:
 
 
 def fix_activity(raw: RawRows, active_set: ActiveSet, index: int) -> RawRows:
-    """The rows of group `index`, active as the set says. Impedance does not rise again where they have come apart."""
+    """The rows of group `index`, active as the set says.
+
+    Where bodies have come apart, but still act, the impedance stays at its value at touch.
+    """
     violation = raw.pos - raw.margin
     size = violation if raw.size is None else raw.size
     return raw._replace(
@@ -69,7 +76,7 @@ def fix_activity(raw: RawRows, active_set: ActiveSet, index: int) -> RawRows:
 
 
 def fix_zones(rows: RowGroup, active_set: ActiveSet, index: int) -> RowGroup:
-    """Group `index` with the zones of its law as the set says: a row pushes whatever its x, or never."""
+    """Group `index` with the zones of its law as the set says: a row pushes at any x, or never."""
     if rows.law not in ZONED:
         return rows
     always = jnp.where(active_set.pushes[index], jnp.inf, -jnp.inf).astype(rows.D.dtype)
@@ -77,7 +84,7 @@ def fix_zones(rows: RowGroup, active_set: ActiveSet, index: int) -> RowGroup:
 
 
 def signals(model: Model, constraints: Constraints, x: PerGroup, active_set: ActiveSet) -> Signals:
-    """Numbers of all groups that turn negative where a decision is no longer right; 1 where there is none to make.
+    """Numbers of all groups that become negative when a decision is no longer right; 1 where nothing is decided.
 
     Args:
       model: the model.
@@ -99,14 +106,15 @@ def signals(model: Model, constraints: Constraints, x: PerGroup, active_set: Act
             rises.append(end)
             turns.append(turn)
         if rows.law in ZONED:
-            # the force ends where x does, and is nearer to a straight line in time: x is divided by the impedance
+            # force and x vanish together; the force is nearer to a straight line in time, because x is divided by the
+            # impedance
             side = jnp.where(pushes, laws.efc_force(rows, residual), laws.efc_rows(rows, residual))
             switches.append(jnp.where(acts[None], side, 1).reshape(-1))
     return Signals(*(jnp.concatenate(parts) for parts in (touches, leaves, switches, rises, turns)))
 
 
 def inactive_asleep(raw: RawRows, asleep: Array | None) -> RawRows:
-    """The rows, inactive where all dofs that they move are asleep (nv,); contacts of sleeping bodies have no slot."""
+    """The rows, inactive if all dofs that they move are asleep (nv,). Contacts of sleeping bodies have no slot."""
     if asleep is None or raw.slot is not None:
         return raw
     if raw.sign:

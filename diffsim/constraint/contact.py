@@ -1,17 +1,17 @@
 """Contacts: the basis rows (normal, tangents, torsion, rolling) of every slot, for pyramidal and elliptic cones.
 
 Slots are grouped by contact dimension (1, 3, 4, 6). J is the velocity of body 2 relative to body 1 in the contact
-frame. The inverse weights of the two bodies give the weight of the normal row, and that those of the friction rows
-(rows.py). Source: MuJoCo documentation, "Computation", friction cones.
+frame. The weight of the normal row follows from the inverse weights of the two bodies, and the weights of the friction
+rows from it (rows.py). Source: MuJoCo documentation, "Computation", friction cones.
 
-Before touch a contact has no force and no derivative, and an optimizer that has to make a contact learns nothing. With
-contact_reach, and for derivatives only, a slot at distance 0 < dist < reach has one more row, along its normal and
-without friction: the same contact, whose surface lies `reach` further out and whose impedance rises far more slowly,
-over RISE reaches. At r = reach - dist that is d = 2 dmax (r / (RISE reach))^2, 1% at touch. Stiffness K and
-damping B stay those of the contact, so that bodies of mass m push each other by about m d (K d r - B v): weak beside
-the forces that the motion has, as it must be, since the motion knows nothing of it. (With a dmax of 1%, K and B would
-be 10^4 and 10^2 times as large, and edges of pyramids are stiffer by 1 / mu^2: derivatives then grow exponentially.)
-The forward pass never sees these rows (solver/solve.py). Source: Paulus et al. 2025, "Hard contacts with soft
+Before bodies touch, a contact has no force and no derivative, and an optimizer that has to make a contact learns
+nothing. With contact_reach, and for derivatives only, a slot at distance 0 < dist < reach has one more row, along its
+normal and without friction. It is the same contact, but its surface lies `reach` further out, and its impedance rises
+far more slowly, over RISE reaches: with r = reach - dist, d = 2 dmax (r / (RISE reach))^2, 1% at touch. Stiffness K and
+damping B are unchanged, so that bodies of mass m push each other by about m d (K d r - B v). This is weak compared with
+the forces of the motion, as it must be, since the motion does not contain it. (With a dmax of 1%, K and B would be 10^4
+and 10^2 times as large, and edges of pyramids are stiffer by 1 / mu^2: derivatives would then grow exponentially.) The
+forward pass never contains these rows (solver/solve.py). Source: Paulus et al. 2025, "Hard contacts with soft
 gradients" (contacts from distance).
 """
 
@@ -39,7 +39,9 @@ from diffsim.types import Model
 from diffsim.types.data import Contacts
 from diffsim.xla.barriers import stored
 
-FRICTIONLESS, WITH_FRICTION = (1,), (3, 4, 6)
+# contact dimensions (condim): a normal row alone; with sliding, torsional and rolling friction
+FRICTIONLESS = (1,)
+WITH_FRICTION = (3, 4, 6)
 
 
 def slot_body_ids(model: Model, contacts: Contacts) -> tuple[Array, Array]:
@@ -50,7 +52,7 @@ def slot_body_ids(model: Model, contacts: Contacts) -> tuple[Array, Array]:
 
 
 def slot_mask(model: Model, bodies: tuple[Array | np.ndarray, Array | np.ndarray]) -> BlockColumns:
-    """(n, nv) 1 for dofs that move body 2 but not body 1 of slots, -1 for the reverse, else 0."""
+    """(n, nv) for each slot: 1 for dofs that move body 2 but not body 1, -1 for the reverse, else 0."""
     topology, dtype = model.topology, model.body_invweight0.dtype
     blocks = articulated_blocks(topology)
     if isinstance(bodies[0], np.ndarray):
@@ -106,11 +108,11 @@ def _contact_rows(source: Sources, dimensions: tuple[int, ...]) -> list[RawRows]
 
 
 def _surface_drift(source: Sources) -> Array:
-    """(6, ncon) how the surface of geom 2 moves by itself relative to that of geom 1, along the rows of a contact.
+    """(6, ncon) surface velocity of geom 2 relative to geom 1, along the rows of each contact, m/s and rad/s.
 
-    A belt is a field of velocities in the frame of its geom, a constant and a rotation about the origin, of which
-    contacts see the part in their tangent plane and the spin about the normal, m/s and rad/s (MuJoCo 3.11,
-    geom/surfacevel).
+    The surface of a conveyor belt moves although its geom does not. Its velocity field, in the frame of the geom, is a
+    constant plus a rotation about the origin. A contact sees its tangential part, and its spin about the normal
+    (MuJoCo 3.11, geom/surfacevel).
     """
     model, contacts, poses = source.model, source.contacts, source.kinematics
     drift = jnp.zeros_like(contacts.pos)
@@ -119,6 +121,7 @@ def _surface_drift(source: Sources) -> Array:
         turn, belt = poses.geom_xmat[geom], model.geom_surfacevel[geom]
         linear, spin = mul_vec(turn, belt[:, :3]), mul_vec(turn, belt[:, 3:])
         point = linear + cross(spin, contacts.pos - poses.geom_xpos[geom])
+        # rows 1 and 2 slide along the tangents, row 3 spins about the normal
         along_rows = jnp.stack([dot(contacts.frame[:, k], v) for k, v in ((1, point), (2, point), (0, spin))], axis=1)
         drift = drift + sign * jnp.where(contacts.geom[:, end, None] >= 0, along_rows, 0)
     none = jnp.zeros_like(contacts.dist)
@@ -128,7 +131,10 @@ def _surface_drift(source: Sources) -> Array:
 def _basis_jacobian(
     model: Model, axes: MotionAxes, contacts: Contacts, bodies: tuple[Array | np.ndarray, Array | np.ndarray], dim: int
 ) -> BlockColumns | Segment:
-    """(dim * n, nv) rows of a group's contacts: translations along the frame, then rotations about it."""
+    """(dim * n, nv) rows of the contacts of a group: translations along the axes of the frame, then rotations.
+
+    A row is the power of a unit wrench at the contact: it acts on body 2, and its opposite on body 1.
+    """
     pos, frame, blocks = contacts.pos, contacts.frame, articulated_blocks(model.topology)
     wrenches = [wrench_along(axes, pos, frame[:, i]) for i in range(min(dim, 3))]
     wrenches += [wrench_about(frame[:, i]) for i in range(dim - 3)]
@@ -143,12 +149,16 @@ def _basis_jacobian(
     return stored(rows)
 
 
-# reaches over which the impedance rises to its own dmax, the midpoint and the power of this rise
-RISE, MIDPOINT, POWER = 14.0, 0.5, 2.0
+# contacts within reach are weak: their impedance would rise to its own dmax over this many reaches, of which a contact
+# that just touches has gone one: it has then (1 / RISE)^2 / MIDPOINT of dmax, 1%
+RISE = 14.0
+# midpoint and power of that rise (the last two of solimp): a parabola, so that weight and slope begin at zero
+MIDPOINT = 0.5
+POWER = 2.0
 
 
 def rows_within_reach(contacts: RawRows, reach: float) -> RawRows:
-    """The normal rows of slots that do not act and are nearer than `reach` (m), as weak contacts without friction.
+    """The normal rows of contacts that do not act and are nearer than `reach` (m), as weak contacts without friction.
 
     Raises:
       UnsupportedError: contacts of flexes.
@@ -161,6 +171,7 @@ def rows_within_reach(contacts: RawRows, reach: float) -> RawRows:
     else:
         reason = "contact_reach knows no contacts of flexes; set it to 0"
         raise UnsupportedError.of("<option contact_reach>", reason)
+    # pushed as if the surface began `reach` outside of the margin, where the impedance is still near zero
     surface, dmax = contacts.margin + reach, contacts.solimp[:, 1]
     width, midpoint, power = (jnp.full_like(dmax, value) for value in (RISE * reach, MIDPOINT, POWER))
     return RawRows(

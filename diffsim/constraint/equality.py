@@ -1,10 +1,10 @@
-"""Equalities: connect, weld, and couplings of joints or tendons; each a function of the ids (n,) of those of its type.
+"""Equalities: connect, weld, and couplings of joints or tendons; each type is a function of the ids (n,) of its own.
 
-Connect: two bodies share a point; weld: they keep a relative pose. Residuals are anchor1 - anchor2 (3 rows) and, for a
-weld, torquescale * vec(q2^-1 q1 relpose) (3 more). The impedance is measured with the norm of the whole residual. The
-rows are component-major: x of all, y of all, ... Their aref contains the velocity-product term Jdot v.
+Connect: two bodies share a point. Weld: they keep a relative pose. Residuals are anchor1 - anchor2 (3 rows) and, for a
+weld, torquescale * vec(q2^-1 q1 relpose) (3 more). The impedance depends on the norm of the whole residual. Rows are
+component-major: x of all equalities, y of all, ... Their aref contains the velocity-product term Jdot v.
 
-Coupling: y1 - y1_0 = polynomial(y2 - y2_0), one row each. The polynomial is quartic (eq_data[0:5]); without a second
+Coupling: y1 - y1_0 = polynomial(y2 - y2_0), one row each. The polynomial is quartic (eq_data[0:5]). Without a second
 object y1 is held at its reference plus eq_data[0].
 Source: MuJoCo XML reference, "equality/connect", "equality/weld", "equality/joint".
 """
@@ -27,7 +27,7 @@ from diffsim.xla.gather import pick
 
 
 class BodyPairs(NamedTuple):
-    """Equalities (n,) between two bodies each, or between sites of them.
+    """Equalities (n,) that each hold two bodies together, given by bodies or by sites.
 
     Attributes:
       id: (n,) which equalities.
@@ -59,7 +59,7 @@ class Ends(NamedTuple):
 
 
 def _ends(source: Sources, ids: np.ndarray, local: Array) -> Ends:
-    """Anchors from the bodies' frames and anchors `local` (n, 2, 3) in them, or from the sites' positions."""
+    """Anchors of bodies from `local` (n, 2, 3), positions in the frames of the bodies; or the positions of sites."""
     pairs, poses = body_pairs(source.model.topology, ids), source.kinematics
     anchor = poses.xpos[pairs.body] + mul_vec(poses.xmat[pairs.body], local)
     if pairs.uses_site.any():
@@ -95,12 +95,14 @@ class BiasMotion(NamedTuple):
 
 def _bias_motion(source: Sources, ends: Ends) -> BiasMotion:
     """Accelerations of the anchors that come from velocity alone: Jdot v of each body."""
+    # cacc at qacc = 0 and without gravity: the velocity products of recursive Newton-Euler
     topology, velocities = source.model.topology, source.velocities
     body = ends.pairs.body
     cacc = sum_chain(topology, (velocities.cdof_dot, source.state.qvel))[body]
     cvel = velocities.cvel[body]
     arm = ends.anchor - pick(source.com.subtree_com, topology.body_rootid[body])
     omega, angular = cvel[..., :3], cacc[..., :3]
+    # carried from the centre of mass of the tree to the anchor; spatial to classical acceleration adds omega x v
     point_velocity = cvel[..., 3:] + cross(omega, arm)
     linear = cacc[..., 3:] + cross(angular, arm) + cross(omega, point_velocity)
     return BiasMotion(omega, angular, linear)
@@ -144,14 +146,14 @@ def connect(source: Sources, ids: np.ndarray) -> RawRows:
 
 
 class Frames(NamedTuple):
-    """q1 relpose, and q2: orientations of the two frames that a weld makes equal, (n, 4)."""
+    """The orientations of the two frames that a weld makes equal, (n, 4): q1 relpose, and q2."""
 
     first: Array
     second: Array
 
 
 def _frames(source: Sources, pairs: BodyPairs) -> Frames:
-    """Of bodies, the first one's with `relpose` of eq_data; or of sites."""
+    """Frames of two bodies, the first turned by `relpose` of eq_data; or frames of two sites."""
     model, quat = source.model, source.kinematics.xquat[pairs.body]
     first, second = quat_mul(quat[:, 0], model.eq_data[pairs.id, 6:10]), quat[:, 1]
     if not pairs.uses_site.any():
@@ -183,7 +185,7 @@ def weld(source: Sources, ids: np.ndarray) -> RawRows:
         [_translation(source, axes, ends), _rotation_jacobian(source, axes, pairs, frames, torquescale)]
     )
     invweight = model.body_invweight0[pairs.body]
-    # (2, n): of translation, of rotation
+    # (2, n): inverse weights of translation and of rotation
     weight = (invweight[:, 0] + invweight[:, 1]).T
     rotation_dot_v = scale(_rotation_dot_v(bias, frames), torquescale)
     return _point_rows(

@@ -1,12 +1,13 @@
 """All constraint rows of a state: the table of families, `make_constraints`, and what the rows exert.
 
-A row of FAMILIES is all that is said of a family: what switches it off, its law, the function that makes its rows, and
-what MuJoCo calls its constraints. The order is that of the row forces and of J: what has no rows of J first (friction
-and limits of single dofs), then dense rows, contacts, and rows by points. views.py lists them in MuJoCo's order.
+A row of FAMILIES says everything about a family: the flag that switches it off, its law, the function that makes its
+rows, and MuJoCo's name for its constraints. Row forces and J have the order of the table: first families without rows
+of J (friction and limits of single dofs), then dense rows, contacts, and rows of points. views.py lists rows in
+MuJoCo's order.
 
 An equality type is a function of its ids (equality.py), one row here, and one row of the compiler's table.
 
-Once the acceleration is known, rows exert contact forces, and wrenches on bodies.
+Once the acceleration is known, contact forces and wrenches on bodies follow from the row forces.
 """
 
 from collections.abc import Callable, Sequence
@@ -38,9 +39,13 @@ from diffsim.xla.solves.cpu_cholesky import limbs_of
 class Family(NamedTuple):
     """A family of constraints.
 
-    `flag` switches it off, `law` says how its force depends on the acceleration, `rows` makes its rows, one group for
-    each dimension; `kind` and `ids` (n,) are efc_type and efc_id of its constraints. Of rows with equal ids, those
-    with a lower `place` come first. Contacts have their slots for ids.
+    Attributes:
+      flag: switches it off.
+      law: how its force depends on the acceleration.
+      rows: makes its rows, one group for each dimension.
+      kind: efc_type of its constraints.
+      ids: (n,) efc_id of its constraints; None for contacts, whose ids are their slots.
+      place: among rows with equal ids, a family with a lower place comes first.
     """
 
     flag: DisableBit
@@ -52,7 +57,7 @@ class Family(NamedTuple):
 
 
 def _equality(kind: EqType, raw_rows: Callable[[Sources, np.ndarray], RawRows], components: int = 1) -> Family:
-    """A type of equality, of which each has some components, which are constraints by themselves."""
+    """A type of equality. Each equality has `components` rows, which MuJoCo counts as constraints of their own."""
 
     def of_kind(topology: Topology) -> np.ndarray:
         return np.flatnonzero(topology.eq_type == kind)
@@ -67,7 +72,8 @@ def _equality(kind: EqType, raw_rows: Callable[[Sources, np.ndarray], RawRows], 
     return Family(DisableBit.EQUALITY, Law.QUADRATIC, rows, ConstraintType.EQUALITY, ids)
 
 
-Kind, Bit = ConstraintType, DisableBit
+Kind = ConstraintType
+Bit = DisableBit
 FAMILIES = {
     "dof_friction": Family(Bit.FRICTIONLOSS, Law.BOUNDED, limit.dof_friction, Kind.FRICTION_DOF, limit.all_dofs),
     "limit_lower": Family(Bit.LIMIT, Law.ONE_SIDED, limit.joint_lower, Kind.LIMIT_JOINT, limit.dof_joints),
@@ -90,28 +96,32 @@ FAMILIES = {
     "flex_strain": Family(Bit.EQUALITY, Law.QUADRATIC, flex_rows.strains, Kind.EQUALITY, flex_rows.strain_equalities),
 }
 
-# what the rows of contacts within reach are called; they come after all others
+# the family of the rows of contacts within reach (opt.contact_reach); they come after all others
 WITHIN_REACH = "contact_within_reach"
 
 
 def make_constraints(source: Sources) -> Constraints:
     """The rows of all constraints: (qpos, qvel, poses, contacts) -> J, aref, D, bounds and friction coefficients."""
     model, active_set, reach = source.model, source.active_set, source.reach
+    # raw rows of each family that no flag switches off
     near = [
         (name, inactive_asleep(raw, source.asleep))
         for name, family in FAMILIES.items()
         if model.nv and not (model.opt.disabled(family.flag) or model.opt.disabled(DisableBit.CONSTRAINT))
         for raw in family.rows(source)
     ]
+    # between two events of a step, which inequalities act is fixed
     if active_set is not None:
         fixed = [FAMILIES[name].law in INEQUALITIES for name, _ in near]
         near = [
             (name, fix_activity(raw, active_set, index) if fixed[index] else raw)
             for index, (name, raw) in enumerate(near)
         ]
+    # for derivatives: soft rows of contacts that do not touch
     far = []
     if reach is not None:
         far = [(WITHIN_REACH, rows_within_reach(raw, reach)) for _, raw in near if raw.slot is not None]
+    # J first, then what follows from it: velocities, impedance, and the groups with their places in J
     names, all_rows = [name for name, _ in near + far], [raw for _, raw in near + far]
     jacobian = _stack(source, [raw.jacobian for raw in all_rows if raw.jacobian is not None])
     all_rows, warm = with_velocities(source, jacobian, all_rows)
@@ -126,14 +136,15 @@ def make_constraints(source: Sources) -> Constraints:
         start += group.height
     topology, slots, limbs = model.topology, source.slots, None
     if slots.body is not None and not slots.flexes and all(raw.slot is not None for raw in all_rows if not raw.sign):
-        # a contact couples the dofs of one of its bodies that do not move the other
+        # which entries of M + J^T K J can differ from zero: the entries of M, and pairs of dofs that move one body of a
+        # contact but not the other
         moves = np.logical_xor(*body_dof_mask(topology)[slots.body.T])
         limbs = limbs_of(dof_mask(topology) | dof_mask(topology).T | (moves.T @ moves))
     return Constraints(jacobian=jacobian, groups=tuple(groups), warm=warm, limbs=limbs)
 
 
 def _stack(source: Sources, jacobians: Sequence[Array | BlockColumns | Segment]) -> BlockColumns | SparseRows:
-    """J from the parts of all groups: those that are dense, then contacts and rows of points."""
+    """J from the parts of all groups: dense parts first, then contacts and rows of points."""
     topology = source.model.topology
     blocks = dof_blocks(topology)
     dense = [part for part in jacobians if not isinstance(part, BlockColumns | Segment)]
@@ -147,7 +158,7 @@ def _stack(source: Sources, jacobians: Sequence[Array | BlockColumns | Segment])
 
 
 def basis_forces(constraints: Constraints, row_force: Array) -> tuple[Array, ...]:
-    """(dim, n) forces of the basis rows of each group, from the forces of all rows (`solution.row_force`)."""
+    """(dim, n) forces of the basis rows of each group, from the forces of all rows (`Solution.row_force`)."""
     parts = zip(constraints.groups, constraints.split(row_force), strict=True)
     return tuple(laws.basis(rows, force) for rows, force in parts)
 
@@ -179,8 +190,8 @@ def constraint_wrenches(
 ) -> Array:
     """(nbody, 6) torque and force of contacts, connects and welds on each body, about its tree's centre of mass.
 
-    The torque of a weld is the multiplier of its rotation residual, as MuJoCo reports it, which leaves out contacts of
-    flexes.
+    As MuJoCo reports them: the torque of a weld is the multiplier of its rotation residual, and contacts of flexes are
+    left out.
     """
     local = contact_forces(model, contacts, constraints, solution)
     if model.topology.nflex:
@@ -190,7 +201,7 @@ def constraint_wrenches(
     wrenches = [_Wrench(-1, first, contacts.pos, force, torque), _Wrench(1, second, contacts.pos, force, torque)]
     for rows, basis in zip(constraints.groups, basis_forces(constraints, solution.row_force), strict=True):
         if rows.anchor.shape[0]:
-            # of an equality between points: 3 rows of force on both bodies, and 3 of torque if there are 6
+            # an equality between points has 3 rows of force on both bodies, and a weld 3 more of torque
             ids, count = FAMILIES[rows.family].ids, rows.anchor.shape[0]
             assert ids is not None
             body = body_pairs(model.topology, ids(model.topology)[:count]).body
@@ -199,7 +210,7 @@ def constraint_wrenches(
             torque = by_row[:, 3:] if by_row.shape[1] == 6 else jnp.zeros_like(push)
             for side, sign in ((0, 1), (1, -1)):
                 wrenches.append(_Wrench(sign, jnp.asarray(body[:, side]), rows.anchor[:, side], push, torque))
-    # their sums about the centres of the trees; none on the world
+    # sum on each body, about the centre of mass of its tree; nothing acts on the world
     centre = pick(com.subtree_com, model.topology.body_rootid)
     moving = jnp.arange(1, model.nbody, dtype=jnp.int32)[:, None]
     total = jnp.zeros((model.nbody - 1, 6), centre.dtype)

@@ -1,12 +1,12 @@
-"""Equalities of flexes: edges keep their length, surfaces what does not change when they bend, cells their shape.
+"""Equalities of flexes keep edges at their length, surfaces unstrained, cells in their shape; and contacts of flexes.
 
-Of each edge that stretches, one row: pos = length - length at rest, J how fast the edge grows, and the inverse weight
-is that of the edge at qpos0. Of each vertex of a surface two rows (flex/strain.py), with the inverse weight of
-its body. Of a cell of an interpolated flex as many as it has modes of strain, found by the compiler. Source: MuJoCo
-XML reference, "equality/flex", "equality/flexvert", "equality/flexstrain".
+An edge that can stretch has one row: pos = length - length at rest, J the rate of the length, and the inverse weight of
+the edge at qpos0. A vertex of a surface has two rows (flex/strain.py), with the inverse weight of its body. A cell of
+an interpolated flex has one row for each of its modes of strain, which the compiler finds. Source: MuJoCo XML
+reference, "equality/flex", "equality/flexvert", "equality/flexstrain".
 
-Contacts of vertices and elements have the rows of all contacts (contact.py); the side of the flex moves as the mean of
-the vertices of the element, with the inverse of their distances from the contact for weights.
+Contacts of vertices and elements have the rows of all contacts (contact.py). The side of the flex moves as a weighted
+mean of the vertices of the element, with the inverse of their distances from the contact as weights.
 """
 
 import dataclasses
@@ -35,19 +35,19 @@ from diffsim.types.slots import ContactSlots, FlexMeeting, FlexSlots
 from diffsim.types.topology import Topology, per_topology, rows_of
 from diffsim.xla.gather import pick
 
-# N/m of contacts that are springs
+# N/m, of contacts that are springs; fixed in MuJoCo too
 STIFFNESS = 1e4
 
 
 class Carriers(NamedTuple):
-    """What moves contacts: `body` (k, n), 0 for none, and its `weight` (k, n), negative of the first side."""
+    """What moves contacts: `body` (k, n), 0 for none, and its `weight` (k, n), negative on the first side."""
 
     body: np.ndarray | Array
     weight: Array
 
 
 class _Members(NamedTuple):
-    """Edges, or vertices (n,) by their number among `neighbours`, that equalities (n,) hold."""
+    """Members (n,) that equalities (n,) hold: edges, or vertices by their index in `neighbours`."""
 
     member: np.ndarray
     equality: np.ndarray
@@ -97,7 +97,7 @@ def edges(source: Sources) -> list[RawRows]:
 
 
 def vertices(source: Sources) -> list[RawRows]:
-    """Surfaces whose strain at vertices is as at rest."""
+    """Surfaces that keep the strain that they have at rest, at their vertices."""
     model, topology = source.model, source.model.topology
     member, equality = _vertices(topology)
     if not len(member):
@@ -120,7 +120,7 @@ def _strained(topology: Topology) -> tuple[tuple[Cells, np.ndarray], ...]:
 
 
 def _most_modes(cells: Cells) -> int:
-    """How many modes of strain a cell can have: all motions of its nodes but the six rigid ones."""
+    """The number of modes of strain of a cell: all motions of its nodes except the six rigid ones."""
     return 3 * cells.node.shape[1] - 6
 
 
@@ -139,12 +139,13 @@ def strains(source: Sources) -> list[RawRows]:
     jacobian, count = node_rows(model, source.com, nodes), len(nodes)
     for cells, equality in _strained(topology):
         most, size = _most_modes(cells), cells.node.shape[1]
-        # which cell an equality holds is a number among floats
+        # eq_data, which is of floats, says which cell an equality holds
         place = jax.lax.stop_gradient(model.eq_data[equality, :3]).astype(jnp.int32)
         y, z = (int(n) for n in topology.flex_cellnum[cells.flex, 1:])
         shell = topology.flex_interp[cells.flex] < 0
         cell = place[:, 0] if shell else (place[:, 0] * y + place[:, 1]) * z + place[:, 2]
         node = jnp.asarray(cells.node)[cell]
+        # corotational: nodes turned back by the rotation R of the cell, less the nodes at rest, along each mode
         corner, turn = nodes[node], cell_rotations(topology, cells.flex, pick(nodes, cells.node))[cell][:, None]
         table = cells.stiffness(model)[cell].reshape(len(equality), -1)
         modes = table[:, 1 : 1 + most * 3 * size].reshape(-1, most, size, 3)
@@ -167,7 +168,7 @@ def strains(source: Sources) -> list[RawRows]:
 
 @per_topology
 def element_corners(topology: Topology) -> tuple[np.ndarray, np.ndarray]:
-    """(nflexelem + 1, 4) the vertices of each element, behind a row for none; the first element of each flex."""
+    """(nflexelem + 1, 4) the vertices of each element, after a row for none; and the first element of each flex."""
     table = np.full((topology.nflexelem + 1, 4), -1)
     for flex in range(topology.nflex):
         corners, first = flex_elements(topology, flex), 1 + topology.flex_elemadr[flex]
@@ -202,8 +203,9 @@ def flex_side(
         touched = jnp.where(other >= 0, jnp.asarray(topology.flex_vertadr)[owner] + other, -2)
         vertex = jnp.where(vertex == touched[None], -1, vertex)
         exists, at = vertex >= 0, vertices[jnp.maximum(vertex, 0)]
+    # weights 1 / distance, normalized, times the product of all distances: a contact on a vertex then has the limit,
+    # all of its weight on that vertex, without a division by zero
     gap = jnp.where(exists, safe.norm(at - contacts.pos[None]), 1)
-    # 1 / gap, times the product of all gaps
     others = [jnp.prod(jnp.delete(gap, k, axis=0), axis=0) for k in range(most)]
     share = jnp.where(exists, jnp.stack(others), 0)
     return vertex, safe.divide(share, jnp.broadcast_to(jnp.sum(share, axis=0), share.shape))
@@ -302,9 +304,9 @@ def side_carriers(model: Model, slots: Sequence[FlexSlots], contacts: Contacts, 
 def add_contact_springs(
     model: Model, com: ComFrame, flexes: Flexes, buffer: tuple[ContactSlots, Contacts], passive: Passive
 ) -> Passive:
-    """Passive forces with those of contacts of flexes that are springs instead of constraints.
+    """Passive forces with the contacts of flexes that are springs and not constraints.
 
-    They push with `STIFFNESS` times their depth, and pull within the margin, as in MuJoCo.
+    Such a contact pushes with `STIFFNESS` times its depth, and pulls within its margin, as in MuJoCo.
     """
     push = jnp.zeros_like(passive.qfrc_spring)
     contact_slots, contacts = buffer

@@ -1,8 +1,8 @@
-"""Islands: kinematic trees that active constraints tie together, directly or through others.
+"""Islands: kinematic trees that active constraints tie together, directly or through other trees.
 
-Constraints of different islands do not feel each other, so an iteration may stop in one and go on in another, and an
-island comes to rest, and falls asleep, as a whole. Found by closing the relation "share a constraint" between trees.
-Source: MuJoCo documentation, "Computation", constraint islands.
+Constraints of different islands do not influence each other, so an iteration may stop in one island and go on in
+another, and an island comes to rest and falls asleep as a whole. Islands are the connected components of the graph of
+trees in which an active constraint is an edge. Source: MuJoCo documentation, "Computation", constraint islands.
 """
 
 from typing import NamedTuple
@@ -21,7 +21,7 @@ from diffsim.types.constraints import Constraints, PerGroup, RowGroup
 
 
 class Islands(NamedTuple):
-    """Upper bound of the number of islands, and the island (n,) of each constraint of each group."""
+    """An upper bound of the number of islands, and the island (n,) of each constraint of each group."""
 
     most: int
     label: PerGroup
@@ -31,8 +31,8 @@ class Partition(NamedTuple):
     """Trees by islands.
 
     Attributes:
-      first: (ntree,) the first tree of the island of each.
-      touched: (ntree,) whether active constraints touch a tree.
+      first: (ntree,) the first tree of each tree's island.
+      touched: (ntree,) whether an active constraint touches a tree.
       trees: (n, ntree) the trees that each constraint of a group touches.
     """
 
@@ -48,7 +48,7 @@ class Partition(NamedTuple):
 
 
 def islands(model: Model, constraints: Constraints) -> Islands:
-    """The islands; all constraints are in island 0 where the model has one tree, or the flag is off."""
+    """The islands; all constraints are in island 0 if the model has one tree, or the flag `island` is off."""
     if model.topology.ntree == 1 or model.opt.disabled(DisableBit.ISLAND):
         return Islands(1, tuple(jnp.zeros(rows.count, jnp.int32) for rows in constraints.groups))
     parts = partition(model, constraints)
@@ -58,19 +58,23 @@ def islands(model: Model, constraints: Constraints) -> Islands:
 def partition(model: Model, constraints: Constraints, members: PerGroup | None = None) -> Partition:
     """The trees by islands, whatever the flag says.
 
-    `members` (n, ntree) are trees of the constraints of each group beside those that they can move.
+    Args:
+      members: (n, ntree) for each group, further trees that a constraint belongs to, though it cannot move them.
     """
     count, dtype = model.topology.ntree, constraints.jacobian.dtype
     trees = tuple(trees_moved(model, constraints, rows) for rows in constraints.groups)
     if members is not None:
         trees = tuple(moved | tied for moved, tied in zip(trees, members, strict=True))
     used = [tree & laws.active(rows)[:, None] for tree, rows in zip(trees, constraints.groups, strict=True)]
-    # rows on single dofs tie nothing together
+    # a row on a single dof belongs to one tree, and ties nothing together
     pairs = [tree for tree, rows in zip(used, constraints.groups, strict=True) if not rows.sign]
     touched = jnp.any(jnp.concatenate([jnp.zeros((1, count), bool), *used]), axis=0)
     joined = jnp.concatenate([jnp.zeros((1, count), bool), *pairs]).astype(dtype)
     if count == 0:
         return Partition(jnp.zeros((0,), jnp.int32), touched, trees)
+    # two trees are adjacent if they share a constraint: (constraints by trees)^T (constraints by trees) > 0. Each
+    # squaring of the adjacency, with ones on its diagonal, doubles the length of the paths that it knows: after
+    # ceil(log2 ntree) squarings it is the transitive closure
     reach = matmul(joined.T, joined) + jnp.eye(count, dtype=dtype)
     for _ in range(int(np.ceil(np.log2(count)))):
         reach = jnp.where(reach > 0, 1, 0).astype(dtype)

@@ -1,11 +1,11 @@
 """Laws: cost, force and curvature of a family of rows as functions of x = J qacc - aref.
 
-The solver minimizes the smooth cost of an acceleration plus sum cost(x) over all families (solver/objective.py);
-force = -d cost / dx, and the curvature K = d^2 cost / dx^2 is one small matrix per constraint, never formed:
+The solver minimizes the smooth cost of an acceleration plus sum cost(x) over all families (solver/objective.py).
+The force is -d cost / dx. The curvature K = d^2 cost / dx^2 is one small matrix per constraint, which is never formed:
 `hessian_product` applies it. x and force are (dim, n), one line per basis row. A force is the dual variable, so the
 basis forces of a contact are its force and torque in the contact frame. Source: MuJoCo documentation, "Computation".
 
-All laws but that of elliptic contacts are made of springs (`spring`), one for each row or for each edge of a pyramid:
+All laws except the law of elliptic contacts consist of springs (`spring`), one for each row or edge of a pyramid:
 
   quadratic   f = -D x
   bounded     f = -D x where D |x| < frictionloss, else -sign(x) frictionloss
@@ -37,11 +37,11 @@ class Spring(NamedTuple):
 
 
 def spring(rows: RowGroup, x: Array, threshold: Array) -> Spring:
-    """The springs of a group at x (k, n), of rows or of edges; one-sided ones push below `threshold`."""
+    """The springs of a group at x (k, n), one for each row or edge; one-sided springs push below `threshold`."""
     if rows.law == Law.QUADRATIC:
         return Spring(-rows.D * x, jnp.broadcast_to(rows.D, x.shape))
     if rows.law == Law.BOUNDED:
-        # a row of bound 0 slides everywhere, also at x = 0
+        # `<`, not `<=`: a row with bound 0 slides everywhere, also at x = 0, and has no stiffness
         linear, elsewhere = rows.D * jnp.abs(x) < rows.frictionloss[None], -jnp.sign(x) * rows.frictionloss[None]
     else:
         linear, elsewhere = x < threshold, 0
@@ -49,10 +49,9 @@ def spring(rows: RowGroup, x: Array, threshold: Array) -> Spring:
 
 
 def on_springs(rows: RowGroup, values: Array) -> tuple[Array, ...]:
-    """x of the springs of a group, from that of its basis rows (dim, n).
+    """x of the springs of a group, from x of its basis rows (dim, n).
 
-    The same, as the only entry; for pyramids that of the edges x_n + mu_i x_i and of the edges x_n - mu_i x_i,
-    (dim - 1, n) each.
+    For pyramids two entries (dim - 1, n): the edges x_n + mu_i x_i, and the edges x_n - mu_i x_i. Else one entry, x.
     """
     if rows.law != Law.PYRAMID:
         return (values,)
@@ -82,7 +81,8 @@ def cost(rows: RowGroup, x: Array) -> Array:
     costs = []
     for y, threshold in zip(on_springs(rows, x), thresholds(rows), strict=True):
         force = spring(rows, y, threshold).force
-        # the work against a force f that grows to its bound at |y| = |f| / D, and stays there
+        # the work against a force f that grows to its bound at |y| = |f| / D and stays there: f^2 / (2 D) on the way to
+        # the bound, |f| (|y| - |f| / D) beyond; in one formula, -f (y + f / (2 D))
         costs += list(-force * (y + 0.5 * safe.divide(force, jnp.broadcast_to(rows.D, y.shape))))
     return total(costs)
 
@@ -91,15 +91,15 @@ def force(rows: RowGroup, x: Array) -> Array:
     """(dim, n) force of each basis row."""
     if rows.law != Law.CONE:
         return _basis(rows, *_forces(rows, x))
-    # of elliptic contacts -d cost / dx
+    # elliptic contacts: -d cost / dx by the chain rule through (N, U) = scale x and gap(N, U)
     zone = _zones(rows, x)
     middle = -(zone.weight * zone.gap)[None] * zone.slope * zone.scale
     return jnp.where(zone.middle[None], middle, jnp.where(zone.bottom[None], -rows.D * x, 0))
 
 
 def efc_force(rows: RowGroup, x: Array) -> Array:
-    """(force_count, n) force of each row as MuJoCo counts rows (efc_force): of the edges of a pyramid (+, -, +, ...),
-    else `force`.
+    """(force_count, n) force of each row as MuJoCo counts rows (efc_force): edges of a pyramid (+, -, +, ...), else
+    `force`.
     """
     return alternate(*_forces(rows, x)) if rows.law == Law.PYRAMID else force(rows, x)
 
@@ -114,7 +114,7 @@ def efc_rows(rows: RowGroup, values: Array) -> Array:
 
 
 def on_normal(rows: RowGroup, values: Array) -> Array:
-    """(force_count, n) from one value of each constraint (n,): on its normal row, or on all of its edges; else zero."""
+    """(force_count, n) with one value of each constraint (n,) on its normal row, or on all its edges; else zero."""
     alone = rows.law == Law.PYRAMID or rows.dim == 1
     share = jnp.ones((rows.force_count, 1), values.dtype) if alone else jnp.eye(rows.dim, 1, dtype=values.dtype)
     return share * values[None]
@@ -135,7 +135,7 @@ def _stiffness(rows: RowGroup, x: Array) -> tuple[Array, ...]:
     """K of springs: of rows (dim, n); of pyramids K_nn (1, n), K_ni and K_ii (dim - 1, n).
 
     K is the sum over edges of stiffness e e^T with e = (1, +-mu_i): K_nn = sum_i k+ + k-, K_ni = mu_i (k+ - k-), K_ii =
-    mu_i^2 (k+ + k-), and no tangent couples with another. A product with many columns reads it many times.
+    mu_i^2 (k+ + k-), and no two tangents are coupled. A product with many columns reads it many times.
     """
     plus, *minus = (spring(rows, *part).stiffness for part in zip(on_springs(rows, x), thresholds(rows), strict=True))
     if rows.law != Law.PYRAMID:
@@ -145,7 +145,7 @@ def _stiffness(rows: RowGroup, x: Array) -> tuple[Array, ...]:
 
 
 def _basis(rows: RowGroup, plus: Array, minus: Array | None = None) -> Array:
-    """(dim, n) basis forces from those of springs: of rows, or of the edges + and - of pyramids."""
+    """(dim, n) basis forces from the forces of springs: of rows, or of the edges + and - of pyramids."""
     if minus is None:
         return plus
     return jnp.concatenate([total(list(plus + minus))[None], rows.friction * (plus - minus)])
@@ -182,6 +182,8 @@ class _Zones(NamedTuple):
 
 
 def _zones(rows: RowGroup, x: Array) -> _Zones:
+    # top: x lies in the dual of the friction cone, and no force is needed; bottom: the force -D x lies within the
+    # friction cone, and the contact sticks; middle: the force lies on the cone, and the contact slips
     mu, scale = rows.mu, jnp.concatenate([rows.mu[None], rows.friction])
     circular = scale * x
     N, U = circular[0], circular[1:]
@@ -209,7 +211,8 @@ def _cone_product(rows: RowGroup, x: Array, y: Array) -> Array:
     slope, unit, curvature = _wide(zone.slope, y), _wide(zone.unit, y), _wide(zone.curvature[None], y)
     circular = _wide(zone.scale, y) * y
     tangential = circular[1:]
-    # second derivative of gap^2 / 2 by (N, U): slope slope^T + curvature (1 - unit unit^T), the latter of U alone
+    # exact Hessian of gap^2 / 2 with respect to (N, U): slope slope^T + gap d^2 gap. The second term has only the block
+    # curvature (1 - unit unit^T) of U, because d^2 T / dU^2 = (1 - unit unit^T) / T; Gauss-Newton would leave it out
     middle = slope * total(list(slope * circular))[None]
     across = curvature * (tangential - unit * total(list(unit * tangential))[None])
     middle = middle + jnp.concatenate([jnp.zeros_like(circular[:1]), across])
@@ -223,7 +226,7 @@ def alternate(plus: Array, minus: Array) -> Array:
 
 
 def basis(rows: RowGroup, forces: Array) -> Array:
-    """(dim, n) forces of the basis rows, from those of `efc_force`."""
+    """(dim, n) forces of the basis rows, from the forces that `efc_force` returns."""
     return _basis(rows, forces[0::2], forces[1::2]) if rows.law == Law.PYRAMID else forces
 
 

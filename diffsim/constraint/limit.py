@@ -5,8 +5,8 @@ Limits are one-sided rows, active where the distance to the bound is below the m
 on its rotation angle.
 
 Rows of dry friction oppose motion with a force of at most `frictionloss`. They exist where frictionloss was not zero
-when the model was compiled. A value of zero at run time gives no force, and has the derivative of a little more
-friction. Source: MuJoCo documentation, "Computation", limits and friction loss.
+when the model was compiled. A value of zero at run time gives no force; its derivative is the derivative towards
+positive friction. Source: MuJoCo documentation, "Computation", limits and friction loss.
 """
 
 from typing import NamedTuple
@@ -107,6 +107,7 @@ def ball(source: Sources) -> list[RawRows]:
     joint = layout.ball
     if not len(joint):
         return []
+    # d angle / d qvel is the rotation axis in the frame of the body, in which qvel of a ball joint is written
     rotvec = quat_log(quat_normalize(pick(source.state.qpos, layout.ball_qpos)))
     axis = safe.normalize(rotvec)
     pos = safe.greater(model.jnt_range[joint, 0], model.jnt_range[joint, 1]) - safe.norm(rotvec)

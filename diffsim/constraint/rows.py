@@ -1,8 +1,8 @@
-"""Rows of a group of constraints: from what a family says of them to velocity, reference acceleration and weight.
+"""Rows of a group of constraints: from the raw rows of a family to velocity, reference acceleration and weight.
 
-solref and solimp give stiffness K, damping B and the impedance d(pos - margin) in [1e-4, 0.9999] of a row:
+solref and solimp give the stiffness K, damping B and impedance d(pos - margin) in [1e-4, 0.9999] of a row:
 aref = -B v - K d (pos - margin) - Jdot v, and D = 1 / R with R = (1 - d) / d * diagonal. Friction rows have no position
-to return to. The weights of a contact's friction rows follow from opt.impratio: elliptic R_1 = R_0 / impratio,
+to return to. The weights of a contact's friction rows follow from opt.impratio: elliptic R_1 = R_0 / impratio and
 R_j friction_j^2 = R_1 friction_1^2; pyramidal edges share R = 2 mu^2 R_0 with mu = friction_1 / sqrt(impratio).
 Source: MuJoCo documentation, "Computation", constraint model and friction cones; "Modeling", solver parameters.
 """
@@ -29,7 +29,10 @@ from diffsim.xla.barriers import for_gpu, stored
 from diffsim.xla.bilinear import powers
 from diffsim.xla.gather import pick
 
-MINIMP, MAXIMP = 1e-4, 0.9999
+# range of the impedance: mjMINIMP and mjMAXIMP of mjmodel.h. R = (1 - d) / d * diagonal stays positive and finite
+MINIMP = 1e-4
+MAXIMP = 0.9999
+# (time constant in s, damping ratio) where solref mixes its two formats, as in MuJoCo
 DEFAULT_SOLREF = (0.02, 1.0)
 
 
@@ -42,7 +45,7 @@ class Reference(NamedTuple):
 
 
 def at_least(x: Array, lower: Array | float) -> Array:
-    """max(x, lower); the derivative at a tie is that of x."""
+    """max(x, lower); at a tie the derivative of x counts."""
     return jnp.where(x < lower, lower, x)
 
 
@@ -63,6 +66,7 @@ def reference(solref: Array, solimp: Array, violation: Array, timestep: Array, r
 def usable_solref(solref: Array, default: tuple[float, float], timestep: Array, refsafe: bool) -> Array:
     """solref (n, 2) with mixed formats replaced by `default`, and with a safe time constant."""
     first, second = solref[..., 0], solref[..., 1]
+    # two positive numbers are a time constant and a damping ratio, two others are -stiffness and -damping
     mixed = (first > 0) != (second > 0)
     first, second = jnp.where(mixed, default[0], first), jnp.where(mixed, default[1], second)
     if refsafe:
@@ -71,7 +75,11 @@ def usable_solref(solref: Array, default: tuple[float, float], timestep: Array, 
 
 
 def stiffness(solref: Array, dmax: Array) -> Array:
-    """K = 1 / (dmax tc ratio)^2, or -solref[0] / dmax^2 in the direct format."""
+    """K = 1 / (dmax tc ratio)^2, or -solref[0] / dmax^2 in the direct format.
+
+    At full impedance d = dmax, and without other forces, the constraint accelerates by d aref = -2 v / tc -
+    (pos - margin) / (tc ratio)^2: a damped spring of this time constant and damping ratio, whatever mass it holds.
+    """
     standard = solref[..., 0] > 0
     period = jnp.where(standard, dmax * solref[..., 0] * solref[..., 1], 1)
     return jnp.where(standard, 1 / at_least(period * period, MINVAL), -solref[..., 0] / (dmax * dmax))
@@ -89,10 +97,12 @@ def impedance(solimp: Array, violation: Array) -> Array:
 
     With x = |violation| / width and m = midpoint: y = m (x/m)^p below m, and y = 1 - (1-m) ((1-x)/(1-m))^p above.
     """
+    # the numbers of solimp within their ranges, as MuJoCo's getimpedance
     d0, dmax = clip(solimp[..., 0], MINIMP, MAXIMP), clip(solimp[..., 1], MINIMP, MAXIMP)
     width, power = at_least(solimp[..., 2], 0.0), at_least(solimp[..., 4], 1.0)
     midpoint = clip(solimp[..., 3], MINIMP, MAXIMP)
     constant = (d0 == dmax) | (width <= MINVAL)
+    # outside of (0, 1) x is replaced, not clipped: powers have no finite derivative at 0
     x = jnp.abs(violation) / jnp.where(constant, 1, width)
     inside = (x > 0) & (x < 1)
     x = jnp.where(inside, x, 0.5)
@@ -107,7 +117,7 @@ def impedance(solimp: Array, violation: Array) -> Array:
 
 
 def kinks(solimp: Array) -> Array:
-    """(2, n) the violations at which the rise of the impedance turns and ends, m or rad; 0 where it is constant."""
+    """(2, n) the violations at which the impedance's rise has its midpoint and its end, m or rad; 0 if constant."""
     width = jnp.where(solimp[..., 0] == solimp[..., 1], 0, at_least(solimp[..., 2], 0.0))
     return jnp.stack([clip(solimp[..., 3], MINIMP, MAXIMP) * width, width])
 
@@ -118,7 +128,14 @@ def regularization(impedance: Array, diagonal: Array) -> Array:
 
 
 class Sources(NamedTuple):
-    """The stages that the functions of families read."""
+    """What the functions of families read: the stages before, and decisions that others have made. Fill it by keyword.
+
+    Attributes:
+      flexes: None in a model without flexes.
+      active_set: which rows act and push; None: the state decides.
+      asleep: (nv,) which dofs sleep; None in a model in which nothing can sleep.
+      reach: m, the distance below which contacts that do not touch have soft rows (contact.py); None for no such rows.
+    """
 
     model: Model
     state: State
@@ -129,20 +146,16 @@ class Sources(NamedTuple):
     velocities: Velocities
     contacts: Contacts
     slots: ContactSlots
-    # which rows act and push, where the state does not decide
-    active_set: ActiveSet | None = None
-    # m, how far apart contacts have soft rows (contact.py); None for none
-    reach: float | None = None
-    # of models that have some
     flexes: Flexes | None = None
-    # (nv,) which dofs sleep; None where none ever does
+    active_set: ActiveSet | None = None
     asleep: Array | None = None
+    reach: float | None = None
 
 
 class RawRows(NamedTuple):
-    """n constraints of `dim` rows each before their impedance; all arrays (n,) unless said otherwise.
+    """n constraints of `dim` rows each, before their impedance is known; all arrays (n,) unless said otherwise.
 
-    A row is active where `active` is; its violation is pos - margin, in m or rad.
+    The violation of a constraint is pos - margin, in m or rad.
     """
 
     pos: Array
@@ -157,12 +170,12 @@ class RawRows(NamedTuple):
     # rows (dim * n, nv), component-major; None with a sign: one row per dof
     jacobian: Array | BlockColumns | Segment | None = None
     sign: int = 0
-    # (dim, n) J qvel, where that is known already, and velocities of surfaces that come on top of it
+    # (dim, n) J qvel, if it is known already, and velocities of surfaces to be added to it
     vel: Array | None = None
     drift: Array | None = None
     # bound of the force, N or N m
     frictionloss: Array | None = None
-    # what the impedance grows with, if not the violation; the part of the acceleration that does not come from J qacc
+    # what the impedance grows with, if not with the violation; Jdot qvel, the acceleration of the row at qacc = 0
     size: Array | None = None
     jacobian_dot_v: Array | None = None
     # (nanchor, 2, 3) points that an equality holds together
@@ -174,7 +187,7 @@ class RawRows(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    """A group's violation (n,), m or rad, its stiffness, damping and impedance, and the kinks of this (2, n)."""
+    """A group's violation (n,), m or rad; its stiffness, damping and impedance; the kinks (2, n) of the impedance."""
 
     violation: Array
     ref: Reference
@@ -189,7 +202,12 @@ def slots_between(contacts: Contacts, start: int, stop: int) -> Contacts:
 def contact_rows(
     contacts: Contacts, dim: int, slot: int, jacobian: BlockColumns | Segment, invweight: Array
 ) -> RawRows:
-    """The rows of contacts (n,) of one dimension, from `slot` on, with J and the inverse weights of both sides (n,)."""
+    """The rows of contacts (n,) of one dimension, from `slot` on.
+
+    Args:
+      jacobian: their rows of J.
+      invweight: (n,) sum of the inverse weights of both bodies, the estimate of J M^-1 J^T.
+    """
     return RawRows(
         pos=contacts.dist,
         margin=contacts.includemargin,
@@ -208,7 +226,13 @@ def contact_rows(
 def equality_rows(
     source: Sources, equality: np.ndarray, pos: Array, weight: Array, jacobian: Array | Segment
 ) -> RawRows:
-    """Rows of equalities (n,), by their ids: the residuals that they keep at zero, inverse weights (n,) and J."""
+    """Rows of equalities (n,), by their ids.
+
+    Args:
+      pos: (n,) the residuals that they keep at zero.
+      weight: (n,) inverse weights.
+      jacobian: rows of J.
+    """
     model = source.model
     return RawRows(
         pos=pos,
@@ -222,9 +246,10 @@ def equality_rows(
 
 
 def prepare(model: Model, groups: Sequence[RawRows]) -> list[Prepared]:
-    """Violation and impedance of each group: on a GPU by one formula for all rows, which a CPU would copy together.
+    """Violation and impedance of each group.
 
-    Where a row is inactive its violation counts as zero, so that nothing far away can overflow.
+    On a GPU all rows are computed together, in one kernel; on a CPU putting them together would cost a copy. Inactive
+    rows count as having no violation, so that nothing far away can overflow.
     """
     prepared: list[Prepared] = []
     for together in [groups] if groups and for_gpu() else [[raw] for raw in groups]:
@@ -275,7 +300,7 @@ def _refsafe(model: Model) -> bool:
 
 
 def _velocity(raw: RawRows, qvel: Array) -> Array:
-    """(dim, n) J qvel, plus the velocities that surfaces have by themselves (`drift`)."""
+    """(dim, n) J qvel plus the velocities of moving surfaces (`drift`)."""
     vel, jacobian = raw.vel, raw.jacobian
     if jacobian is None:
         return raw.sign * qvel[None]
@@ -288,14 +313,14 @@ def _velocity(raw: RawRows, qvel: Array) -> Array:
 def with_velocities(
     source: Sources, jacobian: BlockColumns | SparseRows, all_rows: list[RawRows]
 ) -> tuple[list[RawRows], Array]:
-    """The rows, on a GPU with J qvel, and there J qacc_warmstart (nrow,) too if Newton's method starts from it.
+    """On a GPU the rows with J qvel, and J qacc_warmstart (nrow,) if Newton's method starts from it.
 
-    There both are one product with J, which takes as long as reading J does. On a CPU two products are as fast: the
-    rows are returned as they are, and no start.
+    There both are one product with J, which takes the time of reading J. On a CPU two products are as fast: the rows
+    are returned unchanged, and J qacc_warmstart is empty.
     """
     opt, state = source.model.opt, source.state
     starts = opt.solver == Solver.NEWTON and not opt.disabled(DisableBit.WARMSTART)
-    # few iterations start from the better of two accelerations
+    # a solver with few iterations starts from the better of two accelerations (solver/primal.py)
     starts &= not (opt.few_iterations or opt.unrolled)
     if not (for_gpu() and starts and jacobian.height):
         return all_rows, jnp.zeros((0,), jacobian.dtype)
@@ -308,14 +333,14 @@ def with_velocities(
 
 @jax.custom_jvp
 def _products(jacobian: BlockColumns | SparseRows, qvel: Array, start: Array) -> tuple[Array, Array]:
-    """J qvel and J start, (nrow,) each; where the search starts has no influence on derivatives."""
+    """J qvel and J start, (nrow,) each; J start has no derivative, since the start has no influence on the optimum."""
     vel, warm = jnp.unstack(jax.vmap(jacobian.mul_vec, -1, -1)(jnp.stack([qvel, start], axis=-1)), axis=-1)
     return vel, warm
 
 
 @_products.defjvp
 def _products_jvp(primals: tuple, tangents: tuple) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
-    """One vector at a time: reverse mode, which computes a step again, does not search again from a warm start."""
+    """One product at a time: reverse mode computes the step again but not the search, and then needs no J start."""
     (jacobian, qvel, start), (d_jacobian, d_qvel, _) = primals, tangents
     vel, warm = jacobian.mul_vec(qvel), jacobian.mul_vec(start)
     return (vel, warm), (d_jacobian.mul_vec(qvel) + jacobian.mul_vec(d_qvel), jnp.zeros_like(warm))
@@ -324,7 +349,7 @@ def _products_jvp(primals: tuple, tangents: tuple) -> tuple[tuple[Array, Array],
 def _reference_acceleration(
     model: Model, law: Law, raw: RawRows, ref: Reference, vel: Array, violation: Array
 ) -> Array:
-    """aref (dim, n) of active rows: the first row of a constraint is pulled back, the others are slowed down."""
+    """aref (dim, n) of active rows: the first row of a constraint is a damped spring, the others are only damped."""
     # dry friction has no position to return to
     spring = jnp.zeros_like(violation) if law == Law.BOUNDED else ref.stiffness * ref.impedance * violation
     aref = -ref.damping * vel[0] - spring
@@ -332,7 +357,7 @@ def _reference_acceleration(
         aref = aref - raw.jacobian_dot_v
     side = ref.damping
     if law == Law.CONE:
-        # of elliptic friction rows by their own solref where it is set
+        # friction rows of elliptic contacts are damped by their own solref (solreffriction) where it is set
         assert raw.solref_friction is not None
         solref = usable_solref(raw.solref_friction, (0.0, 0.0), model.opt.timestep, _refsafe(model))
         is_set = (solref[:, 0] != 0) | (solref[:, 1] != 0)
@@ -341,7 +366,7 @@ def _reference_acceleration(
 
 
 class Weights(NamedTuple):
-    """(dim or 1, n) weights and (n,) coefficient of the regularized cone, if there is one."""
+    """Weights (dim or 1, n), and the coefficient (n,) of the regularized cone of contacts with friction."""
 
     D: Array
     mu: Array | None
@@ -352,6 +377,7 @@ def _one_row(model: Model, raw: RawRows, ref: Reference) -> Weights:
 
 
 def _pyramid(model: Model, raw: RawRows, ref: Reference) -> Weights:
+    # an edge J_n + mu J_t has the diagonal (1 + mu^2) diagonal, if all directions of the contact weigh the same
     assert raw.friction is not None
     first = raw.friction[0]
     normal = regularization(ref.impedance, raw.diagonal * (1 + first * first))
@@ -364,6 +390,7 @@ def _cone(model: Model, raw: RawRows, ref: Reference) -> Weights:
     impratio = at_least(model.opt.impratio, MINVAL)
     normal = 1 / regularization(ref.impedance, raw.diagonal)
     first = raw.friction[0]
+    # D_1 = impratio D_0, and D_j / friction_j^2 the same for all j: the cone is circular in (N, U) of laws.py
     sides = [impratio * normal * jnp.square(safe.divide(side, first)) for side in raw.friction]
     return Weights(jnp.stack([normal, *sides]), first / jnp.sqrt(impratio))
 

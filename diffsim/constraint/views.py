@@ -1,10 +1,10 @@
 """Constraint rows (efc_*), contacts (mjContact) and islands as MuJoCo lists them, for people who look inside.
 
-The simulator keeps rows by family, rows on single dofs without a Jacobian, and pyramids by their basis. Here every row
-stands for itself, in MuJoCo's order: equalities, dry friction of dofs and of tendons, limits of joints and of tendons,
-contacts. The contact buffer has a slot for every contact that can be, ordered by dimension; here contacts are in
-MuJoCo's order, each with its dimension, why it has no rows, and where its rows begin. Shapes are fixed: what is there
-comes first, `nefc` rows or `ncon` contacts, then what is not. Source: mjData; mj_instantiateContact.
+The simulator keeps rows by family, rows on single dofs without a Jacobian, and pyramids by their basis. Here all rows
+are listed one by one, in MuJoCo's order: equalities, dry friction of dofs and of tendons, limits of joints and of
+tendons, contacts. The contact buffer has a slot for every possible contact, ordered by dimension; here contacts are in
+MuJoCo's order, each with its dimension, the reason if it has no rows, and its first row. Shapes are fixed: the `nefc`
+rows or `ncon` contacts that exist come first, and the rest is filled up. Source: mjData; mj_instantiateContact.
 """
 
 import functools
@@ -28,15 +28,15 @@ from diffsim.types import Model
 from diffsim.types.constraints import Constraints, Law, RowGroup
 from diffsim.types.data import Contacts, Solution
 
-# number of dofs
+# number of dofs from which on MuJoCo's jacobian="auto" is sparse
 SPARSE_FROM = 60
 
 
 class EfcRows(NamedTuple):
-    """Rows with mjData's names, all (nrow,) but efc_J (nrow, nv); the first `nefc` are there.
+    """Rows with mjData's names, all (nrow,) except efc_J (nrow, nv); the first `nefc` exist.
 
-    `efc_id` is the equality, dof, tendon, joint, or the slot of `data.contact`. Beyond nefc type, id, state and
-    island are -1 and all else is zero. With noslip, whether an elliptic contact slips is told by its force.
+    `efc_id` is the equality, dof, tendon or joint, or the slot of `data.contact`. Beyond nefc type, id, state and
+    island are -1, and all other fields are zero. With noslip, the force of an elliptic contact says whether it slips.
     """
 
     nefc: Array
@@ -55,10 +55,10 @@ class EfcRows(NamedTuple):
 
 
 class IslandList(NamedTuple):
-    """Islands with mjData's names: of trees (ntree,), dofs (nv,) and rows (nrow,), and of each island (ntree,).
+    """Islands with mjData's names; fields of trees (ntree,), of dofs (nv,), of rows (nrow,), and of islands (ntree,).
 
-    Trees, dofs and rows of an island stand one after another in maps (`map_itree2tree`, `map_idof2dof`,
-    `map_iefc2efc`), from its addresses on; trees and dofs of no island come last. Beyond `nisland` counts are 0 and
+    Trees, dofs and rows of an island are contiguous in the maps `map_itree2tree`, `map_idof2dof` and `map_iefc2efc`,
+    from the addresses of the island on; trees and dofs without an island come last. Beyond `nisland` counts are 0 and
     addresses -1; beyond `nefc` the maps of rows are -1.
     """
 
@@ -84,7 +84,7 @@ class IslandList(NamedTuple):
 
 
 def island_list(model: Model, contacts: Contacts, constraints: Constraints, solution: Solution) -> IslandList:
-    """The islands of one state; none where the flag `island` is off."""
+    """The islands of one state; none if the flag `island` is off."""
     topology = model.topology
     rows = efc_rows(model, contacts, constraints, solution)
     tree = _tree_island(model, tree_partition(model, contacts, constraints))
@@ -92,7 +92,7 @@ def island_list(model: Model, contacts: Contacts, constraints: Constraints, solu
     nisland = jnp.max(tree, initial=-1) + 1
 
     def listed(island: Array) -> tuple[Array, Array, Array, Array]:
-        """How many of each island, where they begin, what stands at each place, and the place of each."""
+        """Number of members and first place of each island, the member at each place, and the place of each member."""
         order = jnp.argsort(jnp.where(island < 0, topology.ntree, island), stable=True).astype(jnp.int32)
         number = _count(island, topology.ntree)
         begin = jnp.where(jnp.arange(topology.ntree) < nisland, jnp.cumsum(number) - number, -1)
@@ -144,7 +144,7 @@ def tree_partition(model: Model, contacts: Contacts, constraints: Constraints) -
 
 
 def _tree_island(model: Model, parts: Partition) -> Array:
-    """(ntree,) the island of each tree, -1 for none; for all where the flag is off."""
+    """(ntree,) the island of each tree, -1 for none; -1 for all trees if the flag `island` is off."""
     return jnp.full_like(parts.first, -1) if model.opt.disabled(DisableBit.ISLAND) else parts.tree_island
 
 
@@ -257,8 +257,13 @@ def _state(model: Model, rows: RowGroup, x: Array, force: Array) -> Array:
     return loaded
 
 
-# why a contact has no rows: it has some, it is in a gap, nothing moves it
-INCLUDED, IN_GAP, WITHOUT_DOFS = 0, 1, 3
+# mjContact's `exclude`: why a contact has no rows
+# it has rows
+INCLUDED = 0
+# it is nearer than its margin, but in its gap
+IN_GAP = 1
+# no degree of freedom moves it
+WITHOUT_DOFS = 3
 
 
 class ContactList(NamedTuple):

@@ -3,9 +3,9 @@
 cacc = -gravity + sum of cdof_dot qvel (+ cdof qacc); f = I cacc + cvel x* (I cvel); qfrc_bias = cdof . (sum of f over
 the subtree), at qacc = 0. Tendon armature a adds J^T a (dJ/dt qvel).
 
-The derivative of the solver's optimum needs that of M qacc + qfrc_bias at fixed qacc. One recursion gives both terms
-(`MotionForces`), and reverse mode goes back through the bodies once, with as much work as for qfrc_bias alone. Through
-the entries of M it would take an outer product (nv, nv) and four products with it besides.
+The derivative of the solver's optimum needs the derivative of M qacc + qfrc_bias at fixed qacc. One recursion gives
+both terms (`MotionForces`), and reverse mode goes back through the bodies once, at the cost of qfrc_bias alone. Through
+the entries of M it would also take an outer product (nv, nv) and four products with it.
 Source: Featherstone 2008, ch. 5.
 """
 
@@ -43,7 +43,7 @@ def compute_bias(
 
 
 class BodyMotion(NamedTuple):
-    """The inputs of the recursion, with mjData's names; `world_acceleration` (6,) is cacc of body 0, minus gravity."""
+    """The inputs of the recursion, with mjData's names; `world_acceleration` (6,) is cacc of body 0, -gravity."""
 
     qvel: Array
     cinert: Array
@@ -60,6 +60,7 @@ def body_motion(model: Model, qvel: Array, com: ComFrame, velocities: Velocities
 
 def newton_euler(topology: Topology, motion: BodyMotion, qacc: Array | None = None) -> Array:
     """(nv,) force, N or N m, that gives the bodies qacc (nv,); None for qacc = 0."""
+    # forward: accelerations, cacc = sum over the chain; backward: forces, summed over subtrees; projected on the axes
     terms = [(motion.cdof_dot, motion.qvel), *([] if qacc is None else [(motion.cdof, qacc)])]
     cacc = motion.world_acceleration[None] + sum_chain(topology, *terms)
     subtree_force = sum_subtree(topology, body_force(motion.cinert, motion.cvel, cacc))
@@ -107,8 +108,8 @@ def motion_forces(
 ) -> MotionForces | None:
     """The forces of a motion qvel (nv,); `others` (nv,) are all smooth forces but qfrc_bias, N or N m.
 
-    None where the entries of M are differentiated anyway: the integrator solves with M too, tendons have armature,
-    noslip iterations are on, or derivatives go through the iterations of the solver.
+    None if the entries of M are differentiated anyway: because the integrator solves with M too, tendons have armature,
+    noslip iterations are on, or the iterations of the solver are differentiated.
     """
     opt = model.opt
     explicit = opt.integrator in (Integrator.EULER, Integrator.RK4) and not damps_implicitly(model)

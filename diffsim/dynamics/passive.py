@@ -4,10 +4,10 @@ Springs and dampers are polynomial, -x (k + p0 x + p1 x^2) and -v (b + p0 |v| + 
 scalar joint or tendon, or the length of the displacement of a ball or free joint. Disabling springs and dampers
 together disables all passive forces.
 
-The medium exerts drag, lift and viscous resistance on a body as on the box of equal mass and inertia or, where a geom
-has the attribute `fluidshape`, as on the ellipsoids of its geoms. The velocity that counts is that of the centre of the
-box or ellipsoid relative to the wind, in local axes. Quadratic terms use v |v|, so that values and derivatives are
-finite at rest.
+The medium exerts drag, lift and viscous resistance on a body as on the box of equal mass and inertia, or, if a geom has
+the attribute `fluidshape`, as on the ellipsoids of the body's geoms. The velocity is that of the centre of the box or
+ellipsoid relative to the wind, in local axes. Quadratic terms use v |v|, so that values and derivatives are finite at
+rest.
 Source: MuJoCo documentation, "Computation", "Passive forces", "Fluid forces" and "Energy".
 """
 
@@ -49,8 +49,8 @@ def compute_passive(
 ) -> Passive:
     """Passive forces (nv,), N or N m, by origin, and their sum.
 
-    Gravity compensation that goes through actuators is not in the sum. As in MuJoCo, stretched elements of flexes are
-    springs that no flag switches off alone.
+    Gravity compensation that goes through actuators is not in the sum. As in MuJoCo, the springs of stretched flex
+    elements are off only if both springs and dampers are disabled.
     """
     topology, qpos, qvel = model.topology, state.qpos, state.qvel
     zero = jnp.zeros_like(qvel)
@@ -92,12 +92,12 @@ def stiffness(linear: Array, poly: Array, x: Array) -> Array:
 
 
 class JointSprings(NamedTuple):
-    """Springs of n joints of one type, in the dofs of one block (the rotation of a ball, say), k dofs each.
+    """Springs of n joints of one type, in one block of k dofs, such as the rotation of a ball.
 
     Attributes:
       joints, dofs: (n,), (n, k) their indices.
       displacement: (n, k) from qpos_spring, m or rad.
-      extent: (n,) the displacement of scalar joints, its length of ball and free joints.
+      extent: (n,) the displacement of scalar joints; its length for ball and free joints.
     """
 
     joints: np.ndarray
@@ -141,7 +141,7 @@ def _joint_spring_force(model: Model, qpos: Array) -> Array:
 def _dampers(model: Model, fields: tuple[str, str], velocity: Array) -> Array:
     """(n,) forces -v (b + p0 |v| + p1 v^2), N or N m, at velocities v (n,) of dofs or tendons.
 
-    `fields` are those of b and p, `DOF_DAMPING` or `TENDON_DAMPING`; damping of actuators is included.
+    `fields` are the fields of b and p, `DOF_DAMPING` or `TENDON_DAMPING`; damping of actuators is included.
     """
     linear, higher = fields
     if has_reflected(model.topology, higher):
@@ -241,12 +241,12 @@ def _box_force(model: Model, bodies: np.ndarray, angular: Array, linear: Array) 
     """Force and torque (n, 3), local, on boxes with the mass and inertia of bodies (n,).
 
     The full sides (a, b, c) of a box of mass m follow from a^2 = 6 (Iyy + Izz - Ixx) / m and so on. Along axis x: drag
-    force 1/2 density b c |v| v, drag torque density a (b^4 + c^4) / 64 |w| w; the viscous part is that of a sphere of
-    the mean side as diameter (Stokes).
+    force 1/2 density b c |v| v, drag torque density a (b^4 + c^4) / 64 |w| w. The viscous part is the resistance of a
+    sphere whose diameter is the mean side (Stokes).
     """
     density, viscosity = model.opt.density, model.opt.viscosity
     inertia, mass = pick(model.body_inertia, bodies), pick(model.body_mass, bodies)
-    # of (Ixx, Iyy, Izz), and of the sides, for each axis those of the next axis and of the one after it
+    # for each axis the moments of inertia, and the sides, of the next axis and of the axis after that
     next_inertia = jnp.stack([inertia[:, 1], inertia[:, 2], inertia[:, 0]], axis=1)
     last_inertia = jnp.stack([inertia[:, 2], inertia[:, 0], inertia[:, 1]], axis=1)
     square = 6 * safe.maximum(MINVAL, next_inertia + last_inertia - inertia)
@@ -301,7 +301,7 @@ def _ellipsoid_force(model: Model, geoms: np.ndarray, angular: Array, linear: Ar
         *(columns[:, k] for k in range(6)), virtual_mass=columns[:, 6:9], virtual_inertia=columns[:, 9:]
     )
     size = semi_axes(model, geoms)
-    # of the fluid that moves with the body; its acceleration is neglected
+    # momentum of the fluid that moves with the body (added mass); its rate in the body's frame is neglected
     momentum = model.opt.density * coefficients.virtual_mass * linear
     spin = model.opt.density * coefficients.virtual_inertia * angular
     force, torque = cross(momentum, angular), cross(momentum, linear) + cross(spin, angular)
@@ -350,7 +350,7 @@ def _lift(density: Array, coefficients: FluidCoefficients, size: Array, angular:
 def _drag(
     model: Model, coefficients: FluidCoefficients, size: Array, angular: Array, linear: Array
 ) -> tuple[Array, Array]:
-    """Resistance per linear and per angular velocity (n,): that of a sphere (Stokes) plus quadratic drag."""
+    """Resistance per linear and per angular velocity (n,): Stokes' resistance of a sphere plus quadratic drag."""
     density, viscosity = model.opt.density, model.opt.viscosity
     a, b, c = size[:, 0], size[:, 1], size[:, 2]
     largest, smallest = safe.maximum(safe.maximum(a, b), c), safe.minimum(safe.minimum(a, b), c)
@@ -368,7 +368,7 @@ def _drag(
 
 
 def _max_moment(axis: Array, first: Array, second: Array) -> Array:
-    """(n,) m^5, moment of an ellipsoid that bounds its drag about the semi-axis `axis`, `first` and `second` beside."""
+    """(n,) m^5, moment that bounds the drag of an ellipsoid about the semi-axis `axis`; the others are given too."""
     return 8 / 15 * PI * axis * safe.maximum(first, second) ** 4
 
 

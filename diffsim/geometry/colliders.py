@@ -161,7 +161,7 @@ class Collider(NamedTuple):
       parts: of a first shape with many parts, such as a height field, those few that the second may touch; `function`
         then sees one part.
       steady: a function whose rows keep their order as shapes turn, where those of `function` do not; for steps that
-        hold what each row does (simulate/events.py).
+        hold what each row does (simulate/integrate/events.py).
       fitted: sizes -> a function for pairs of one type of which the smaller geom has at most these padded sizes, while
         the arrays of both have room for the larger.
       searches: whether `function` takes a fourth argument, whether the shapes are near: where they are not it costs

@@ -1,11 +1,11 @@
-"""Centres of mass, and everything spatial about them: inertias, motion axes, velocities, momenta.
+"""Centres of mass, and spatial quantities about them: inertias, motion axes, velocities, momenta.
 
 Spatial vectors are expressed at the centre of mass of their tree (world axes, at the `subtree_com` of the tree's root
-body), where sums along the tree need no change of frame. cvel is the sum of cdof qvel over the dofs that move a body.
-cdof_dot = v x cdof, where v is the spatial velocity of the frame that the axis is fixed to, from the dofs before it on
-the chain. Momenta of bodies about the centre of mass o of their tree, I cvel, add up over a subtree to (L_o, p); about
-the centre of mass c of the subtree the angular momentum is L_o - (c - o) x p. The world is the sum of all trees, whose
-points o differ. Source: Featherstone 2008, ch. 2 and 5; MuJoCo mj_subtreeVel.
+body), so that sums along the tree need no change of frame. cvel is the sum of cdof qvel over the dofs that move a body.
+cdof_dot = v x cdof, where v is the spatial velocity of the frame to which the axis is fixed, from the dofs before it on
+the chain. Momenta I cvel of bodies about the centre of mass o of their tree add up over a subtree to (L_o, p); about
+the centre of mass c of the subtree the angular momentum is L_o - (c - o) x p. The world is the sum of all trees, each
+with a point o of its own. Source: Featherstone 2008, ch. 2 and 5; MuJoCo mj_subtreeVel.
 """
 
 import jax.numpy as jnp
@@ -40,9 +40,9 @@ def compute_com_frame(model: Model, kinematics: Kinematics) -> ComFrame:
 
 
 def subtree_com(model: Model, xipos: Array) -> Array:
-    """(nbody, 3) m, world: centre of mass of each body with its descendants; xipos where these have no mass."""
+    """(nbody, 3) m, world: centre of mass of each body with its descendants; xipos if they have no mass."""
     mass = model.body_mass
-    # not in one sum with the moments: worlds that share a model share the masses of subtrees
+    # a sum apart from the moments, since worlds that share a model share the masses of subtrees
     subtree_mass = sum_subtree(model.topology, mass[:, None])[:, 0]
     heavy = subtree_mass > MINVAL
     inverse_mass = safe.divide(jnp.ones_like(mass), jnp.where(heavy, subtree_mass, 1))
@@ -51,7 +51,7 @@ def subtree_com(model: Model, xipos: Array) -> Array:
 
 
 def _inertia_about(mass: Array, diagonal: Array, ximat: Array, offset: Array) -> Array:
-    """(nbody, 10) inertias R diag R^T + m (o.o 1 - o o^T) about points; o, `offset`, leads from them to the centres."""
+    """(nbody, 10) inertias R diag R^T + m (o.o 1 - o o^T) about points; o is `offset`, from the point to the centre."""
     rows, sizes = [unpack(row) for row in unpack(ximat, axis=-2)], unpack(diagonal)
     scaled = [[size * x for size, x in zip(sizes, row, strict=True)] for row in rows]
     moment, arm = unpack(scale(offset, mass)), unpack(offset)
@@ -92,7 +92,7 @@ def compute_subtree_velocities(model: Model, com: ComFrame, velocities: Velociti
     momentum = sum_subtree(topology, inertia_mul(com.cinert, velocities.cvel))
     arm = com.subtree_com - pick(com.subtree_com, topology.body_rootid)
     spin = momentum[:, :3] - cross(arm, momentum[:, 3:])
-    # of the world: from the points o of its trees to its centre of mass
+    # the world: momenta of the trees, carried from their points o to its centre of mass
     roots = np.flatnonzero((topology.body_rootid == np.arange(topology.nbody)) & (np.arange(topology.nbody) > 0))
     across = pick(com.subtree_com, roots) - com.subtree_com[:1]
     total = jnp.sum(pick(spin, roots) + cross(across, pick(momentum, roots)[:, 3:]), axis=0)

@@ -80,11 +80,11 @@ def wrench_pairs(
     none, last = len(blocks.table), last_dof(topology)
     number = np.full(topology.nv + 1, none)
     number[blocks.table] = np.arange(none)[:, None]
-    # what is behind the dofs of a small block, and what no dof moves
+    # the padding of small blocks, and bodies that no dof moves
     number[-1] = none
     first, second = (pick_static(number[last], body) for body in bodies)
     rows = PairRows(blocks, wrench, jnp.stack([jnp.asarray(second), jnp.where(first == second, none, first)]))
-    # no chain ends at what is behind the dofs of a small block
+    # no chain contains the padding of a small block
     begin, end = (rows.read(jnp.asarray(np.append(x, -2)[blocks.table])) for x in chain_spans(topology))
     ends = (jnp.asarray(pick_static(last, body))[None, None] for body in bodies)
     first_moves, second_moves = (((x >= begin) & (x <= end)).astype(wrench.dtype) for x in ends)

@@ -1,9 +1,9 @@
 """How joints move: a class for each joint type, and all joints of a model at once.
 
 The functions of a class are for one joint; facts of joint types are in `diffsim/base/joints.py`. `groups` lists the
-joints of a model by type; the functions below it run over each group and put the results into the model's order.
-qpos is in m, and for hinges in rad, quaternions are (w, x, y, z); qvel is in m/s and rad/s, that of a ball in the frame
-after the joint. Source: MuJoCo documentation, "Computation", "Coordinate frames"; Featherstone 2008, ch. 4.
+joints of a model by type; the functions after it run over each group and put the results into the model's order. qpos
+is in m, or rad for hinges, and quaternions are (w, x, y, z); qvel is in m/s and rad/s, for a ball in the frame after
+the joint. Source: MuJoCo documentation, "Computation", "Coordinate frames"; Featherstone 2008, ch. 4.
 """
 
 import dataclasses

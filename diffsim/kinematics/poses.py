@@ -1,14 +1,14 @@
 """Poses of bodies, joints, geoms, sites, cameras and lights from qpos, and their rates: the first stage.
 
 Frames form a tree (`Chain`) with a node for each joint, and one for each body without joints. The frame of a node is
-that of its parent, moved by the body's fixed frame (at the first node of a body) and by its joint. Rotations compose
-first, in ceil(log2(depth)) rounds; once all are known, each position is a sum of offsets over ancestors. Frames fixed
-to bodies follow from those of their bodies, all in one operation. Quaternions are normalized on use, `qpos` itself is
-not changed.
+the frame of its parent, moved by the body's fixed frame (at the first node of a body) and by its joint. Rotations are
+composed first, in ceil(log2(depth)) rounds; once all are known, each position is a sum of offsets over ancestors.
+Frames fixed to bodies follow from the frames of the bodies, all in one operation. Quaternions are normalized on use;
+`qpos` itself is not changed.
 
-The derivative of poses by qpos does not go through this composition: every frame moves with its body, and bodies move
-with the velocities of the joints (`pose_rates`). Reverse mode is its transpose: forces and torques on frames add up
-over subtrees and are projected on the axes of the joints.
+The derivative of poses with respect to qpos does not go through this composition: every frame moves with its body, and
+bodies move with the velocities of the joints (`pose_rates`). Reverse mode is the transpose: forces and torques on
+frames add up over subtrees and are projected on the axes of the joints.
 Source: MuJoCo documentation, "Computation", "Kinematics"; XML reference, attribute `mode` of `camera`; Featherstone
 2008, ch. 2 and 4.
 """
@@ -115,17 +115,17 @@ def compute_kinematics(model: Model, qpos: Array, mocap_pos: Array, mocap_quat: 
     """
     frames = compose_poses(model, jax.lax.stop_gradient(qpos), mocap_pos, mocap_quat)
     if model.njnt:
-        # by qpos their derivative is `pose_rates`; derivatives by other inputs, such as the Model, pass through
+        # their derivative with respect to qpos is `pose_rates`; derivatives with respect to the Model pass through
         fields = with_pose_rates_p.bind(qpos, *frames.values(), topology=model.topology, names=tuple(frames))
         frames = dict(zip(frames, fields, strict=True))
     return Kinematics(**frames, **cameras_and_lights(model, frames["xpos"], frames["xmat"], frames["xipos"]))
 
 
 def compose_poses(model: Model, qpos: Array, mocap_pos: Array, mocap_quat: Array) -> Poses:
-    """The fields of Kinematics but those of cameras and lights; arguments as for `compute_kinematics`."""
+    """The fields of Kinematics except cameras and lights; arguments as for `compute_kinematics`."""
     links = chain(model.topology)
     base_pos, base_quat = _base_frames(model, links, mocap_pos, mocap_quat)
-    # the rotation of a node in its parent: the fixed one, then that of the joint
+    # the rotation of a node in its parent: the fixed rotation, then the rotation of the joint
     turns = computed_once(quat_mul)(base_quat, _at_nodes(links, joint_rotations(model, qpos), [1, 0, 0, 0]))
     quat = links.trees.compose(turns, quat_mul, IDENTITY)
     mat = computed_once(quat_to_mat)(quat)
@@ -134,7 +134,7 @@ def compose_poses(model: Model, qpos: Array, mocap_pos: Array, mocap_quat: Array
     # anchor to the origin of the frame after the joint
     anchor = base_pos + rotate(base_quat, _at_nodes(links, model.jnt_pos, [0, 0, 0]))
     if np.any(links.absolute >= 0):
-        # those of free joints are positions in the world, from qpos
+        # the anchor of a free joint is a position in the world, from qpos
         free = np.flatnonzero(links.absolute[:, 0] >= 0)
         anchor = jnp.where(links.absolute >= 0, place(len(anchor), free, pick(qpos, links.absolute[free])), anchor)
     axis = rotate(base_quat, _at_nodes(links, model.jnt_axis, [0, 0, 0]))
@@ -165,7 +165,7 @@ def compose_poses(model: Model, qpos: Array, mocap_pos: Array, mocap_quat: Array
 def _base_frames(model: Model, links: Chain, mocap_pos: Array, mocap_quat: Array) -> tuple[Array, Array]:
     """Fixed frames of nodes in their parents, (n, 3) and (n, 4): the body's at its first node, else the identity.
 
-    Those of mocap bodies come from the inputs.
+    Frames of mocap bodies come from the inputs.
     """
     pos, quat = model.body_pos, quat_normalize(model.body_quat)
     mocap = np.flatnonzero(model.topology.body_mocapid >= 0)
@@ -237,7 +237,7 @@ def _modes(mode: np.ndarray, target_body: np.ndarray) -> Modes:
 
 
 def cameras_and_lights(model: Model, xpos: Array, xmat: Array, xipos: Array) -> dict[str, Array]:
-    """World poses from those of bodies: cam_xpos, light_xpos (n, 3) m, cam_xmat (n, 3, 3), unit light_xdir (n, 3)."""
+    """World poses of cameras and lights: cam_xpos, light_xpos (n, 3) m, cam_xmat (n, 3, 3), unit light_xdir (n, 3)."""
     topology = model.topology
     cameras = _modes(topology.cam_mode, topology.cam_targetbodyid)
     lights = _modes(topology.light_mode, topology.light_targetbodyid)
@@ -295,7 +295,8 @@ def pose_rates(topology: Topology, qpos: Array, change: Array, poses: Poses) -> 
     last = np.concatenate([last_dof(topology), _last_before(topology)])
     velocities = sum_dofs(topology, last, (axes, position_rate(topology, qpos, change)))
 
-    # spatial velocities of the bodies, and of the frames that the anchors and axes of joints are fixed to
+    # spatial velocities of the bodies, and of the frames to which the anchors and axes of joints are fixed. A point at
+    # `arm` moves with v + omega x arm, a rotation with omega x R, a quaternion with (0, omega / 2) q
     of_bodies, of_joints = velocities[:count], velocities[count:]
     half_omega = jnp.concatenate([jnp.zeros_like(of_bodies[:, :1]), 0.5 * of_bodies[:, :3]], axis=1)
     rates = {
@@ -339,7 +340,7 @@ def _identity(qpos: Array, *poses: Array, topology: Topology, names: tuple[str, 
 def _derivative(
     primals: Sequence[Array], tangents: Sequence[Any], *, topology: Topology, names: tuple[str, ...]
 ) -> tuple[list[Array], list[Any]]:
-    """The jvp; leading axes of all arrays are those of batches."""
+    """The jvp; all arrays have the leading axes of batches."""
     qpos, (change, *pose_tangents) = primals[0], tangents
     poses = with_pose_rates_p.bind(*primals, topology=topology, names=names)
     if isinstance(change, ad.Zero):
@@ -365,8 +366,9 @@ def _batch(
     return with_pose_rates_p.bind(*moved, topology=topology, names=names), [0] * len(names)
 
 
-# Poses, computed at qpos (nq,), with `pose_rates` as their derivative by qpos. `jax.custom_jvp` wants value and tangent
-# batched alike, but the orientation of a sliding body is the same in all worlds, and its tangent is not.
+# Poses, computed at qpos (nq,), with `pose_rates` as their derivative with respect to qpos. A primitive and not
+# `jax.custom_jvp`, which wants value and tangent with the same batch axes: the orientation of a sliding body is the
+# same in all worlds, and its tangent is not.
 with_pose_rates_p = Primitive("with_pose_rates")
 RULES["with_pose_rates"] = lambda qpos, *poses, **params: poses
 with_pose_rates_p.multiple_results = True

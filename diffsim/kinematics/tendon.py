@@ -1,10 +1,10 @@
 """Tendon lengths and moment arms, and the points of tendon paths.
 
-A fixed tendon is a linear function of scalar joints. A spatial tendon is a path through sites, perhaps around spheres
-and cylinders (wrap.py); the length of each part is divided by the divisor of its pulley. Moment arms are those of unit
-forces along the straight parts, at both of their ends: the parts on a surface do no work. For drawing, `tendon_points`
-lists paths as MuJoCo does (wrap_xpos, wrap_obj): sites, and two points on the surface of each geom that the tendon
-touches; a pulley has a row without a point. Source: MuJoCo documentation, "Modeling", "Tendon"; mj_tendon.
+A fixed tendon is a linear function of scalar joints. A spatial tendon is a path through sites, and around spheres and
+cylinders (wrap.py); the length of each part is divided by the divisor of its pulley. Moment arms are the generalized
+forces of unit forces along the straight parts, at both ends of each: parts on a surface do no work. For drawing,
+`tendon_points` lists paths as MuJoCo does (wrap_xpos, wrap_obj): sites, and two points on the surface of each geom that
+the tendon touches; a pulley has a row without a point. Source: MuJoCo documentation, "Modeling", "Tendon"; mj_tendon.
 """
 
 from typing import NamedTuple
@@ -33,7 +33,7 @@ def _tendons(topology: Topology) -> np.ndarray:
 
 
 def compute_tendons(model: Model, qpos: Array, kinematics: Kinematics, com: ComFrame) -> Tendons:
-    """ten_length (ntendon,), m, or rad for fixed tendons of hinges, and its slope ten_J (ntendon, nv) by dof."""
+    """ten_length (ntendon,), m, or rad for fixed tendons of hinges, and its derivative ten_J (ntendon, nv)."""
     topology = model.topology
     # path elements of fixed tendons, their tendons and joints
     wraps = np.flatnonzero(topology.wrap_type == WrapType.JOINT)
@@ -57,8 +57,8 @@ class Path(NamedTuple):
     Attributes:
       tendon, first, last: (n,) the tendon and the two sites.
       pulley: (n,) the path element of the pulley before the part, -1 for none.
-      geom, sphere, around: of parts around geoms, (n,): the geom, whether it is a sphere, its path element; else None.
-      side: (n,) side sites of parts around geoms, -1 for none; None where no part has one.
+      geom, sphere, around: (n,) for parts around geoms: the geom, whether it is a sphere, its path element; else None.
+      side: (n,) side sites of parts around geoms, -1 for none; None if no part has one.
     """
 
     tendon: np.ndarray
@@ -79,7 +79,8 @@ def spatial_paths(topology: Topology) -> tuple[Path, ...]:
     for tendon in range(topology.ntendon):
         start = topology.tendon_adr[tendon]
         end = start + topology.tendon_num[tendon]
-        pulley, site, around = -1, -1, -1
+        # the last pulley, the last site and the geom between two sites; -1 for none
+        pulley = site = around = -1
         for element in range(start, end):
             kind = kinds[element]
             if kind == WrapType.PULLEY:
@@ -117,7 +118,7 @@ def _straight(model: Model, kinematics: Kinematics, axes: MotionAxes, path: Path
 def _wrapped(model: Model, kinematics: Kinematics, axes: MotionAxes, path: Path) -> tuple[Array, Array]:
     """Lengths (n,) and moment arms (n, nv) of the parts around a geom: a line to the geom, and one from it.
 
-    Where the part does not touch the geom, both are the line from site to site, and their forces on the geom cancel.
+    If the part does not touch the geom, both are the line from site to site, and their forces on the geom cancel.
     """
     topology, weight = model.topology, _inverse_divisors(model, path)
     start, end = kinematics.site_xpos[path.first], kinematics.site_xpos[path.last]
@@ -128,7 +129,7 @@ def _wrapped(model: Model, kinematics: Kinematics, axes: MotionAxes, path: Path)
     around = before + touch.length + safe.norm(end - far)
     on_geom = topology.geom_bodyid[path.geom]
     from_body, to_body = topology.site_bodyid[path.first], topology.site_bodyid[path.last]
-    # both lines of all parts as one set: a program compiles in half the time
+    # both lines of all parts as one set, which compiles in half the time
     lines = jnp.concatenate([start, far]), jnp.concatenate([near, end])
     bodies = np.concatenate([from_body, on_geom]), np.concatenate([on_geom, to_body])
     to_geom, from_geom = jnp.split(_line_moments(topology, axes, lines, jnp.tile(weight, 2), bodies), 2)
@@ -157,7 +158,7 @@ def _line_moments(
 ) -> Array:
     """(n, nv) moment arms of straight lines between points `ends` (n, 3), fixed to bodies (n,), times `weight` (n,).
 
-    A force along a line acts on both bodies, with opposite signs; on a dof that moves both it does nothing.
+    A force along a line acts on both bodies, with opposite signs; a dof that moves both feels nothing.
     """
     (start, end), (first, last) = ends, bodies
     unit_force = scale(safe.normalize(end - start), weight)
@@ -175,10 +176,10 @@ def _by_tendon(topology: Topology, tendon: np.ndarray, values: Array) -> Array:
 
 
 def tendon_drift(model: Model, qvel: Array, kinematics: Kinematics, com: ComFrame, velocities: Velocities) -> Array:
-    """(ntendon,) m/s^2, by which tendon velocities change at constant qvel: (d ten_J / dt) qvel.
+    """(ntendon,) m/s^2, the rate of tendon velocities at constant qvel: (d ten_J / dt) qvel.
 
-    Of a straight part r with unit vector u it is |r|'' = u . r'' + |r' - u (u . r')|^2 / |r|. Tendons with armature,
-    which alone need it, cannot wrap.
+    For a straight part r with unit vector u it is |r|'' = u . r'' + |r' - u (u . r')|^2 / |r|. Only tendons with
+    armature need it, and these cannot wrap.
     """
     topology = model.topology
     path = next((path for path in spatial_paths(topology) if path.geom is None), None)
@@ -200,7 +201,9 @@ def tendon_drift(model: Model, qvel: Array, kinematics: Kinematics, com: ComFram
     return _by_tendon(topology, path.tendon, (dot(unit, acceleration) + turning) * _inverse_divisors(model, path))
 
 
-SITE, PULLEY = -1, -2
+# what `wrap_obj` has in place of a geom, as in mjData
+SITE = -1
+PULLEY = -2
 AROUND = (WrapType.SPHERE, WrapType.CYLINDER)
 
 

@@ -1,8 +1,8 @@
-"""The kinematic tree: which bodies and dofs are above others, sums over them, and the blocks of M.
+"""The kinematic tree: ancestors of bodies and dofs, sums over chains and subtrees, and the blocks of M.
 
-Spatial quantities of one tree share one frame (the tree's centre of mass), so every recursion over it is a plain sum
-over ancestors or over a subtree (xla/tree_sums.py). The blocks of M are the dofs of each tree, and the points of
-flexes, each a tree of one body.
+All spatial quantities of a tree are expressed in one frame, at its centre of mass, so that every recursion over the
+tree is a plain sum over ancestors or over a subtree (xla/tree_sums.py). The blocks of M are the dofs of each tree, and
+the points of flexes, each a tree of one body.
 """
 
 from typing import NamedTuple
@@ -60,7 +60,7 @@ def body_dof_mask(topology: Topology) -> np.ndarray:
 def chain_mask(topology: Topology, last: Array, dofs: np.ndarray) -> Array:
     """(count, n, k) bool: which of `dofs` (count, k) are on the chain that ends with `last` (n,), none where it is -1.
 
-    For ids that are known at run time only: comparisons, where a table would have to be looked up.
+    For ids that are known only at run time: comparisons are faster than looking up a table.
     """
     begin, end = (x[dofs][:, None] for x in chain_spans(topology))
     return (last[None, :, None] >= begin) & (last[None, :, None] <= end)
@@ -68,7 +68,7 @@ def chain_mask(topology: Topology, last: Array, dofs: np.ndarray) -> Array:
 
 @per_topology
 def chain_spans(topology: Topology) -> tuple[np.ndarray, np.ndarray]:
-    """First and last of the dofs (nv,) whose chains each dof is on: those of a subtree, numbered depth first."""
+    """First and last dof (nv,) of those whose chains contain each dof; dofs are numbered depth first."""
     last = [np.flatnonzero(column)[-1] for column in dof_mask(topology).T]
     return np.arange(topology.nv, dtype=np.int32), np.array(last, dtype=np.int32)
 
@@ -92,14 +92,14 @@ def sum_chain(topology: Topology, *terms: Scaled) -> Array:
 
 
 class FreePoints(NamedTuple):
-    """Bodies that are points of flexes: the number of each body among `points`, -1 of others (nbody,)."""
+    """Bodies that are points of flexes: the index of each body (nbody,) in `points`, -1 for other bodies."""
 
     number: np.ndarray
     points: Points
 
 
 def dofs_of(topology: Topology, bodies: np.ndarray, width: int) -> np.ndarray:
-    """(n, width) the dofs of bodies (n,), -1 where one has fewer; a body may be -1, and has none."""
+    """(n, width) the dofs of bodies (n,), padded with -1; a body may be -1, and has none."""
     number = np.arange(width)[None]
     count = np.where(bodies < 0, 0, topology.body_dofnum[bodies])
     return np.where(number < count[:, None], topology.body_dofadr[bodies][:, None] + number, -1)
@@ -114,10 +114,10 @@ def sliding_bodies(topology: Topology) -> np.ndarray:
 
 @per_topology
 def free_points(topology: Topology) -> FreePoints:
-    """Bodies of vertices that slide on their own, each a tree of one body, where M is not one block.
+    """Bodies of vertices that slide on their own, each a tree of one body, if M has several blocks.
 
-    Constraints of such bodies are rows by points (math/stencil_rows.py). Those that hang on something that moves, and
-    the few of a small flex, are articulated bodies like all others.
+    Constraints of such bodies are rows of points (math/stencil_rows.py). Vertices attached to something that moves, and
+    the few vertices of a small flex, are articulated bodies like all others.
     """
     number = np.full(topology.nbody, -1)
     bodies = np.unique(topology.flex_vertbodyid.astype(int))
@@ -127,7 +127,7 @@ def free_points(topology: Topology) -> FreePoints:
     alone = sliding_bodies(topology)[bodies] & (in_tree[np.maximum(topology.body_treeid[bodies], 0)] == count)
     if not np.any(alone) or not worthwhile(blocks_of(coupled_dofs(topology))):
         return FreePoints(number, Points(topology.nv, Fixed(np.zeros((0, 3), int))))
-    # those of as many dofs together
+    # sorted by their number of dofs
     order = np.argsort(-count[alone], kind="stable")
     bodies = bodies[alone][order]
     number[bodies] = np.arange(len(bodies))
@@ -137,7 +137,7 @@ def free_points(topology: Topology) -> FreePoints:
 
 @per_topology
 def coupled_dofs(topology: Topology) -> np.ndarray:
-    """(nv,) a label of the block of each dof: its tree, but one for all trees that nodes of an interpolated flex move.
+    """(nv,) the block of each dof: its tree, except that all trees of an interpolated flex's nodes are one block.
 
     Contacts, cells and their strain tie all nodes of a flex to each other, whatever their trees are.
     """
@@ -151,7 +151,7 @@ def coupled_dofs(topology: Topology) -> np.ndarray:
 
 @per_topology
 def dof_limbs(topology: Topology) -> Limbs | None:
-    """How M falls apart: arms and legs meet only in the trunk."""
+    """The sparsity of M: dofs of two limbs, such as arms and legs, have no common entry."""
     return limbs_of(dof_mask(topology) | dof_mask(topology).T)
 
 
@@ -167,7 +167,7 @@ def dof_blocks(topology: Topology) -> Blocks:
 
 @per_topology
 def articulated_blocks(topology: Topology) -> Blocks:
-    """The blocks of M but those of points, which constraints reach in other ways."""
+    """The blocks of M without those of points, whose rows of J have a form of their own."""
     dofs = free_points(topology).points.dofs.array
     if not len(dofs):
         return dof_blocks(topology)

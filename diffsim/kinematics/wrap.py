@@ -1,9 +1,9 @@
 """Wrapping of a tendon around a sphere or a cylinder: where the path touches, and how long it is on the surface.
 
 The problem is planar: seen along the cylinder's axis, or in the plane of the two ends and the sphere's centre. The path
-goes outside around a circle, or, when the side site lies inside the geom, touches it once from within. Which of two
-ways is taken, and whether any is, is a discrete choice and not differentiated; lengths and points are. Source: MuJoCo
-documentation, "Modeling", "Spatial tendons"; the choices follow MuJoCo 3.8.1.
+goes around the outside of a circle, or, if the side site lies inside the geom, touches the circle once from within.
+Whether the path wraps, and which of two ways it takes, are discrete choices and not differentiated; lengths and points
+are. Source: MuJoCo documentation, "Modeling", "Spatial tendons"; the choices follow MuJoCo 3.8.1.
 """
 
 from typing import NamedTuple
@@ -17,8 +17,12 @@ from diffsim.math import safe
 from diffsim.math.vector import cross, dot, mul_vec, mul_vec_t, scale
 from diffsim.xla.select import where_tree
 
-# the search for the touching point from within: iterations, first guess, tolerance in radians
-ITERATIONS, START, TOLERANCE = 20, 1 - 1e-7, 1e-6
+# Newton iterations at most in the search for the touching point of a path that wraps from within, as in MuJoCo
+ITERATIONS = 20
+# its first guess, just below the largest sine that a solution can have
+START = 1 - 1e-7
+# rad; a search that ends further from a solution counts as failed
+TOLERANCE = 1e-6
 
 
 class Wrap(NamedTuple):
@@ -33,7 +37,7 @@ class Wrap(NamedTuple):
     length: Array
 
 
-# a place or direction, and whether there is such a thing ()
+# a position or direction, and whether it exists ()
 Side = tuple[Array, Array]
 
 
@@ -60,7 +64,7 @@ def wrap(ends: Array, pos: Array, mat: Array, radius: Array, is_sphere: Array, s
         around, within = _around(in_plane, radius, (direction, exists)), _within(in_plane, radius, inside)
         planar = where_tree(inside, within, around)
 
-    # on a cylinder the height grows evenly along the path
+    # a geodesic on a cylinder is a helix: the height grows evenly along the path, on its straight parts too
     before, after = safe.norm(in_plane[0] - planar.first), safe.norm(in_plane[1] - planar.last)
     rate = safe.divide(local[1, 2] - local[0, 2], before + planar.length + after)
     rate = jnp.where(is_sphere, 0, rate)
@@ -81,7 +85,7 @@ def _plane(local: Array, is_sphere: Array) -> tuple[Array, Array]:
     """Two axes (3,) of the plane of the circle, in the geom's frame, for ends (2, 3)."""
     first = safe.normalize(local[0])
     normal = cross(local[0], local[1])
-    # with ends in line with the centre, any plane through them will do: away from the largest component
+    # if the ends are in line with the centre, any plane through them will do: take an axis that is not along them
     largest = jnp.argmax(jnp.abs(jax.lax.stop_gradient(first)))
     other = cross(first, jnp.where(jnp.arange(3) == largest, 0, 1).astype(first.dtype))
     aligned = dot(normal, normal) < MINVAL**2
@@ -97,7 +101,9 @@ def _cross(a: Array, b: Array) -> Array:
 
 
 def _nearest(ends: Array) -> tuple[Array, Array, Array]:
-    """Where on the segment of ends (2, 2) the origin is nearest: share (), point (2,), and the squared length ()."""
+    """The point (2,) of the segment between ends (2, 2) nearest to the origin, its share () of the way, and the squared
+    length () of the segment.
+    """
     along = ends[1] - ends[0]
     square = dot(along, along)
     share = -dot(along, ends[0]) / jnp.where(square < MINVAL, 1, square)
@@ -108,12 +114,14 @@ def _around(ends: Array, radius: Array, side: Side | None) -> Wrap:
     """Around the outside of a circle, from end 0 to end 1, past `side` if there is one, else the shorter way."""
     square = radius * radius
     lengths = dot(ends, ends)
+    # no wrapping if the straight line misses the circle, and passes it on the side of the side site
     _, nearest, gap = _nearest(jax.lax.stop_gradient(ends))
     clear = dot(nearest, nearest) > square
     clear = clear if side is None else clear & (~side[1] | (dot(side[0], nearest) >= 0))
     active = jnp.all(lengths >= square) & (radius >= MINVAL) & (gap >= MINVAL) & ~clear
 
-    # tangent points: end 0 turns one way and end 1 the other, in two mirrored solutions (2, 2, 2)
+    # tangent points t of an end e satisfy t . t = r^2 and t . (e - t) = 0: t = (r^2 e +- r sqrt(e.e - r^2) e_perp) /
+    # e.e. End 0 turns one way and end 1 the other, in two mirrored solutions (2, 2, 2)
     tangent = safe.sqrt(lengths - square)
     shift = radius * scale(jnp.stack([ends[:, 1], -ends[:, 0]], axis=-1), tangent)
     turn = jnp.array([[1, -1], [-1, 1]], ends.dtype)
@@ -130,8 +138,8 @@ def _around(ends: Array, radius: Array, side: Side | None) -> Wrap:
 
 
 def _better(ends: Array, points: Array, side: Side | None) -> tuple[Array, Array]:
-    """() which of the two solutions: nearer to the side site, or shorter, and if possible not crossing itself; and
-    whether it does.
+    """() the better of the two solutions: one that does not cross itself if possible, then the one nearer to the side
+    site, or the shorter one; and whether it crosses itself.
     """
     apart = points[:, 0] - points[:, 1]
     score = -dot(apart, apart)
@@ -155,6 +163,7 @@ def _better(ends: Array, points: Array, side: Side | None) -> tuple[Array, Array
 
 def _within(ends: Array, radius: Array, wanted: Array) -> Wrap:
     """The path from end 0 to end 1 that touches the circle from within at one point; searched only if `wanted`."""
+    # none if an end is inside, if the straight line passes through the circle, or if the ends are opposite
     lengths = safe.norm(ends)
     share, nearest, gap = _nearest(jax.lax.stop_gradient(ends))
     hits = (gap > MINVAL) & (share > 0) & (share < 1) & (dot(nearest, nearest) <= radius * radius)
@@ -162,11 +171,13 @@ def _within(ends: Array, radius: Array, wanted: Array) -> Wrap:
     cosine = dot(ends[0], ends[1]) / jnp.where(outside, lengths[0] * lengths[1], 1)
     active = outside & ~hits & (cosine >= -1 + MINVAL)
 
+    # at the touching point both straight parts make the same angle with the normal. With z its sine, the angle at the
+    # centre to an end at distance l is asin(z) - asin(z r / l); both add up to the opening between the ends
     opening = safe.arctan2(jnp.abs(_cross(ends[0], ends[1])), dot(ends[0], ends[1]))
     ratio = radius / jnp.where(outside, lengths, 2 * radius + 1)
     sine, touches = _touching_sine(ratio, opening, wanted & active & (cosine <= 1 - MINVAL))
 
-    # turn from one end towards the other; without a solution touch halfway
+    # turn from one end towards the other by that angle; without a solution touch halfway
     ahead = _cross(ends[0], ends[1]) > 0
     start, part = jnp.where(ahead, ends[0], ends[1]), jnp.where(ahead, ratio[0], ratio[1])
     whole, rest = jnp.arcsin(sine * jnp.stack([jnp.ones_like(part), part]))
@@ -180,10 +191,10 @@ def _within(ends: Array, radius: Array, wanted: Array) -> Wrap:
 def _touching_sine(ratio: Array, opening: Array, wanted: Array) -> tuple[Array, Array]:
     """z with asin(a z) + asin(b z) - 2 asin(z) + opening = 0 for ratios (a, b), by Newton's method, and success.
 
-    The iterations stop as MuJoCo's do. The derivative is that of the implicit function.
+    The iterations stop as in MuJoCo. The solution is differentiated as an implicit function.
     """
 
-    # an inverse sine is a hundred operations for XLA: all three are one, and none is computed twice
+    # an inverse sine is a hundred operations for XLA: compute all three as one array, and none twice
     def excess(z: Array, ratio: Array, opening: Array) -> Array:
         one, other, twice = jnp.arcsin(z * jnp.append(ratio, 1.0))
         return one + other - 2 * twice + opening
@@ -212,6 +223,7 @@ def _touching_sine(ratio: Array, opening: Array, wanted: Array) -> tuple[Array, 
         searching, improve, (start, first, jnp.zeros((), jnp.int32), searched & (first <= 0))
     )
     good &= (count < ITERATIONS) & (jnp.abs(z) < 1)
+    # f(z; inputs) = 0: dz = -df / f'(z), as a term that is zero and has this derivative
     z = jnp.where(good, z, 0.5)
     change = excess(z, ratio, opening) - excess(z, ratio0, opening0)
     correction = change / jnp.where(good, slope(z, ratio0), 1)

@@ -76,6 +76,7 @@ def _read(root: Node, resources: Resources, files: "dict[str, Spec | None]", com
       resources: where further files are.
       files: the models read so far, by file; None for those that are being read.
       complete: False for a model that is only attached to others, whose references may have targets in them.
+      mujoco: the version of MuJoCo whose semantics the model gets.
     """
     problems = Problems()
     if root.tag not in ROOTS:

@@ -13,7 +13,7 @@ import numpy as np
 from jax import Array
 
 from diffsim.actuator.actuation import compute_actuation
-from diffsim.actuator.actuators import Command, add_user_force, user_laws
+from diffsim.actuator.actuators import add_user_force, compute_command
 from diffsim.actuator.transmission import compute_transmission
 from diffsim.base.enums import DisableBit, EnableBit, Integrator, Stage
 from diffsim.collision import collide, colliding_frames, slots_of
@@ -35,12 +35,12 @@ from diffsim.simulate.forward import inverse_dynamics
 from diffsim.simulate.integrate.derivative import velocity_derivative
 from diffsim.simulate.integrate.integrators import discrete_inertia
 from diffsim.simulate.step import integrate, step_data
-from diffsim.solver import Aids, smooth_acceleration
+from diffsim.solver import smooth_acceleration
 from diffsim.solver import solve as solve_constraints
 from diffsim.solver.objective import row_forces
 from diffsim.types import data as records
 from diffsim.types.constraints import Constraints
-from diffsim.types.history import delayed_controls, delayed_readings
+from diffsim.types.history import delayed_readings
 from diffsim.types.state import Inputs, State
 
 
@@ -163,7 +163,17 @@ def collision(m: Model, d: Data) -> Data:
 
 def make_constraint(m: Model, d: Data) -> Data:
     """The constraint rows, from contacts, poses and velocities."""
-    sources = Sources(m, state_of(d), inputs_of(d), d, d, d, d, d.contact, slots_of(m))
+    sources = Sources(
+        model=m,
+        state=state_of(d),
+        inputs=inputs_of(d),
+        kinematics=d,
+        com=d,
+        tendons=d,
+        velocities=d,
+        contacts=d.contact,
+        slots=slots_of(m),
+    )
     rows = make_constraints(sources)
     return dataclasses.replace(d, efc=rows, row_force=rows.concatenate(row_forces(rows, d.qacc)))
 
@@ -219,8 +229,7 @@ def deriv_smooth_vel(m: Model, d: Data) -> Array | None:
 
 def fwd_actuation(m: Model, d: Data) -> Data:
     """Activation rates and actuator forces."""
-    ctrl = delayed_controls(m, d.history, d.time, d.ctrl)
-    command = Command(ctrl, user_laws(m, state_of(d), inputs_of(d), d))
+    command = compute_command(m, state_of(d), inputs_of(d), d)
     return with_records(m, d, compute_actuation(m, d.act, command, d, d, d))
 
 
@@ -234,8 +243,16 @@ def solve(m: Model, d: Data) -> Data:
     """The constrained acceleration, of `qfrc_smooth`, M and the rows of contacts and poses."""
     d = make_constraint(m, crb(m, d))
     others = d.qfrc_passive + d.qfrc_actuator + applied_force(m, inputs_of(d), d, d)
-    aids = Aids(d.contact.sort_key, motion_forces(m, d.qvel, d, d, others))
-    return with_records(m, d, solve_constraints(m, d.M, d.qfrc_smooth, d.qacc_warmstart, d.efc, aids))
+    solution = solve_constraints(
+        m,
+        d.M,
+        d.qfrc_smooth,
+        d.qacc_warmstart,
+        d.efc,
+        contact_order=d.contact.sort_key,
+        motion=motion_forces(m, d.qvel, d, d, others),
+    )
+    return with_records(m, d, solution)
 
 
 def rne_postconstraint(m: Model, d: Data) -> Data:

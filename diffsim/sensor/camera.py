@@ -1,8 +1,8 @@
-"""Cameras as instruments, from the world to pixels and from pixels to rays; and rangefinders.
+"""Cameras as instruments: from the world to pixels, and from pixels to rays; and rangefinders.
 
 A camera looks along its -z axis, x to the right, y up; pixel rows run downwards from the top edge. A rangefinder reads
-how far the nearest surface is along a site's z axis, or through every pixel of a camera; per ray the fields asked for
-follow one another: dist (-1 for nothing), dir, origin, point, normal, depth.
+the distance to the nearest surface along a site's z axis, or through every pixel of a camera. For each ray it lists the
+fields that the element asks for, in this order: dist (-1 for nothing), dir, origin, point, normal, depth.
 Source: MuJoCo XML reference, "body/camera", "sensor/camprojection" and "sensor/rangefinder"; pinhole model.
 """
 
@@ -18,7 +18,7 @@ from diffsim.sensor.readings import Group, Ints, Readings
 from diffsim.types import Model
 from diffsim.xla.gather import pick
 
-# m, least depth by which the projection divides
+# m, smallest depth by which the projection divides
 LEAST_DEPTH = 1e-15
 
 

@@ -1,12 +1,13 @@
 """Sensors of contacts and volumes: contact, touch, insidesite.
 
 Contacts that match the two criteria of a contact sensor are reduced to a fixed number of slots: the first, the nearest,
-the strongest, or one net force. Contacts count in MuJoCo's order, by bodies and geoms, also those of equal distance or
-force; unused slots are zero. All contacts within the margin count (`dist <= margin`), those in a gap with no force.
+the strongest, or one net force. Contacts are taken in MuJoCo's order, by bodies and geoms, which also decides between
+contacts of equal distance or force; unused slots are zero. All contacts within the margin count (`dist <= margin`);
+contacts in a gap have no force.
 
-Touch reads the normal force on a site's body that passes through the site's volume: a contact counts if its force, as a
-half line from the contact point into the sensing body's surroundings, meets the volume or starts in it. Which contacts
-count, and whether an object is inside a volume, is discrete and not differentiated; the forces are.
+Touch reads the normal force on a site's body that passes through the site's volume. A contact counts if its force, as a
+half line from the contact point into the sensing body's surroundings, meets the volume or starts in it. Forces are
+differentiated; which contacts count, and whether an object is inside a volume, is discrete and is not.
 Source: MuJoCo XML reference, "sensor/contact", "sensor/touch", "sensor/insidesite".
 """
 
@@ -101,7 +102,7 @@ WIDTH = {field: 1 if field in (ConDataField.FOUND, ConDataField.DIST) else 3 for
 def contact(readings: Readings, group: Group) -> Array:
     """All slots of all sensors, m, N and N m, (n, slots * fields).
 
-    Forces and torques are in the contact's frame, those of a net force in the world.
+    Forces and torques are in the frame of the contact, or, for a net force, in the world.
     """
     sign = _direction(readings, group)
     reduction = group.parameters[1]

@@ -1,7 +1,7 @@
 """read_sensors: evaluates all sensors of a model, group by group, and puts the values at `sensor_adr`.
 
-Sensors of one type on objects of one type form a group, computed side by side; one static permutation then orders the
-values. Cutoff clamps real values on both sides and positive ones from above. Noise is stored, never applied.
+Sensors of one type on objects of one type form a group and are computed together; one static permutation then orders
+the values. Cutoff clamps real values on both sides, and positive values from above. Noise is stored, never applied.
 """
 
 from collections import defaultdict
@@ -19,7 +19,7 @@ from diffsim.types import Data, Inputs, Model, State, Topology
 from diffsim.types.topology import per_topology
 from diffsim.xla.gather import pick
 
-# sensordata of more pieces than this is read by one permutation: more pieces would only make programs long
+# sensordata of more pieces than this is read by one permutation: more slices would make programs long
 MOST_PIECES = 64
 
 
@@ -32,7 +32,7 @@ def read_sensors(model: Model, state: State, inputs: Inputs, data: Data, contact
       contact_force: (ncon, 6), force and torque of each contact in its frame, N and N m.
 
     Returns:
-      (nsensordata,); zero if sensors are disabled and none has a history, which goes on.
+      (nsensordata,); zero if sensors are disabled, unless one has a history, which goes on.
 
     Raises:
       UnsupportedError: the model has a sensor that diffsim cannot evaluate.
@@ -96,7 +96,7 @@ def _layout(topology: Topology) -> Layout:
             name = topology.name("sensor", sensor) or f"number {sensor}"
             problems.append(Problem("", 0, f"sensor {kind} {name!r}", reason, unsupported=True))
         raise UnsupportedError(problems)
-    # by what the sensors of a group have in common
+    # sensors by everything that the sensors of a group have in common
     members: dict[tuple, list[int]] = defaultdict(list)
     for sensor in range(topology.nsensor):
         kind = SensorType(topology.sensor_type[sensor])

@@ -1,10 +1,10 @@
 """Sensors of frames, and instruments mounted at a site: where objects are, how they move, what an IMU feels.
 
 Objects are bodies, geoms, sites and cameras; `body` means the inertial frame, `xbody` the body's own frame. Results are
-in world axes; with a reference object they are in its axes, and velocities are those that an observer who turns with it
-sees. Accelerations are always those of the inertial world, gravity included, as an accelerometer feels them. Inertial,
-magnetic, force and torque instruments read in their site's axes. Source: MuJoCo XML reference, "sensor/framepos";
-Featherstone 2008, ch. 2 for the change of reference point.
+in world axes. With a reference object they are in its axes, and velocities are relative to an observer who turns with
+it. Accelerations are always relative to the inertial world, gravity included, as an accelerometer measures them.
+Inertial, magnetic, force and torque instruments read in their site's axes. Source: MuJoCo XML reference,
+"sensor/framepos"; Featherstone 2008, ch. 2 for the change of reference point.
 """
 
 from dataclasses import dataclass
@@ -58,7 +58,7 @@ def orientation(readings: Readings, objtype: ObjType, objid: Ints) -> Array:
 
 
 def quaternion(readings: Readings, objtype: ObjType, objid: Ints) -> Array:
-    """World orientations (n, 4): that of the body times that in the body."""
+    """World orientations (n, 4): the orientation of the body times the orientation in the body."""
     body = pick(readings.data.xquat, body_of(readings.topology, objtype, objid))
     local = FRAMES[objtype].quaternion
     return body if local is None else quat_mul(body, pick(getattr(readings.model, local), objid))

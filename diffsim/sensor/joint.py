@@ -1,8 +1,8 @@
 """Sensors of joints, tendons, actuators and limits.
 
-A limit is active while the distance to it is below its margin; its sensors (distance, its rate, force) read zero while
-it is not. If both sides of a joint are active, the lower one is read. The compiler admits limited joints and tendons
-only. Source: MuJoCo XML reference, "sensor/jointlimitpos".
+A limit is active while the distance to it is below its margin. Its sensors (distance, rate of distance, force) read
+zero while it is not active. If both limits of a joint are active, the lower one is read. The compiler accepts these
+sensors only on limited joints and tendons. Source: MuJoCo XML reference, "sensor/jointlimitpos".
 """
 
 import jax.numpy as jnp

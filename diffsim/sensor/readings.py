@@ -1,8 +1,8 @@
-"""What a sensor function gets: the readings (all that can be seen) and a group (which sensors to evaluate).
+"""The arguments of a sensor function: the readings (everything that it can see), and the group of sensors to evaluate.
 
 A group is homogeneous: one sensor type, one object type, one reference type, one output size. Its index arrays are
-static, so a function gathers what its n sensors need and computes them side by side. Sensors of the whole world (time,
-energy), of subtrees of bodies, and those that the user computes are read off as they are.
+static, so that a function gathers what its n sensors need and computes them together. Here are also the functions of
+sensors that only read a number: of the whole world (time, energy), of subtrees of bodies, and of the user's hooks.
 """
 
 import functools
@@ -39,7 +39,7 @@ class Readings:
 
     @functools.cached_property
     def of_hook(self) -> Array:
-        """(nsensordata,) what the model's sensor hook says; only the places of user sensors count."""
+        """(nsensordata,) what the model's sensor hook returns; only the entries of user sensors are used."""
         values = self.model.hooks.sensor(self.model, self.state, self.inputs, self.data)  # type: ignore[misc]
         return jnp.asarray(values, self.state.qpos.dtype)
 
@@ -62,7 +62,7 @@ class Group:
 
     @property
     def size(self) -> int:
-        """How many sensors the group has."""
+        """Number of sensors in the group."""
         return len(self.sensors)
 
     @property

@@ -1,8 +1,8 @@
 """All kinds of sensors, one row each: when it can be read, how many numbers of what kind, and its function.
 
-To add a sensor, write an element class with its tag in `mjcf/elements/sensor.py` (or its tag beside a class that fits),
-`function(readings, group) -> (n, dim)` in a file of this room, and a row here: reading, compiling and evaluating follow
-from these three.
+To add a sensor, write an element class with its tag in `mjcf/elements/sensor.py` (or add its tag to a class that fits),
+`function(readings, group) -> (n, dim)` in a file of this package, and a row here. Reading, compiling and evaluating
+follow from these three.
 """
 
 import enum
@@ -27,8 +27,12 @@ class Demand(enum.Enum):
     LIMIT = enum.auto()
 
 
-POS, VEL, ACC = Stage.POS, Stage.VEL, Stage.ACC
-SCALAR_JOINT, BALL_JOINT, LIMIT = Demand.SCALAR_JOINT, Demand.BALL_JOINT, Demand.LIMIT
+POS = Stage.POS
+VEL = Stage.VEL
+ACC = Stage.ACC
+SCALAR_JOINT = Demand.SCALAR_JOINT
+BALL_JOINT = Demand.BALL_JOINT
+LIMIT = Demand.LIMIT
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,11 @@
-"""Tactile sensor: how deep each vertex of a mesh is in the geoms that its body touches, and how fast it slides there.
+"""Tactile sensor: the depth of each vertex of a mesh in the geoms that its body touches, and its sliding speed there.
 
 The mesh is fixed to a geom. A vertex at depth d in the distance field of another geom gives the number -d / (c - d),
-c = 5 cm, and, where the mesh has tangents (a builtin wedge or plate), the speeds |v . t| along both of them. What it is
-in is summed over the geoms that have a contact with anything welded to the sensor's body; meshes count if they have a
-distance field. The numbers come in three runs, all vertices each. As in MuJoCo, v is the velocity of the vertex less
-that of the center of the other geom, and t are axes of the mesh, not turned with the geom.
-Which geoms touch is discrete and not differentiated; depths and velocities are.
+c = 5 cm, and, if the mesh has tangents (a builtin wedge or plate), the speeds |v . t| along both tangents. The numbers
+are summed over all geoms that have a contact with anything welded to the sensor's body; meshes count if they have a
+distance field. The readings are three runs, each over all vertices. As in MuJoCo, v is the velocity of the vertex minus
+the velocity of the center of the other geom, and t are axes of the mesh, not turned with the geom. Depths and
+velocities are differentiated; which geoms touch is discrete and is not.
 Source: MuJoCo XML reference, "sensor/tactile"; `tactile_taxel_batch` of engine_sensor.c (3.8.1).
 """
 

@@ -1,9 +1,9 @@
 """MuJoCo's plugin `mujoco.sensor.touch_grid`: contact forces on a site's body, sorted into a grid of directions.
 
-Seen from the site, whose z axis points backwards, a contact has an azimuth (to the right) and an elevation (upwards);
-cells are between edges that `gamma` draws together in the middle. Of the contacts in a cell the forces are added, in
-the site's frame: normal (along z), two tangents, and the torques alike, of which the first `nchannel` are read. In
-which cell a contact is, is discrete and not differentiated; the forces are.
+Seen from the site, whose z axis points backwards, a contact has an azimuth (to the right) and an elevation (upwards).
+Cells lie between edges, which `gamma` makes denser in the middle. A cell has the sum of the forces of its contacts, in
+the site's frame: normal (along z), two tangents, and three torques likewise, of which the first `nchannel` are read.
+Forces are differentiated; the choice of the cell is discrete and is not.
 Source: plugin/sensor/touch_grid.cc (3.8.1).
 """
 
@@ -84,7 +84,7 @@ def touch_grid(readings: Readings, group: Group) -> Array:
     of_geom = jnp.asarray(topology.geom_bodyid)[contacts.geom]
     weld, body_weld = jnp.asarray(topology.body_weldid), topology.body_weldid[body]
     touches = jnp.any(weld[of_geom][None] == jnp.asarray(topology.body_weldid[body_weld])[:, None, None], axis=2)
-    # forces act on the second geom of a contact, mostly that of the higher body
+    # forces act on the second geom of a contact, usually the geom of the body with the higher index
     sign = jnp.where(jnp.asarray(body_weld)[:, None] < jnp.max(of_geom, axis=1)[None], -1, 1).astype(force.dtype)
     inside = touches & (columns >= 0) & (rows >= 0)
     values = jnp.stack([part[..., k] for part in (force, torque) for k in (2, 0, 1)][: grid.channels], axis=1)

@@ -1,8 +1,8 @@
-"""What users pass to `forward`, `step` and the like, checked when tracing: one sentence says what to do instead.
+"""Checks of what users pass to `forward`, `step` and the like, when tracing; an error says what to do instead.
 
-Shapes are compared with the declared ones, so that a forgotten `vmap`, the state of another model or a scalar where a
-vector belongs is no silent broadcast. Nothing of this is in the compiled program. In batches of models `model_axes`
-tells which leaves differ between worlds; the rest is stored once, whatever the number of worlds.
+Shapes are compared with the declared shapes, so that a forgotten `vmap`, the state of another model, or a scalar in
+place of a vector does not broadcast silently. Nothing of this is in the compiled program. In a batch of models
+`model_axes` says which leaves differ between worlds; all other leaves are stored once.
 """
 
 import dataclasses
@@ -65,7 +65,7 @@ def check_record(name: str, model: Model, record: Record) -> None:
 
 
 def check_shape(name: str, value: jax.Array, *expected: int) -> None:
-    """Refuses an array of another shape: JAX stretches what is shorter, and takes the first of what is longer.
+    """Refuses an array of another shape, which JAX would broadcast, or of which it would read the beginning.
 
     Raises:
       ValueError: shapes differ.
@@ -78,15 +78,15 @@ def check_shape(name: str, value: jax.Array, *expected: int) -> None:
 def model_axes(model: Model, *fields: str) -> Model:
     """The `in_axes` (or `out_axes`) of a Model some of whose leaves have a leading batch axis.
 
-    With fields, these are batched. Without, the leaves of `model` that have an axis more than they are declared with:
-    so a randomized model says itself what differs, and `vmap` copies nothing else (meshes, say).
+    If fields are given, these leaves are batched. Else the batched leaves are those of `model` with one axis more than
+    declared: a randomized model says itself what differs, and `vmap` copies nothing else, such as meshes.
 
     Args:
       model: a model, or a batch of models.
-      fields: paths of leaves, such as "body_mass" or "opt.timestep"; none for those of `model` that are batched.
+      fields: paths of leaves, such as "body_mass" or "opt.timestep"; none to read them from `model`.
 
     Returns:
-      A Model with 0 in place of leaves that are batched, and None in place of all others.
+      A Model with 0 in place of batched leaves, and None in place of all others.
 
     Example:
       axes = diffsim.model_axes(model, "body_mass", "opt.timestep")

@@ -1,10 +1,11 @@
-"""set_const: what the model needs to know of itself at its reference poses, by our own physics.
+"""set_const: the derived constants of a model at its reference poses, computed by the physics of this package.
 
 Masses of subtrees, inverse weights, lengths of tendons and actuators, camera and light offsets, relative poses of
-equality constraints, damping from damping ratios, statistics. Pure and differentiable: after changing masses or poses,
-`set_const(model.replace(body_mass=m))` makes the model whole again. Runs once per load, in float64.
+equality constraints, damping from damping ratios, statistics. The function is pure and differentiable: after changing
+masses or poses, `set_const(model.replace(body_mass=m))` makes the model consistent again. Runs once per load, in
+float64.
 
-Inverse weights are the diagonal of J M^-1 J^T, which scales soft constraints, and |M^-1 moment| of actuators. With
+Inverse weights are the diagonal of J M^-1 J^T, which scales soft constraints, and |M^-1 moment| for actuators. With
 M = L L^T it is the squared length of the columns of L^-1 J^T. M couples only the dofs of one tree, so that all of this
 is done tree by tree: work and memory grow with the number of trees, not with its square.
 Source: MuJoCo mj_setConst, set0; "Computation", constraint model (diagApprox).
@@ -44,7 +45,7 @@ from diffsim.xla.gather import pick
 
 Fields = dict[str, Array]
 
-# dofs times bodies whose Jacobians are in memory at a time
+# number of (dof, body) pairs whose Jacobians are in memory at a time: about 50 MB in float64
 AT_ONCE = 1_000_000
 
 
@@ -82,13 +83,13 @@ def inverse_weights(
     # the diagonal of M^-1 = L^-T L^-1
     inverse_diagonal = assemble(factor.blocks, tuple(jnp.sum(part**2, axis=1) for part in factor.inverse))
 
-    # bodies that only slide (body_simple 2): 1 / mass, and no rotation
+    # bodies that only slide (body_simple 2): the inverse weight is 1 / mass, and 0 for rotation
     inverse_mass = 1 / jnp.maximum(model.body_mass, MINVAL)
     slides = topology.body_simple == 2
     translation, rotation = _body_weights(model, kinematics, com, factor)
     translation, rotation = jnp.where(slides, inverse_mass, translation), jnp.where(slides, 0.0, rotation)
     body_weight = jnp.stack([translation, rotation], axis=1)
-    # where slides of one body are parallel, up to rounding, M is singular
+    # if slides of one body are parallel, M is singular up to rounding
     regular = inverse_diagonal * inertia.M.diagonal < 1 / (64 * jnp.finfo(inverse_diagonal.dtype).eps)
     of_slides = jnp.where(regular, inverse_mass[topology.dof_bodyid], jnp.inf)
     dof_weight = jnp.where(slides[topology.dof_bodyid], of_slides, inverse_diagonal)
@@ -148,7 +149,7 @@ def _body_weights(model: Model, kinematics: Kinematics, com: ComFrame, factor: F
 
 @per_topology
 def _bodies(topology: Topology) -> tuple[np.ndarray, ...]:
-    """For each block size (count, k): the bodies that the dofs of each block move, padded with the world."""
+    """For each block size a table (count, k): the bodies that the dofs of each block move, padded with the world."""
     last = last_dof(topology)
     moving = np.flatnonzero(last >= 0)
     tables = []
@@ -163,7 +164,7 @@ def _bodies(topology: Topology) -> tuple[np.ndarray, ...]:
     return tuple(tables)
 
 
-# m, floor under sizes of bodies and the extent
+# m, lower bound of body sizes and of the extent
 SMALLEST_SIZE = 1e-5
 
 

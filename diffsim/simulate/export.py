@@ -1,7 +1,7 @@
-"""A step as a file: traced once, then run by any process of that jax, which traces nothing.
+"""A step as a file: traced once, then run by any process with the same jax, without tracing.
 
-What is left of the first call is XLA's part, and with the persistent cache (docs, "First call") reading a file. The
-program is StableHLO by `jax.export`, whose files later releases of jax read for half a year.
+Only XLA's part of the first call is left, and with the persistent cache (docs, "First call") only reading a file. The
+program is StableHLO by `jax.export`; later releases of jax read such files for half a year.
 """
 
 import importlib.util
@@ -25,7 +25,9 @@ from diffsim.version import VERSION
 from diffsim.xla.compiled import jit
 
 # entries of the file
-ABOUT, MODEL, PROGRAM = "about.json", "model.npz", "program.bin"
+ABOUT = "about.json"
+MODEL = "model.npz"
+PROGRAM = "program.bin"
 
 
 class Program(NamedTuple):
@@ -35,7 +37,7 @@ class Program(NamedTuple):
       model: the model that was exported; its numbers may be replaced, its structure is the program's.
       step: (model, states, inputs) -> states, differentiable if it was exported so.
       batch: number of worlds; None for one world without a batch axis.
-      steps: timesteps of a call.
+      steps: number of timesteps per call.
     """
 
     model: Model
@@ -58,10 +60,10 @@ def export(
       model: the compiled model. Only its structure is fixed: numbers are arguments of the program.
       path: the file.
       batch: number of worlds, which share the model; None for one world without a batch axis.
-      steps: timesteps of one call, during which inputs stay the same.
+      steps: number of timesteps per call, during which inputs stay the same.
       platforms: such as `("cpu", "cuda")`, one program for each; None for the default backend.
-      differentiable: whether the file has the derivative (reverse mode) too; of a program that has it, jit what you
-        differentiate, so that derivatives that nobody asks for, by the model's fields, are not computed.
+      differentiable: whether the file also has the derivative (reverse mode). Then jit the function that you
+        differentiate, so that derivatives that are not needed, such as with respect to the model, are not computed.
 
     Raises:
       ValueError: no worlds or steps, or a model with functions in it (hooks).

@@ -4,15 +4,13 @@ Position, velocity, actuation, acceleration, constraint, sensors (MuJoCo documen
 a function of what it reads; nothing is integrated here. What a caller does not use, XLA removes.
 """
 
-import dataclasses
 from collections.abc import Callable
-from typing import Any
 
 import jax.numpy as jnp
 from jax import Array
 
 from diffsim.actuator.actuation import compute_actuation
-from diffsim.actuator.actuators import Command, add_user_force, user_laws
+from diffsim.actuator.actuators import add_user_force, compute_command
 from diffsim.actuator.transmission import compute_transmission
 from diffsim.base.checked import checked
 from diffsim.base.enums import EnableBit
@@ -29,15 +27,15 @@ from diffsim.kinematics.tendon import compute_tendons, tendon_drift
 from diffsim.math import safe
 from diffsim.sensor import read_sensors
 from diffsim.simulate.arguments import check_arguments
-from diffsim.simulate.sleep import resting_actuators, resting_readings, still, wake_and_collide
+from diffsim.simulate.sleep import wake_and_collide
 from diffsim.simulate.status import status
-from diffsim.solver import Aids, smooth_acceleration, solve
+from diffsim.solver import smooth_acceleration, solve
 from diffsim.solver.objective import Objective, constraint_force
 from diffsim.solver.solve import derivatives_within_reach
 from diffsim.types import Data, Inputs, Model, State
 from diffsim.types.constraints import ActiveSet
-from diffsim.types.data import ForwardInverse, Inertia, Inverse, Sleep, Transmission
-from diffsim.types.history import delayed_controls, delayed_readings
+from diffsim.types.data import ForwardInverse, Inertia, Inverse, Sensors, Transmission
+from diffsim.types.history import delayed_readings
 from diffsim.xla.barriers import stored
 from diffsim.xla.compiled import compiled
 
@@ -68,76 +66,97 @@ def evaluate(
 ) -> Data:
     """`forward` of checked arguments.
 
-    `active_set` fixes which constraints act and push, between two events of a step (simulate/events.py). `push` are
-    further applied forces (nv,), which follow from inertia and transmission (compiler/derive.py).
+    Args:
+      model, state, inputs: as for `forward`.
+      active_set: which constraints act and push, between two events of a step (simulate/integrate/events.py); None:
+        the state decides.
+      push: further applied forces (nv,), which follow from inertia and transmission (compiler/derive.py).
     """
     qpos, qvel = state.qpos, state.qvel
 
-    # position
+    # Position: forward kinematics, flexes and tendons (mj_kinematics, mj_comPos, mj_flex, mj_tendon)
     kinematics = compute_kinematics(model, qpos, inputs.mocap_pos, inputs.mocap_quat)
     com = compute_com_frame(model, kinematics)
     flexes = compute_flexes(model, qvel, kinematics, com)
     tendons = compute_tendons(model, qpos, kinematics, com)
+
+    # Composite rigid-body inertias and the joint-space inertia matrix M (mj_crb)
     inertia = compute_inertia(model, com, tendons)
-    contacts, sleeping = wake_and_collide(model, state, inputs, tendons, colliding_frames(model, kinematics))
+
+    # Active contacts (mj_wake, mj_collision): with the flag `sleep`, contacts wake trees, and sleeping trees have none
+    contacts, rest = wake_and_collide(model, state, inputs, tendons, colliding_frames(model, kinematics))
     contacts, slots = collide_flexes(model, kinematics, flexes, contacts), slots_of(model)
+
+    # Lengths and moment arms of actuators (mj_transmission)
     transmission = compute_transmission(model, qpos, kinematics, com, tendons, contacts)
 
-    # velocity
+    # Velocity: of bodies, joint axes, tendons and actuators (mj_comVel)
     velocities = compute_velocities(model, qvel, com, tendons, transmission)
+    known = Data.of(kinematics, com, flexes, tendons, inertia, transmission, velocities, contact=contacts)
+
+    # Passive forces: springs, dampers, gravity compensation, fluid; contact springs of flexes; user hooks (mj_passive)
     passive = compute_passive(model, state, kinematics, com, tendons, velocities, flexes)
     passive = add_contact_springs(model, com, flexes, (slots, contacts), passive)
-    data_so_far = _data_of(kinematics, com, tendons, inertia, transmission, velocities, contact=contacts)
-    passive = add_user_force(model, state, inputs, data_so_far, passive)
+    passive = add_user_force(model, state, inputs, known, passive)
+
+    # Coriolis, centrifugal and gravitational forces by recursive Newton-Euler (mj_rne, mj_tendonBias)
     drift = tendon_drift(model, qvel, kinematics, com, velocities)
     bias = compute_bias(model, qvel, com, velocities, tendons, drift)
 
-    # actuation and acceleration
-    ctrl = delayed_controls(model, state.history, state.time, inputs.ctrl)
-    command = Command(ctrl, user_laws(model, state, inputs, data_so_far), state.time)
+    # Actuation: actuator forces and activation dynamics (mj_fwdActuation)
+    command = compute_command(model, state, inputs, known)
     actuation = compute_actuation(model, state.act, command, transmission, velocities, passive)
-    actuation = resting_actuators(model, sleeping, actuation)
+    actuation = rest.actuators(actuation)
+
+    # Acceleration from all forces except the constraint forces, which are still unknown (mj_fwdAcceleration)
     applied = applied_force(model, inputs, kinematics, com) + (0.0 if push is None else push(inertia, transmission))
-    smooth_force = stored(still(sleeping, passive.qfrc_passive - bias.qfrc_bias + actuation.qfrc_actuator + applied))
+    qfrc_smooth = passive.qfrc_passive - bias.qfrc_bias + actuation.qfrc_actuator + applied
+    qfrc_smooth = stored(rest.dofs(qfrc_smooth))
 
-    # constraint
-    others = passive.qfrc_passive + actuation.qfrc_actuator + applied
-    aids = Aids(contacts.sort_key, motion_forces(model, qvel, com, velocities, others))
-    asleep = None if sleeping is None else sleeping.dofs
-    stages = (kinematics, com, tendons, velocities, contacts, slots)
-    sources = Sources(model, state, inputs, *stages, active_set, flexes=flexes, asleep=asleep)
+    # Constraint Jacobian and reference acceleration (mj_makeConstraint, mj_referenceConstraint)
+    sources = Sources(
+        model=model,
+        state=state,
+        inputs=inputs,
+        kinematics=kinematics,
+        com=com,
+        tendons=tendons,
+        velocities=velocities,
+        contacts=contacts,
+        slots=slots,
+        flexes=flexes,
+        active_set=active_set,
+        asleep=rest.asleep,
+    )
     constraints = make_constraints(sources)
-    solution = solve(model, inertia.M, smooth_force, still(sleeping, state.qacc_warmstart), constraints, aids)
-    if model.opt.contact_reach:
-        rows = make_constraints(sources._replace(reach=model.opt.contact_reach))
-        solution = derivatives_within_reach(model, solution, Objective(inertia.M, smooth_force, rows))
-    solution = solution if sleeping is None else solution.replace(qacc=still(sleeping, solution.qacc))
-    smooth = smooth_acceleration(model, inertia.M, smooth_force)
 
-    # what only sensors and users read
+    # Constraint forces by the selected solver, and the acceleration with them (mj_fwdConstraint)
+    others = passive.qfrc_passive + actuation.qfrc_actuator + applied
+    motion = motion_forces(model, qvel, com, velocities, others)
+    start = rest.dofs(state.qacc_warmstart)
+    solution = solve(model, inertia.M, qfrc_smooth, start, constraints, contacts.sort_key, motion)
+    if model.opt.contact_reach:
+        # ours: the derivative, not the value, sees contacts before they touch
+        within_reach = make_constraints(sources._replace(reach=model.opt.contact_reach))
+        solution = derivatives_within_reach(model, solution, Objective(inertia.M, qfrc_smooth, within_reach))
+    solution = solution.replace(qacc=rest.dofs(solution.qacc))
+    smooth = smooth_acceleration(model, inertia.M, qfrc_smooth)
+
+    # Forces on bodies (mj_rnePostConstraint) and energy, which only sensors and users read
     subtrees = compute_subtree_velocities(model, com, velocities)
     contact_force = contact_forces(model, contacts, constraints, solution)
     wrenches = constraint_wrenches(model, contacts, constraints, solution, com)
     external = external_wrenches(model, inputs, kinematics, com, wrenches)
     body_forces = compute_body_forces(model, qvel, solution.qacc, com, velocities, external)
     energy = compute_energy(model, state, kinematics, tendons, inertia, flexes)
-    position = (kinematics, com, flexes, tendons, inertia, transmission)
-    forces = (passive, bias, actuation, smooth, solution, body_forces, energy)
-    sleep = Sleep(tree_sleep=state.tree_sleep if sleeping is None else sleeping.tree_asleep.astype(qvel.dtype))
-    data = _data_of(*position, velocities, subtrees, *forces, sleep, contact=contacts, efc=constraints)
-    data = dataclasses.replace(data, **vars(compute_forward_inverse(model, data, applied)))
-    now = resting_readings(model, state, sleeping, read_sensors(model, state, inputs, data, contact_force))
-    delayed = delayed_readings(model, state.history, state.time, now)
-    data = dataclasses.replace(data, sensordata=delayed, sensor_now=now)
-    return dataclasses.replace(data, status=status(model, state, inputs, data))
+    forces = (passive, bias, actuation, smooth, solution, body_forces)
+    known = Data.of(known, subtrees, *forces, energy, rest.sleep, contact=contacts, efc=constraints)
 
-
-def _data_of(*records: Any, **children: Any) -> Data:
-    """Data with the fields of these records, and `children` by name; all other fields are None."""
-    fields: dict[str, Any] = dict.fromkeys(field.name for field in dataclasses.fields(Data))
-    for record in records:
-        fields |= vars(record)
-    return Data(**(fields | children))
+    # Forward and inverse dynamics compared (mj_compareFwdInv), and sensors (mj_sensorPos, mj_sensorVel, mj_sensorAcc)
+    comparison = compute_forward_inverse(model, known, applied)
+    now = rest.readings(read_sensors(model, state, inputs, known, contact_force))
+    sensors = Sensors(sensordata=delayed_readings(model, state.history, state.time, now), sensor_now=now)
+    return Data.of(known, comparison, sensors, status=status(model, state, inputs, known))
 
 
 def inverse_dynamics(data: Data, qacc: Array) -> Inverse:

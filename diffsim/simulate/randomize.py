@@ -1,12 +1,12 @@
-"""Domain randomization: many versions of a model, whose derived fields belong to their other fields.
+"""Domain randomization: many versions of a model, with derived fields that are consistent with the drawn ones.
 
     fields = {"body_mass": Scale(0.8, 1.2), "geom_friction": Uniform(0.3, 1.2, only="floor")}
     models, axes = diffsim.randomize(model, key, fields, 1024)
     states = jax.vmap(diffsim.step, in_axes=(axes, 0))(models, states)
 
 A body whose mass is scaled keeps its shape: its inertia is scaled with it. Bounding volumes follow the sizes of geoms.
-Inverse weights, which scale soft constraints, and all else that MuJoCo derives when it compiles are derived again
-(`set_const`). Only leaves that differ between worlds are stored for each.
+Inverse weights, which scale soft constraints, and all other constants that MuJoCo derives when it compiles are derived
+again (`set_const`). Only leaves that differ between worlds are stored for each world.
 """
 
 import dataclasses
@@ -38,10 +38,11 @@ PRIMITIVES = (GeomType.SPHERE, GeomType.CAPSULE, GeomType.ELLIPSOID, GeomType.CY
 
 @dataclasses.dataclass(frozen=True)
 class Draw:
-    """Numbers drawn evenly from a range, one for each object: what `Scale`, `Shift` and `Uniform` share.
+    """Numbers drawn uniformly from a range, one for each object; the base of `Scale`, `Shift` and `Uniform`.
 
     Attributes:
-      low, high: the range; a number, of which each object draws one for its whole row, or one for each column.
+      low, high: the range. With plain numbers each object draws one number for its whole row; with tuples one for each
+        column.
       only: names or indices of the objects that change, one or several; None for all.
       shared: all objects of a world get the same draw.
     """
@@ -73,7 +74,7 @@ class Shift(Draw):
 
 
 class Uniform(Draw):
-    """Values between `low` and `high`, in units of the field, whatever the model's are."""
+    """Values between `low` and `high`, in units of the field, in place of the model's."""
 
     def combine(self, value: Array, drawn: Array) -> Array:
         """The draw itself."""
@@ -85,10 +86,10 @@ Sampler = Draw | Callable[[Array, Array], Array]
 
 
 class Posterior(Protocol):
-    """What knows by itself how numbers of a model are distributed, such as the result of `optimize.fit`."""
+    """A distribution of numbers of a model, such as the result of `optimize.fit`."""
 
     def worlds(self, model: Model, key: Array, count: int) -> Leaves:
-        """Leaves (count, ...) that differ between worlds, derived ones included, by path."""
+        """Leaves (count, ...) that differ between worlds, by path; derived leaves are included."""
         ...
 
 
@@ -97,11 +98,11 @@ def randomize(model: Model, key: Array, fields: Mapping[str, Sampler] | Posterio
     """Draws `count` versions of a model.
 
     Args:
-      model: what they are versions of.
+      model: the model.
       key: of `jax.random.key`.
       fields: how to draw leaves of the model ("body_mass", "opt.timestep"): a `Scale`, `Shift` or `Uniform`, or a
-        function of a key and the model's value that gives that of one world; or the result of `optimize.fit`, from
-        whose posterior worlds are drawn.
+        function (key, the model's value) -> the value in one world; or the result of `optimize.fit`, whose posterior
+        is sampled.
       count: number of worlds.
 
     Returns:
@@ -115,7 +116,7 @@ def randomize(model: Model, key: Array, fields: Mapping[str, Sampler] | Posterio
         values = varied_leaves(model, key, fields, count)
     else:
         values = fields.worlds(model, key, count)
-    # of a field that had no code before, the program has some now
+    # a switch field that was zero gets code in the program here
     models = with_leaves(model, values)
     return models, model_axes(models, *values)
 
@@ -195,7 +196,7 @@ def _constants(model: Model) -> Leaves:
 
 def _draw(model: Model, key: Array, fields: Mapping[str, Sampler]) -> Leaves:
     """The drawn leaves of one world."""
-    # what counts the rows of a leaf of the model: a size, by its name; nothing of options
+    # a leaf of the model has one row per object, if its first axis is a named size; leaves of options have no rows
     declared = {field.name: field.metadata.get("shape") for field in dataclasses.fields(Model)}
     drawn: Leaves = {}
     keys = jax.random.split(key, max(len(fields), 1))
@@ -223,7 +224,7 @@ def _even(key: Array, value: Array, sampler: Draw, by_object: bool) -> Array:
 
 
 def follow(model: Model, drawn: Leaves) -> Leaves:
-    """The drawn leaves, with those that belong to them: inertia to mass, bounding volumes to sizes."""
+    """The drawn leaves, and leaves that must follow them: inertia follows mass, bounding volumes follow sizes."""
     if "body_mass" in drawn and "body_inertia" not in drawn:
         factor = divide(drawn["body_mass"], model.body_mass)
         drawn = drawn | {"body_inertia": model.body_inertia * factor[:, None]}

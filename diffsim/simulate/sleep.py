@@ -1,21 +1,23 @@
-"""sleep: kinematic trees that have come to rest stop, until something wakes them; the flag `sleep` switches it on.
+"""sleep: kinematic trees that have come to rest stop until something wakes them; the flag `sleep` switches it on.
 
-A tree that may sleep (`tree_sleep_policy`), has no applied force, and has been slower than `opt.sleep_tolerance` for
-MINAWAKE steps is ready. An island falls asleep when all its trees are ready: its velocities are zero from then on, its
-positions stay exactly as they are. `tree_asleep` counts a tree that is awake up from AWAKE to -1, ready; of one that
-sleeps it is the next tree in a cycle of those that fell asleep with it, and that wake with it.
+A tree is ready to sleep if it may sleep (`tree_sleep_policy`), has no applied force, and has been slower than
+`opt.sleep_tolerance` for MINAWAKE steps. An island falls asleep when all its trees are ready: from then on its
+velocities are zero, and its positions stay exactly the same. For an awake tree `tree_asleep` counts up from AWAKE to
+-1, ready. For a sleeping tree it is the index of the next tree in a cycle of trees that fell asleep together, and that
+wake together.
 
-At the beginning of a step, in this order, trees wake that were pushed, moved, or carried by a mocap body, that hang on
-one that is awake by a taut tendon, that one that is awake touches, or that an active equality ties to one that is
-awake. Trees that sleep have no constraints and no contacts but with those that are awake, no acceleration, and take no
-part in the solve: all of it is masks, so that worlds of a batch can sleep apart. Sensors of trees that sleep show what
-they read when these fell asleep; `State.frozen` remembers that, and what "moved" is measured from.
+A step begins with waking, in this order. A tree wakes if it was pushed or moved, or carried by a mocap body; if a taut
+tendon ties it to an awake tree; if an awake tree touches it; if an active equality ties it to an awake tree. Sleeping
+trees have contacts and constraints only with awake trees, have no acceleration, and take no part in the solve. All of
+this is done by masks, so that each world of a batch can sleep on its own. Sensors of sleeping trees show what they read
+when the trees fell asleep. `State.frozen` remembers these readings, and the positions from which "moved" is measured.
 
-What sleeps is a constant: derivatives of its velocity and acceleration are zero, and of its position the identity. No
-derivative tells of falling asleep or waking. Source: MuJoCo documentation, "Computation", sleeping islands;
-engine_sleep.c of 3.8.1.
+What sleeps is a constant: the derivatives of its velocity and acceleration are zero, and the derivative of its position
+is the identity. Falling asleep and waking have no derivative. Source: MuJoCo documentation, "Computation", sleeping
+islands; engine_sleep.c of 3.8.1.
 """
 
+import dataclasses
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
@@ -36,29 +38,78 @@ from diffsim.constraint.limit import limit_layout
 from diffsim.constraint.views import tree_partition
 from diffsim.geometry.colliders import Poses
 from diffsim.types import Data, Inputs, Model, State
-from diffsim.types.data import Actuation, Contacts, Tendons
+from diffsim.types.data import Actuation, Contacts, Sleep, Tendons
 from diffsim.types.state import make_inputs, make_state
 from diffsim.types.topology import Topology, per_topology
 from diffsim.xla.select import anywhere
 
 T = TypeVar("T")
 
-# steps below tolerance before a tree sleeps, and `tree_asleep` of one that has just moved
+# steps below tolerance before a tree sleeps: mjMINAWAKE
 MINAWAKE = 10
+# `tree_asleep` of a tree that has just moved
 AWAKE = -(1 + MINAWAKE)
-# more than any sort key, and than any value of tree_asleep
+# larger than any sort key and any value of tree_asleep
 NEVER = np.iinfo(np.int32).max
 
 
-class Rest(NamedTuple):
-    """What sleeps in a state once all has been woken that wakes: `tree_asleep` (ntree,) as in State, and which of the
-    dofs (nv,), actuators (nu,) and readings (nsensordata,) are asleep.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Rest:
+    """What sleeps in a state. This class is for models in which nothing can sleep: values pass through unchanged.
+
+    Attributes:
+      sleep: which trees sleep, a record of Data.
+      asleep: (nv,) which dofs sleep; None where no dof ever does.
     """
 
-    tree_asleep: Array
-    dofs: Array
-    actuators: Array
-    readings: Array
+    sleep: Sleep
+    asleep: Array | None = None
+
+    def dofs(self, values: Array) -> Array:
+        """Velocities, accelerations or forces (nv,), zero for dofs that sleep."""
+        return values
+
+    def actuators(self, actuation: Actuation) -> Actuation:
+        """Actuation without the actuators of sleeping trees: these have no force, and their activations stay."""
+        return actuation
+
+    def readings(self, now: Array) -> Array:
+        """Sensor readings (nsensordata,); sensors of sleeping trees show what they read when the trees fell asleep."""
+        return now
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SleepingTrees(Rest):
+    """What sleeps in a state of a model with the flag `sleep`, once every tree is awake that has a reason to wake.
+
+    Attributes:
+      idle_actuators: (nu,) which actuators sleep.
+      idle_activations: (na,) which activations belong to these actuators.
+      idle_readings: (nsensordata,) which sensor readings sleep.
+      remembered: (nsensordata,) what these readings show.
+    """
+
+    asleep: Array
+    idle_actuators: Array
+    idle_activations: Array
+    idle_readings: Array
+    remembered: Array
+
+    def dofs(self, values: Array) -> Array:
+        """As in `Rest`."""
+        return jnp.where(self.asleep, 0, values)
+
+    def actuators(self, actuation: Actuation) -> Actuation:
+        """As in `Rest`."""
+        return actuation.replace(
+            act_dot=jnp.where(self.idle_activations, 0, actuation.act_dot),
+            actuator_force=jnp.where(self.idle_actuators, 0, actuation.actuator_force),
+            qfrc_actuator=self.dofs(actuation.qfrc_actuator),
+        )
+
+    def readings(self, now: Array) -> Array:
+        """As in `Rest`."""
+        return jnp.where(self.idle_readings, self.remembered, now)
 
 
 class Plan(NamedTuple):
@@ -67,7 +118,8 @@ class Plan(NamedTuple):
     Attributes:
       qpos: (nq,) the tree of each coordinate.
       equality: (neq, 2) the trees of each equality, -1 for none.
-      tendon: (n,) tendons with limits between two trees, and `tendon_trees` (n, 2) these.
+      tendon: (n,) tendons with limits between two trees.
+      tendon_trees: (n, 2) the trees of these tendons.
       actuators: (nu, ntree) bool, the trees that an actuator sleeps with; none if it never sleeps.
       activations: (na,) the actuator of each activation.
       readings: (nsensordata, ntree) bool, the trees that a sensor sleeps with; none if it never sleeps.
@@ -87,13 +139,8 @@ class Plan(NamedTuple):
 
 
 def sleeps(model: Model) -> bool:
-    """Whether trees can fall asleep: by the flag, which is static, and because there are trees."""
+    """Whether trees can fall asleep: the flag, which is static, is on, and there are trees."""
     return model.opt.enabled(EnableBit.SLEEP) and model.topology.nsleep > 0
-
-
-def still(rest: Rest | None, values: Array) -> Array:
-    """Values (nv,) of the dofs, zero where these are asleep."""
-    return values if rest is None else jnp.where(rest.dofs, 0, values)
 
 
 # ------------------------------------------------------------------------------------------------------------- waking
@@ -101,19 +148,26 @@ def still(rest: Rest | None, values: Array) -> Array:
 
 def wake_and_collide(
     model: Model, state: State, inputs: Inputs, tendons: Tendons, poses: Poses
-) -> tuple[Contacts, Rest | None]:
-    """The contacts of what is awake, and what sleeps; all contacts and None where nothing can sleep.
+) -> tuple[Contacts, Rest]:
+    """Wakes what has a reason to wake, and finds the contacts of all that is awake.
 
     Args:
-      model, state, inputs: the state.
-      tendons: their lengths.
+      model, state, inputs: where the step begins.
+      tendons: their lengths, of which a taut one wakes.
       poses: `colliding_frames`.
+
+    Returns:
+      The contacts, and what sleeps: without the flag `sleep` all contacts, and a `Rest` in which nothing does.
+
+    Raises:
+      UnsupportedError: the model has an equality that MuJoCo does not allow together with the flag `sleep`.
     """
     if not sleeps(model):
-        return collide(model, poses), None
+        return collide(model, poses), Rest(sleep=Sleep(tree_sleep=state.tree_sleep))
     if refused := sleepless_equalities(model):
         raise UnsupportedError(Problem("", 0, "", reason, SLEEPLESS, unsupported=True) for _, reason in refused)
     topology, plan, tree_asleep = model.topology, _plan(model.topology), _disturbed(model, state, inputs)
+    # a tendon near one of its limits ties its two trees together
     if len(plan.tendon):
         length, limits = tendons.ten_length[plan.tendon], model.tendon_range[plan.tendon]
         margin, order = model.tendon_margin[plan.tendon], jnp.arange(len(plan.tendon), dtype=jnp.int32)
@@ -123,11 +177,20 @@ def wake_and_collide(
     tree_asleep = _wake_by_equalities(model, inputs, tree_asleep)
     asleep = tree_asleep >= 0
 
+    # an actuator or sensor sleeps if it belongs to trees and all of these sleep, and only while something sleeps
     def resting(trees: np.ndarray) -> Array:
         moved = jnp.any(jnp.asarray(trees) & ~asleep[None], axis=1)
         return jnp.any(asleep) & ~moved & jnp.asarray(np.any(trees, axis=1))
 
-    rest = Rest(tree_asleep, asleep[topology.dof_treeid], resting(plan.actuators), resting(plan.readings))
+    idle = resting(plan.actuators)
+    rest = SleepingTrees(
+        sleep=Sleep(tree_sleep=tree_asleep.astype(state.qvel.dtype)),
+        asleep=asleep[topology.dof_treeid],
+        idle_actuators=idle,
+        idle_activations=idle[plan.activations],
+        idle_readings=resting(plan.readings),
+        remembered=_remembered(topology, state.frozen)[2],
+    )
     return contacts, rest
 
 
@@ -138,7 +201,7 @@ def all_asleep(model: Model, state: State, inputs: Inputs) -> Array:
 
 
 def _disturbed(model: Model, state: State, inputs: Inputs) -> Array:
-    """`tree_asleep` (ntree,) with those woken that move, are pushed, or are not where they fell asleep."""
+    """`tree_asleep` (ntree,) after waking the trees that move, are pushed, or are not where they fell asleep."""
     topology, plan = model.topology, _plan(model.topology)
     tree_asleep = state.tree_asleep
     (qpos, mocap, _), now = _remembered(topology, state.frozen), _mocap_poses(inputs)
@@ -150,32 +213,38 @@ def _disturbed(model: Model, state: State, inputs: Inputs) -> Array:
 
 
 def _of_trees(topology: Topology, tree: np.ndarray, flag: Array) -> Array:
-    """(ntree,) whether a flag is set of anything that belongs to a tree, by the tree (n,) of each, -1 for none."""
+    """(ntree,) whether a flag (n,) is set on any part of a tree, by the tree (n,) of each part, -1 for none."""
     return jnp.zeros((topology.ntree + 1,), bool).at[tree].max(flag)[: topology.ntree]
 
 
 def _cycles(tree_asleep: Array) -> Array:
-    """(ntree,) the first tree of the cycle of each that sleeps; one that is awake by itself."""
+    """(ntree,) the first tree of each sleeping tree's cycle; for an awake tree the tree itself."""
     itself = jnp.arange(len(tree_asleep), dtype=jnp.int32)
     following, first = jnp.where(tree_asleep >= 0, tree_asleep, itself), itself
-    # as many steps along the cycle at once as have been looked at so far
+    # pointer jumping: after k rounds `first` is the least of 2^k trees along the cycle, and `following` 2^k steps ahead
     for _ in range(int(np.ceil(np.log2(max(len(tree_asleep), 2))))):
         first, following = jnp.minimum(first, first[following]), following[following]
     return first
 
 
 def _wake(tree_asleep: Array, hit: Array) -> Array:
-    """`tree_asleep` with the cycles of some trees (ntree,) woken."""
+    """`tree_asleep` after waking the cycles of some trees (ntree,)."""
     cycle = _cycles(tree_asleep)
     woken = jnp.zeros(hit.shape, bool).at[cycle].max(hit & (tree_asleep >= 0))[cycle]
     return jnp.where(woken, AWAKE, tree_asleep)
 
 
 def _wake_by_others(tree_asleep: Array, trees: Array, tied: Array, order: Array) -> Array:
-    """`tree_asleep` with those woken that are tied (n,) to one that is awake, as two trees (n, 2) each, -1 for none.
+    """`tree_asleep` after waking the trees that are tied to an awake tree.
 
-    A cycle counts on from where the tree was that woke it, the first of several by their order (n,); a tree that
-    several have woken by itself from the least of these.
+    MuJoCo goes through the ties one after another. The first tie to an awake tree wakes the whole cycle, which takes
+    over the waker's count; a tree that has several awake neighbours takes the least of their counts. Here all ties are
+    looked at together.
+
+    Args:
+      trees: (n, 2) the two trees of each tie, -1 for none.
+      tied: (n,) whether the tie holds.
+      order: (n,) MuJoCo's order of the ties.
     """
     count = len(tree_asleep)
     value = jnp.append(tree_asleep, AWAKE)[trees]
@@ -185,19 +254,21 @@ def _wake_by_others(tree_asleep: Array, trees: Array, tied: Array, order: Array)
         jnp.where(asleep[:, 0], trees[:, 0], trees[:, 1]),
         jnp.where(asleep[:, 0], value[:, 1], value[:, 0]),
     )
+    # the tie that comes first for each cycle (row `count` collects ties that wake nothing), and the count of its waker
     cycle = _cycles(tree_asleep)
     rank = jnp.where(wakes, cycle[sleeper], count)
     none = jnp.full((count + 1,), NEVER, jnp.int32)
     first = none.at[rank].min(order)
     begins = wakes & (order == first[rank])
     of_first = none.at[jnp.where(begins, rank, count)].min(jnp.where(begins, waker, NEVER))
+    # for each tree the least count among its own wakers
     direct = none.at[jnp.where(wakes, sleeper, count)].min(jnp.where(wakes, waker, NEVER))
     woken = (tree_asleep >= 0) & (first[cycle] < NEVER)
     return jnp.where(woken, jnp.minimum(of_first[cycle], direct[:count]), tree_asleep)
 
 
 def _wake_by_contacts(model: Model, poses: Poses, tree_asleep: Array) -> tuple[Contacts, Array]:
-    """The contacts of what is awake or wakes by touching it, and `tree_asleep` with these woken."""
+    """The contacts of awake trees, and `tree_asleep` after waking the trees that they touch."""
 
     def of_awake(values: Array) -> Array:
         return jnp.append(values < 0, False)[model.topology.body_treeid]
@@ -209,12 +280,14 @@ def _wake_by_contacts(model: Model, poses: Poses, tree_asleep: Array) -> tuple[C
         return _wake_by_others(tree_asleep, trees, near, contacts.sort_key), trees
 
     if layout_of(model).static:
-        # every pair has its slots: what wakes is in the buffer already
+        # every pair has slots of its own, so that all contacts are in the buffer already: hide those between trees that
+        # still sleep
         contacts = collide(model, poses)
         values, trees = woken(contacts)
         kept = jnp.any(jnp.append(values < 0, False)[trees], axis=1)
         dist, geom = jnp.where(kept, contacts.dist, FAR), jnp.where(kept[:, None], contacts.geom, -1)
         return contacts.replace(dist=dist, geom=geom), values
+    # the buffer has room for the nearest pairs only: look for pairs with an awake body, and once more if trees woke
     first = collide(model, poses, of_awake(tree_asleep))
     values, _ = woken(first)
     again = anywhere(jnp.any(values != tree_asleep))
@@ -222,7 +295,7 @@ def _wake_by_contacts(model: Model, poses: Poses, tree_asleep: Array) -> tuple[C
 
 
 def _wake_by_equalities(model: Model, inputs: Inputs, tree_asleep: Array) -> Array:
-    """`tree_asleep` with those woken that an active equality ties to one that is awake or sleeps in another cycle."""
+    """`tree_asleep` after waking the trees that an active equality ties to an awake tree or to another cycle."""
     trees = _plan(model.topology).equality
     if not len(trees):
         return tree_asleep
@@ -232,24 +305,6 @@ def _wake_by_equalities(model: Model, inputs: Inputs, tree_asleep: Array) -> Arr
     return _wake(tree_asleep, _of_trees(model.topology, trees.reshape(-1), jnp.repeat(apart, 2)))
 
 
-def resting_actuators(model: Model, rest: Rest | None, actuation: Actuation) -> Actuation:
-    """Actuators of trees that sleep have no force, and their activations stay."""
-    if rest is None:
-        return actuation
-    return actuation.replace(
-        act_dot=jnp.where(rest.actuators[_plan(model.topology).activations], 0, actuation.act_dot),
-        actuator_force=jnp.where(rest.actuators, 0, actuation.actuator_force),
-        qfrc_actuator=still(rest, actuation.qfrc_actuator),
-    )
-
-
-def resting_readings(model: Model, state: State, rest: Rest | None, now: Array) -> Array:
-    """(nsensordata,) what sensors read, those of trees that sleep what they read when these fell asleep."""
-    if rest is None:
-        return now
-    return jnp.where(rest.readings, _remembered(model.topology, state.frozen)[2], now)
-
-
 def _remembered(topology: Topology, frozen: Array) -> tuple[Array, Array, Array]:
     """Positions (nq,), mocap poses (nmocap, 7) and readings (nsensordata,) in `State.frozen`."""
     qpos, mocap, readings = jnp.split(frozen, np.cumsum([topology.nq, 7 * topology.nmocap]))
@@ -257,7 +312,7 @@ def _remembered(topology: Topology, frozen: Array) -> tuple[Array, Array, Array]
 
 
 def _remember(topology: Topology, qpos: Array, inputs: Inputs, readings: Array) -> Array:
-    """The inverse of `_remembered`; nothing flows through it. Of sensors that never sleep zeros are kept."""
+    """The inverse of `_remembered`, without derivatives; zeros stand for sensors that never sleep."""
     kept = jnp.where(np.any(_plan(topology).readings, axis=1), readings, 0)
     return jax.lax.stop_gradient(jnp.concatenate([qpos, _mocap_poses(inputs).reshape(-1), kept]))
 
@@ -272,13 +327,13 @@ def _mocap_poses(inputs: Inputs) -> Array:
 def fall_asleep(
     model: Model, state: State, inputs: Inputs, data: Data, later: State, reread: Callable[[State], Array]
 ) -> State:
-    """The state after a step, with what sleeps, or falls asleep in it, where it was.
+    """The state after a step, in which sleeping trees, and trees that fall asleep in this step, have not moved.
 
     Args:
       model, state, inputs, data: where the step began.
       later: the state after it, as if nothing slept.
-      reread: what sensors read (nsensordata,) in a state like this one; those of a tree that falls asleep go on
-        showing what they read of it at rest.
+      reread: a state -> sensor readings (nsensordata,). Sensors of a tree that falls asleep go on showing what they
+        read of it at rest.
     """
     topology, dtype = model.topology, state.qvel.dtype
     tree_asleep, slept = _tired(model, state, inputs, data)
@@ -299,6 +354,7 @@ def fall_asleep(
 
 def _tired(model: Model, state: State, inputs: Inputs, data: Data) -> tuple[Array, Array]:
     """`tree_asleep` (ntree,) after a step, and which trees fall asleep in it."""
+    # count: a tree that moves faster than the tolerance, is pushed, or may not sleep starts again
     topology, plan = model.topology, _plan(model.topology)
     before = data.tree_asleep
     tolerance, speed = model.opt.sleep_tolerance, model.dof_length * jnp.abs(state.qvel)
@@ -308,24 +364,25 @@ def _tired(model: Model, state: State, inputs: Inputs, data: Data) -> tuple[Arra
     counted = jnp.where(moving | ~jnp.asarray(plan.allowed), AWAKE, before + (before < -1))
     counted = jnp.where(before < 0, counted, before)
 
-    # an island goes to sleep as a whole, what no constraint touches by itself
+    # an island falls asleep as a whole, and a tree without constraints on its own
     parts, itself = tree_partition(model, data.contact, data.efc), jnp.arange(topology.ntree, dtype=jnp.int32)
     group = jnp.where(parts.touched, parts.first, itself)
     ready = counted == -1
     slept = ready & ~jnp.zeros(ready.shape, bool).at[group].max(~ready)[group]
+    # the cycle: each tree names the next tree of its island, the last one names the first
     with_it = group[:, None] == group[None]
     after = jnp.where(with_it & (itself[:, None] < itself[None]), itself[None], NEVER)
     following = jnp.min(after, axis=1)
     tree_asleep = jnp.where(slept, jnp.where(following < NEVER, following, group), counted)
     if model.opt.disabled(DisableBit.ISLAND):
-        # what belongs together is then not known, as soon as there is a constraint
+        # without islands nothing says which trees belong together: nothing falls asleep while there is a constraint
         some = jnp.any(parts.touched)
         return jnp.where(some, before, tree_asleep), slept & ~some
     return tree_asleep, slept
 
 
 def asleep_at_first(model: Model, forward: Callable[[Model, State], Data]) -> tuple[Array, Array]:
-    """`tree_asleep` (ntree,) of a new state, in which trees of policy `init` sleep, and what all sensors read in it."""
+    """`tree_asleep` (ntree,) of a new state, in which trees of policy `init` sleep, and all sensor readings in it."""
     awake = jnp.full(model.topology.ntree, AWAKE, jnp.int32)
     state = make_state(model).replace(tree_asleep=awake)
     data = forward(model, state)
@@ -335,13 +392,13 @@ def asleep_at_first(model: Model, forward: Callable[[Model, State], Data]) -> tu
 
 
 def can_skip(model: Model) -> bool:
-    """Whether nothing but time goes on where all trees sleep: no activations of others, no buffers of delays."""
+    """Whether only time goes on while all trees sleep: no activation is awake, and there are no delays."""
     activations = np.any(_plan(model.topology).actuators, axis=1)[_plan(model.topology).activations]
     return model.topology.nhistory + model.topology.npluginstate == 0 and bool(np.all(activations))
 
 
 def sleep_on(model: Model, state: State, inputs: Inputs) -> State:
-    """The state a timestep later where all trees sleep."""
+    """The state one timestep later if all trees sleep."""
     qpos, _, readings = _remembered(model.topology, state.frozen)
     return state.replace(
         time=state.time + model.opt.timestep,
@@ -355,7 +412,7 @@ def sleep_on(model: Model, state: State, inputs: Inputs) -> State:
 
 @per_topology
 def _plan(topology: Topology) -> Plan:
-    """Index work of this file."""
+    """Which trees everything belongs to, in numpy."""
     joint = np.repeat(np.arange(topology.njnt), qpos_widths(topology.jnt_type))
     two = limit_layout(topology).tendon
     two = two[topology.tendon_treenum[two] == 2]
@@ -390,7 +447,7 @@ SLEEPLESS = "clear the flag sleep, or leave the equality out"
 
 
 def sleepless_equalities(model: Model) -> list[tuple[int, str]]:
-    """Equalities that cannot be with the flag `sleep`, which MuJoCo stops at when it runs: (index, reason)."""
+    """Equalities that the flag `sleep` does not allow, (index, reason); MuJoCo stops at them when it steps."""
     topology = model.topology
     if not sleeps(model):
         return []
@@ -410,8 +467,10 @@ def _incidence(topology: Topology, trees: list[set[int] | None]) -> np.ndarray:
     return table
 
 
+# how the fields of an object begin that has a body
 OWNER = {ObjType.JOINT: "jnt", ObjType.DOF: "dof", ObjType.GEOM: "geom", ObjType.SITE: "site"}
 OWNER |= {ObjType.CAMERA: "cam", ObjType.LIGHT: "light"}
+# what an actuator acts on
 TARGET = {
     TrnType.JOINT: ObjType.JOINT,
     TrnType.JOINTINPARENT: ObjType.JOINT,
@@ -420,12 +479,12 @@ TARGET = {
     TrnType.BODY: ObjType.BODY,
     TrnType.SLIDERCRANK: ObjType.SITE,
 }
-# sensors that look at everything
+# sensors that look at everything, and never sleep
 WAKEFUL = (SensorType.USER, SensorType.PLUGIN, SensorType.RANGEFINDER)
 
 
 def _trees_of(topology: Topology, kind: ObjType, index: int) -> set[int] | None:
-    """The trees that an object sleeps with; none of them if it is static, None if it never sleeps."""
+    """The trees that an object sleeps with; an empty set if it is static, None if it never sleeps."""
     if kind in (ObjType.BODY, ObjType.XBODY):
         tree, root = int(topology.body_treeid[index]), topology.body_rootid[index]
         return {tree} if tree >= 0 else None if topology.body_mocapid[root] >= 0 else set()
@@ -448,5 +507,5 @@ def _trees_of(topology: Topology, kind: ObjType, index: int) -> set[int] | None:
 
 
 def _together(parts: list[set[int] | None]) -> set[int] | None:
-    """Which things sleep: those all of whose parts do."""
+    """The trees of several parts, all of which must sleep; None if a part never sleeps."""
     return None if None in parts else set().union(*(part for part in parts if part is not None))

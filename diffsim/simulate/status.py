@@ -1,9 +1,9 @@
 """What can go wrong at run time: one row per bit of `data.status`, with its test and its explanation.
 
-Nothing is raised inside a compiled program and nothing leaks into other worlds of a batch: a world that goes bad is
-flagged, `is_bad` says whether its numbers can be used, and `check` says in words what happened and what to do. A common
-cause is an inertia matrix without an inverse: two parallel slides of one body, or two hinges on one line, are one
-motion with two coordinates, and nothing says how it is shared (`motions_without_inertia`, on the host, in numpy).
+Nothing is raised inside a compiled program, and nothing leaks into other worlds of a batch. A world that goes bad is
+flagged; `is_bad` says whether its numbers can be used, and `check` explains what happened and what to do. A common
+cause is a singular inertia matrix: two parallel slides of one body, or two hinges on one line, are one motion with two
+coordinates, and nothing says how it is shared (`motions_without_inertia`, on the host, in numpy).
 """
 
 import functools
@@ -23,7 +23,7 @@ from diffsim.base.enums import Status
 from diffsim.math.safe import is_bad as is_bad_number
 from diffsim.types import Data, Inputs, Model, Rollout, State
 
-# share of the largest entry from which on a dof takes part in a motion
+# a dof takes part in a motion if its entry is at least this share of the largest entry
 TAKES_PART = 0.1
 
 
@@ -52,9 +52,13 @@ def _motion(inertia: np.ndarray, dofs: np.ndarray) -> np.ndarray:
 
 
 class Row(NamedTuple):
-    """A way to go wrong: when, what to tell the user, and whether results are then bad or only less accurate.
+    """A way to go wrong.
 
-    `advice` finds out what to do, from the Data of one world in numpy.
+    Attributes:
+      test: (model, state, inputs, data) -> whether it happened.
+      message: tells the user what happened, and in general what to do.
+      bad: whether results are then useless; else they are only less accurate.
+      advice: finds out what to do in this case, from the Data of one world in numpy.
     """
 
     test: Callable[[Model, State, Inputs, Data], Array]
@@ -117,7 +121,7 @@ ROWS = {
     ),
 }
 
-# the bits after which the numbers of a world are no use
+# the bits that make the numbers of a world useless
 BAD = functools.reduce(operator.or_, (bit for bit, row in ROWS.items() if row.bad))
 
 
@@ -131,9 +135,9 @@ def status(model: Model, state: State, inputs: Inputs, data: Data) -> Array:
 
 @checked
 def is_bad(data: Data | Rollout) -> Array:
-    """Whether the numbers of a world are no use: not finite, out of range, or contacts were lost; bool, of each world.
+    """Whether the numbers of each world are useless: not finite, out of range, or contacts were lost; bool.
 
-    A solver that stopped at its iteration limit is information and not counted; `data.status` has it.
+    A solver that stopped at its iteration limit does not count; `data.status` has a bit for it.
 
     Args:
       data: Data of one world or of a batch, or a Rollout, of which any step counts.
@@ -145,11 +149,11 @@ def is_bad(data: Data | Rollout) -> Array:
 
 
 def check(data: Any) -> list[str]:
-    """Explains a status, of one world or of a batch, in words; an empty list means that all is well.
+    """Explains the status of one world or of a batch in words; an empty list means that all is well.
 
     Args:
-      data: what carries a `status`: Data, a Rollout (what went wrong in any of its steps), a trajectory of
-        `diffsim.optimize`, the state of an environment (`info["status"]`); or its bits themselves.
+      data: anything with a `status`: Data, a Rollout (what went wrong in any of its steps), a trajectory of
+        `diffsim.optimize`, the state of an environment (`info["status"]`); or the bits themselves.
 
     Returns:
       A sentence for each bit that is set in any world.

@@ -67,9 +67,9 @@ def step_data(model: Model, state: State, inputs: Inputs | None = None) -> tuple
 
 
 def step_and_read(model: Model, state: State, inputs: Inputs, read: Callable[[Data], T]) -> tuple[State, T]:
-    """The next state, and what `read` takes of the Data of the state before.
+    """The next state, and what `read` takes from the Data of the state before.
 
-    While all trees sleep (in all worlds of a batch) only what is read is computed (simulate/sleep.py).
+    While all trees sleep, in all worlds of a batch, only what is read is computed (simulate/sleep.py).
     """
 
     def awake() -> tuple[State, T]:
@@ -94,7 +94,7 @@ def step_and_read(model: Model, state: State, inputs: Inputs, read: Callable[[Da
 @checked
 @compiled
 def integrate(model: Model, state: State, inputs: Inputs, data: Data) -> State:
-    """Advances a state by one timestep, by the Data that `forward` computed from it.
+    """Advances a state by one timestep, with the Data that `forward` computed from it.
 
     The integrator is `model.opt.integrator`. Together with `forward` this splits a step in two, as mj_step1 and
     mj_step2 do, with the user's own code in between.
@@ -102,7 +102,7 @@ def integrate(model: Model, state: State, inputs: Inputs, data: Data) -> State:
     Args:
       model: the compiled model.
       state: the state.
-      inputs: those that `data` was computed with; they may have changed since.
+      inputs: the inputs from which `data` was computed; they may have changed since.
       data: from `forward(model, state, inputs)`.
 
     Returns:
@@ -128,7 +128,7 @@ def integrate(model: Model, state: State, inputs: Inputs, data: Data) -> State:
         qvel=motion.qvel,
         act=advance_activation(model, state.act, motion.act_dot, motion.actuator_velocity),
         history=record_readings(model, history, state.time, data.sensor_now, motion.sample),
-        # no derivative by where the next solve starts: it ends at the same optimum, unless it takes few iterations
+        # where the next solve starts has no derivative: it ends at the same optimum, unless it takes few iterations
         qacc_warmstart=motion.qacc if model.opt.unrolled else jax.lax.stop_gradient(motion.qacc),
         plugin_state=advance_plugins(model, state, inputs, data),
     )
@@ -141,8 +141,8 @@ def integrate(model: Model, state: State, inputs: Inputs, data: Data) -> State:
 def inverse(model: Model, state: State, qacc: Array, inputs: Inputs | None = None, contacts: bool = True) -> Inverse:
     """The applied force that causes an acceleration, M qacc + bias - passive - constraint force.
 
-    With the `invdiscrete` flag `qacc` (nv,) is that of a whole timestep, (qvel_next - qvel) / h, by the model's
-    integrator; actuators then matter in so far as the integrator differentiates their forces.
+    With the flag `invdiscrete`, `qacc` is the acceleration over a whole timestep of the model's integrator,
+    (qvel_next - qvel) / h. Actuators then matter only if the integrator is implicit in their forces.
 
     Args:
       model: the compiled model.
@@ -181,9 +181,9 @@ class Policy(NamedTuple):
     """Controls in a closed loop, for `rollout`.
 
     Attributes:
-      act: (state, data, key) -> controls (nu,). `data` is that of the state under the controls before, as a robot
-        would sense it; what is not read of it is not computed.
-      steps: how many.
+      act: (state, data, key) -> controls (nu,). `data` is the Data of the state under the previous controls, as a
+        robot would sense it; fields that are not read are not computed.
+      steps: number of steps.
       key: of `jax.random.key`, split over the steps; None if the policy is not random (it then gets None).
     """
 
@@ -203,7 +203,7 @@ def rollout(
     checkpoint: bool = True,
     contacts: bool = True,
 ) -> Rollout:
-    """Steps through a sequence of controls, or with those of a policy.
+    """Steps through a sequence of controls, or with a policy.
 
         policy = diffsim.Policy(lambda state, data, key: -state.qvel[6:], steps=200)
         final, sensors = diffsim.rollout(model, state, policy, lambda state, data: data.sensordata)
@@ -214,15 +214,15 @@ def rollout(
       ctrl: controls, shape (T, nu), one step for each row; or a `Policy`, which starts from the controls of `inputs`.
       readout: what to keep of each step, a function of the state before the step and its Data; None keeps the state.
       inputs: everything else that the user sets, constant; None for `make_inputs(model)`.
-      checkpoint: in reverse mode compute each step again instead of storing it, its solver's result excepted, so that
-        memory grows by a state and an acceleration a step, with PGS and noslip by constraint forces too. Without it,
-        reverse mode is somewhat faster.
-      contacts: False simulates as if nothing could touch anything; the program then compiles in a part of the time.
+      checkpoint: in reverse mode compute each step again instead of storing it; only the solver's result is stored.
+        Memory then grows per step by a state and an acceleration, with PGS and noslip also by the constraint forces.
+        Without it, reverse mode is somewhat faster.
+      contacts: False simulates as if nothing could touch anything; the program then compiles faster.
 
     Returns:
-      The final state, and the readouts stacked along a leading axis of length T: unpack it as a pair. Its `status`
-      has every bit that any step has set; `diffsim.check(result)` says in words what they mean, such as that gradients
-      are less accurate because the solver stopped early.
+      The final state, and the readouts stacked along a leading axis of length T: unpack it as a pair. Its `status` has
+      every bit that any step has set. `diffsim.check(result)` explains them in words, such as that gradients are less
+      accurate because the solver stopped early.
 
     Raises:
       ValueError: controls of a wrong shape.
@@ -263,9 +263,9 @@ class _Loop(NamedTuple):
     """The body of a rollout.
 
     Attributes:
-      one_step: (state, last, row, read) -> (next state, controls, what `read` takes of the Data of the state before).
-        `last` are the controls of the step before and `row` is a key for a policy; for a table of controls `row` are
-        the controls, and `last` is None throughout.
+      one_step: (state, last, row, read) -> (next state, controls, what `read` takes from the Data of the state).
+        For a policy, `last` are the controls of the step before, and `row` is a key. For a table of controls, `row` are
+        the controls, and `last` is always None.
       readout: what is kept of each step, as in `rollout`.
       checkpoint: whether reverse mode computes steps again.
     """
@@ -287,7 +287,7 @@ def _scan(loop: _Loop, state: State, ctrl: Array | None, rows: Any, length: int)
         later, last, (bits, kept) = loop.one_step(before, last, row, read)
         return (later, last, status | bits), kept
 
-    # a step makes these functions of the rows; as such from the start, the body of the scan is traced once (`entwined`)
+    # a step makes these depend on the rows; if they do from the start, the body of the scan is traced once (`entwined`)
     moving = {name: entwined(getattr(state, name), rows) for name in ("qpos", "qvel", "act")}
     start = (state.replace(**moving), ctrl, entwined(jnp.zeros((), jnp.int32), (state.qpos, rows)))
     (final, _, status), readouts = jax.lax.scan(

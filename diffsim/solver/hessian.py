@@ -1,9 +1,9 @@
 """Solving with the Hessian H = M + J^T K J of the objective.
 
-M couples the dofs of one kinematic tree, constraints may couple two trees. A model of few dofs is one block, with one
-dense Cholesky factor. In a model of many trees the factors of the diagonal blocks of H, one per tree, are the
-preconditioner of linear conjugate gradients: exact at once while no constraint couples two trees, and after a few
-products with J where some do.
+M couples the dofs of one kinematic tree, and constraints may couple two trees. A model of few dofs is one block, with
+one dense Cholesky factor. In a model of many trees H is solved by linear conjugate gradients, preconditioned by the
+factors of its diagonal blocks, one per tree: the first step is exact while no constraint couples two trees, and a few
+products with J suffice where some do.
 (Preconditioned conjugate gradients: Golub and Van Loan 2013, sec. 11.5.)
 """
 
@@ -46,7 +46,7 @@ from diffsim.xla.solves.cholesky import is_small, solve_gram, solve_sum
 Array = jax.Array
 
 
-# rows of the blocks of points
+# size of the blocks of points: a vertex of a flex has three translations
 POINT = 3
 
 
@@ -73,10 +73,11 @@ def solve_hessian(factored: Factored, objective: Objective, x: PerGroup, b: Arra
         return hessian_product(objective, x, vector)
 
     def solve(_: Callable[[Array], Array], b: Array) -> Array:
+        # near rounding, but not below what conjugate gradients can reach
         relative = float(jnp.finfo(b.dtype).eps) ** 0.75
         return linear_conjugate_gradients(_Preconditioned(objective, x, factor), b, relative, 0.0)
 
-    # so that derivatives are solves with H again, not derivatives of the loop
+    # derivatives are solves with H again, not derivatives of the loop
     return jax.lax.custom_linear_solve(product, b, solve, symmetric=True)
 
 
@@ -91,17 +92,19 @@ def solve_hessian_inexactly(
 
 
 def solve_hessian_once(objective: Objective, x: PerGroup, b: Array) -> Array:
-    """H^-1 b (nv,) at residuals x, for a factor that is used once: sum, factor and solve are then one operation.
+    """H^-1 b (nv,) at residuals x, where the factor is used once: sum, factor and solve are one operation.
 
-    On a GPU this operation computes the sum J^T K J as well.
+    On a GPU this operation also computes J^T K J.
     """
     constraints, inertia = objective.constraints, objective.qM.parts[0][0]
     jacobian = constraints.jacobian
     if not objective.qM.blocks.single or not isinstance(jacobian, BlockColumns):
         return solve_hessian(factor_hessian(objective, x), objective, x, b)
+    # GPU: one kernel forms M + J^T K J, factors and solves; neither the matrix nor its factor is ever stored
     if for_gpu() and is_small(inertia) and jacobian.height:
         rows = jacobian.parts[0][0], row_weights(constraints, x)
         return solve_gram(inertia, dof_curvature(constraints, x), rows, b)
+    # CPU: J^T K J by matrix products; `limbs` says which entries of H are always zero
     diagonal, matrices = hessian_terms(objective, x)
     return solve_sum([matrix.parts[0][0] for matrix in matrices], diagonal, b, constraints.limbs)
 
@@ -118,7 +121,8 @@ def solve_hessian_linear(objective: Objective, x: PerGroup, b: Array) -> Array:
 def newton_step(objective: Objective, x: PerGroup, gradient: Array) -> Array:
     """-H^-1 gradient (nv,) at residuals x.
 
-    Its derivative s' follows from H s = -gradient: H s' = -gradient' - H' s, with a product of H' and a vector, not H'.
+    Its derivative s' follows from H s = -gradient: H s' = -gradient' - H' s. Here H' s is the derivative of a product
+    with the vector s; the matrix H' is never formed.
     """
     return -solve_hessian_once(objective, x, gradient)
 
@@ -182,11 +186,12 @@ def linear_conjugate_gradients(problem: _Preconditioned, b: Array, relative: flo
     or after 2 n products.
 
     Where no acting row couples two blocks, the first step is exact, and on a CPU the only one. On a GPU all worlds of a
-    batch take as many steps as the slowest.
+    batch take the steps of the slowest.
     """
     if isinstance(problem.objective.constraints.jacobian, SparseRows):
         # products with inverses of the small blocks of points are faster than solves with their factors
         problem = problem._replace(factor=tuple(inverse_of_points(part) for part in problem.factor))
+    # from x = 0: residual b, and direction P^-1 b
     first = problem.precondition(b)
     energy = inner(b, first)
     floor = jnp.maximum(energy * relative**2, floor)
@@ -209,11 +214,13 @@ def inverse_of_points(factor: Array) -> Array:
 
 
 def _advance(problem: _Preconditioned, point: _Iterate) -> _Iterate:
-    """One product with H and one solve with its blocks."""
+    """One product with H and one solve with its blocks: a step of preconditioned conjugate gradients."""
+    # the minimum of 1/2 x^T H x - b^T x along d is at (r . P^-1 r) / (d . H d)
     image = problem.product(point.direction)
     length = point.energy / inner(point.direction, image)
     residual = point.residual - length * image
     step = problem.precondition(residual)
     energy = inner(residual, step)
+    # conjugate to all directions before: d_new . H d = 0
     direction = step + (energy / point.energy) * point.direction
     return _Iterate(point.x + length * point.direction, residual, direction, energy, point.floor, point.left - 1)

@@ -1,12 +1,12 @@
 """The iteration that all primal solvers share: direction, exact line search, step, test.
 
-Accelerations, M a and J a are updated together, so that one iteration costs one direction, one product with M and one
-with J. Values come from a while loop, which is not differentiated. With "unroll", derivatives are those of a scan over
+Accelerations a, M a and J a are updated together, so that an iteration costs one direction, one product with M and one
+with J. Values come from a while loop, which is not differentiated. With "unroll", derivatives come from a scan over
 opt.iterations iterations.
 
-In that scan the step length alpha, a root of phi'(alpha; inputs), the derivative of the objective along the line, is
-differentiated as one: d alpha = -d phi' / phi''. Newton's method does not stop in the scan: once converged it goes on
-with alpha = 1, where its derivative is that of the optimum. CG stays where it is.
+In that scan the step length alpha is differentiated as the root of phi'(alpha; inputs), where phi is the objective
+along the line: d alpha = -d phi' / phi''. Newton's method does not stop in the scan: once converged it goes on with
+alpha = 1, where a step has the derivative of the optimum. CG stays where it is.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,7 @@ from diffsim.xla.select import where_tree
 
 Array = jax.Array
 
-# forces below this many machine epsilons of the forces on the same dof count as rounding
+# a force below this many machine epsilons of the forces on the same dof counts as rounding
 ROUNDING = 64.0
 
 
@@ -36,8 +36,8 @@ class Settings(NamedTuple):
     Attributes:
       tolerance, ls_tolerance: in the units of the objective.
       iterations, ls_iterations: at most.
-      full_step: whether a direction leads to the minimum of the quadratic model: the first trial of the line search is
-        then 1, else 0.
+      full_step: whether a direction leads to the minimum of the quadratic model, as in Newton's method; the first trial
+        of the line search is then 1, else 0.
       unroll: whether derivatives go through the iterations.
     """
 
@@ -100,8 +100,8 @@ class Progress(NamedTuple):
       iterations: () so far.
       improvement: () by which the last iteration lowered the objective.
       done: () whether the loop ends.
-      stuck: () whether it ends without having converged: the last direction promised to lower the objective by more
-        than the tolerance, and did not. In exact arithmetic that does not happen.
+      stuck: () whether it ends before it has converged: the last direction promised to lower the objective by more than
+        the tolerance, and did not. In exact arithmetic that does not happen.
     """
 
     point: Iterate
@@ -126,7 +126,7 @@ def iterate(objective: Objective, rule_for: RuleMaker, settings: Settings, start
     `aid`: arrays that the rule reads in every iteration, such as a factor of M.
     """
 
-    # traced arrays go into `problem`: the functions of a loop may not close over them
+    # the functions of a loop may not close over traced arrays (xla/batched_loops.py): these go into `problem`
     tolerances, limits, limit = settings[:2], settings[2:], settings.iterations
 
     def advance(problem: _Problem, progress: Progress) -> Progress:
@@ -160,7 +160,8 @@ def _unrolled(advance: Callable[[Progress], Progress], settings: Settings, start
     def one_iteration(progress: Progress, _: None) -> tuple[Progress, None]:
         later = advance(progress)
         done = later._replace(done=progress.done | later.done)
-        # without full steps: the point stays where it is once the search is done
+        # Newton's method goes on after convergence: a step with alpha = 1 has the derivative of the optimum, whatever
+        # the iterations before. CG has no such step, and its point stays where it is
         stays = where_tree(progress.done, progress, later)
         return done if settings.full_step else stays, None
 
@@ -172,7 +173,7 @@ def _first(objective: Objective, settings: Settings, start: Start, rule: Rule) -
     qacc, warm = start.qacc, objective.constraints.warm
     rows_product = warm if warm.size else objective.constraints.jacobian.mul_vec(qacc)
     point = _evaluate(objective, *start, rows_product)
-    # rules of full steps do not use the direction before, which is then empty
+    # only CG reads the previous direction; for Newton it is empty
     blank, zero = jnp.zeros_like(qacc[:0] if settings.full_step else qacc), jnp.zeros((), qacc.dtype)
     done = _converged(objective, settings, point, rule)
     return Progress(point, Direction(blank, blank, blank), jnp.zeros((), jnp.int32), zero, done, jnp.zeros((), bool))
@@ -191,7 +192,7 @@ def _converged(objective: Objective, settings: Settings, point: Iterate, rule: R
 
 
 def _is_rounding(objective: Objective, point: Iterate, force: Array) -> Array:
-    """Whether a force (nv,) is, on every dof, within the rounding of the forces that act there."""
+    """Whether a force (nv,) is within rounding, on every dof, of the forces that act there."""
     return jnp.all(jnp.abs(force) <= _rounding(objective, point))
 
 
@@ -199,7 +200,7 @@ def _rounding(objective: Objective, point: Iterate) -> Array:
     """(nv,) the rounding of the forces that act on each dof."""
     epsilon = float(jnp.finfo(point.gradient.dtype).eps)
     acting = jnp.abs(point.inertia_product) + jnp.abs(objective.qfrc_smooth)
-    # on dofs where nothing acts, rounding comes from other dofs
+    # a dof on which nothing acts still gets rounding from other dofs, through the products with M and J
     overall = jnp.linalg.norm(acting)
     return epsilon * (ROUNDING * acting + 4 * overall)
 
@@ -212,11 +213,15 @@ def _step(objective: Objective, settings: Settings, progress: Progress, rule: Ru
     """
     direction = rule.direction(progress.point, progress.direction)
     point, constraints, vector = progress.point, objective.constraints, direction.vector
+
+    # the objective along the line: M v and J v, after which no trial needs a product
     inertia_product, rows_product = objective.qM.mul_vec(vector), constraints.jacobian.mul_vec(vector)
     x, v = residuals(constraints, point.qacc, point.rows_product), project(constraints, vector, rows_product)
     linear = inner(vector, point.inertia_product - objective.qfrc_smooth)
     line = _Line(line_rows(constraints, x, v), linear, inner(vector, inertia_product))
     slope = inner(vector, point.gradient)
+
+    # the step: alpha > 0 with phi'(alpha) = 0, as a constant of derivatives; unrolled, the root is differentiated
     alpha = _length(settings, *jax.lax.stop_gradient((line, vector, slope)), progress.done)
     if settings.unroll:
         alpha = _root(checkpoint_name(alpha, SEARCH_RESULT), line)
@@ -227,12 +232,16 @@ def _step(objective: Objective, settings: Settings, progress: Progress, rule: Ru
         point.inertia_product + alpha * inertia_product,
         point.rows_product + alpha * rows_product,
     )
-    # where no row changes zone this is exact: the slope goes linearly to zero
+
+    # the test. The improvement is exact if no row changes its zone on the way: the slope then goes linearly to zero,
+    # and the objective falls by alpha times its mean
     improvement = -0.5 * alpha * slope
     converged, promised = _converged(objective, settings, moved, rule), 0.5 * slope
     if settings.full_step:
-        # a direction v whose force M v is within rounding: the gradient is noise, even if stiff rows make it look large
+        # if the force M v of the direction v is within rounding, the gradient is noise, even where stiff rows make it
+        # look large. A full step promises half the slope (the minimum of the quadratic model)
         converged, promised = converged | _is_rounding(objective, moved, inertia_product), jnp.abs(promised)
+    # `~(a > b)` is also true for NaN, which ends the search
     too_small = ~(improvement > settings.tolerance)
     noise = inner(jnp.abs(vector), _rounding(objective, moved))
     stuck = too_small & ~converged & (promised > jnp.maximum(settings.tolerance, noise))
@@ -241,26 +250,27 @@ def _step(objective: Objective, settings: Settings, progress: Progress, rule: Ru
 
 
 class _Line(NamedTuple):
-    """The objective along a direction, from a point: its rows, and linear alpha + quadratic alpha^2 / 2."""
+    """phi(alpha), the objective along a direction: the costs of its rows, and linear alpha + quadratic alpha^2 / 2."""
 
     rows: LineRows
     linear: Array
     quadratic: Array
 
     def __call__(self, alpha: Array) -> tuple[Array, Array]:
-        """First and second derivative by the step length alpha."""
+        """First and second derivative with respect to the step length alpha."""
         slope, curvature = self.rows(alpha)
         return self.linear + alpha * self.quadratic + slope, self.quadratic + curvature
 
 
 @jax.custom_jvp
 def _root(alpha: Array, line: _Line) -> Array:
-    """The step length alpha (), where it is positive as a root of the derivative along the line."""
+    """The step length alpha (), differentiable where it is positive: there it is a root of phi'."""
     return alpha
 
 
 @_root.defjvp
 def _root_jvp(primals: tuple[Array, _Line], tangents: tuple[Any, Any]) -> tuple[Array, Array]:
+    # phi'(alpha; line) = 0 for all lines: phi'' d alpha + d phi' = 0
     alpha, line = primals
     (_, curvature), (change, _) = jax.jvp(lambda line: line(alpha), (line,), tangents[1:])
     return alpha, jnp.where(alpha > 0, -safe.divide(change, curvature), 0)
@@ -269,6 +279,7 @@ def _root_jvp(primals: tuple[Array, _Line], tangents: tuple[Any, Any]) -> tuple[
 def _length(settings: Settings, derivatives: Derivatives, vector: Array, slope: Array, done: Array) -> Array:
     """The step length: 0 where the direction does not descend, and where the search is done."""
     first = jnp.full((), 1.0 if settings.full_step else 0.0, slope.dtype)
+    # as in MuJoCo: |phi'| <= tolerance ls_tolerance |v|
     tolerance = settings.ls_tolerance * jnp.linalg.norm(vector)
     idle = done | ~(slope < 0)
     alpha = line_search(derivatives, first, slope, tolerance, max(settings.ls_iterations, 1), idle)

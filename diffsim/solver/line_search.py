@@ -1,16 +1,17 @@
 """Exact line search: the minimum of the objective on a line, a convex, piecewise quadratic function.
 
-Newton's method finds the root of its derivative, kept inside a shrinking bracket: every point that is tried becomes a
-bound, and a Newton step that leaves the bracket is replaced by its midpoint. Only derivatives are used, so there is no
-cancellation of costs in float32. The search is not differentiated.
+Newton's method finds the root of its derivative inside a shrinking bracket: every trial becomes a bound, and a Newton
+step that leaves the bracket is replaced by the midpoint of the bracket. Only derivatives are used, so that no costs
+cancel in float32. The search is not differentiated.
 
 In float32 there are at most `FEW` trials: more do not save an iteration of Newton's method or of conjugate gradients,
 which go on from there, and in a batch all worlds would wait for the longest search. On a GPU few trials are written out
 one after another. A search that is cut short ends at the trial that would have come next. (The root of the secant
 between the bounds is no better: rows that begin to act behind the root make it a tiny step.)
 
-The cost of the rows at x + alpha v is that of springs (constraint/laws.py), of rows or of edges of pyramids, except
-for elliptic contacts. On a GPU, where each sum of each trial is a launch, all springs that only push are one list.
+The cost of the rows at x + alpha v is a sum of costs of springs (constraint/laws.py), one for each row or edge of a
+pyramid, except for elliptic contacts. On a GPU each sum of each trial is a launch; there all springs that only push are
+one list.
 """
 
 import functools
@@ -29,11 +30,11 @@ from diffsim.xla.barriers import for_gpu, launched
 
 Array = jax.Array
 
-# least relative tolerance of the derivative, in units of the machine epsilon
+# least relative tolerance of the derivative, in units of the machine epsilon: below it the derivative is rounding
 ROUNDING = 64.0
-# the upper bound while there is none
+# the upper bound of the bracket while there is none; any larger than all steps
 FAR = 1e30
-# the most trials of a search in float32
+# the most trials of a search in float32, and the most that a GPU runs without a loop
 FEW = 6
 
 
@@ -75,7 +76,7 @@ def line_search(
       slope: derivative at 0, negative.
       tolerance: for the absolute derivative; raised to what rounding allows.
       limit: largest number of evaluations; in float32 at most `FEW`.
-      idle: whether there is nothing to search, as in a world that is done while others of its batch are not: it would
+      idle: whether there is nothing to search, as in a world that is done while others of its batch go on: it would
         follow rounding noise up to the limit, and the whole batch would wait.
     """
     epsilon = float(jnp.finfo(slope.dtype).eps)
@@ -100,9 +101,11 @@ def line_search(
 
 def _advance(bracket: _Bracket, derivatives: Derivatives, tolerance: Array) -> _Bracket:
     """Evaluates the trial, which becomes a bound, and chooses the next one."""
+    # phi is convex, so phi' grows: a negative slope says that the minimum is to the right
     slope, curvature = derivatives(bracket.alpha)
     left = slope < 0
     lower, upper = jnp.where(left, bracket.alpha, bracket.lower), jnp.where(left, bracket.upper, bracket.alpha)
+    # Newton's step on phi'. Where phi' is piecewise linear, it can leave the bracket and cycle between two pieces
     newton = bracket.alpha - safe.divide(slope, curvature)
     middle = jnp.where(upper < FAR, 0.5 * (lower + upper), lower)
     trial = jnp.where((lower < newton) & (newton < upper), newton, middle)
@@ -118,7 +121,10 @@ def _advance(bracket: _Bracket, derivatives: Derivatives, tolerance: Array) -> _
 
 
 class _Cones(NamedTuple):
-    """Contacts of one dimension on a line: residuals and their change (dim, n)."""
+    """Elliptic contacts of one dimension on a line: residuals and their change (dim, n).
+
+    The slope is -f(x + alpha v) . v, the curvature v . K v.
+    """
 
     rows: RowGroup
     x: Array
@@ -131,7 +137,7 @@ class _Cones(NamedTuple):
 
 
 class _Springs(NamedTuple):
-    """Springs of a group on a line: residuals, their change, and x below which they push, (k, n) each."""
+    """Springs of a group on a line: residuals x, their change v, and the x below which they push, (k, n) each."""
 
     rows: RowGroup
     x: Array
@@ -144,7 +150,7 @@ class _Springs(NamedTuple):
 
 
 class _Pushing(NamedTuple):
-    """Springs that act below zero only, of several groups: residuals x, their change v, and D v, (n,) each."""
+    """Springs of several groups that push where x < 0: residuals x, their change v, and D v, (n,) each."""
 
     x: Array
     v: Array
@@ -184,8 +190,9 @@ def line_rows(constraints: Constraints, x: PerGroup, v: PerGroup) -> LineRows:
         threshold = jnp.concatenate(thresholds) if rows.threshold.size else thresholds[0]
         groups.append(_Springs(rows, y, change, threshold))
 
+    # on a GPU one list of all springs that only push, from limits and contacts: two sums a trial, not two a group
     def pushes(rows: RowGroup) -> bool:
-        """Whether springs act below zero only: of limits and contacts without an active set."""
+        """Whether springs act below zero only: in limits and contacts without an active set."""
         return rows.law in (Law.ONE_SIDED, Law.PYRAMID) and not rows.threshold.size
 
     pushing = [group for group in groups if for_gpu() and isinstance(group, _Springs) and pushes(group.rows)]

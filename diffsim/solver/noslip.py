@@ -1,18 +1,19 @@
-"""noslip: friction without regularization, found after the main solver; all other forces stay as they are.
+"""noslip: friction without regularization, found after the main solver; all other forces stay unchanged.
 
 The soft friction of the main problem lets a loaded contact creep. This pass minimizes 1/2 y^T A y + y^T b over the
-friction forces y alone, A = J M^-1 J^T without R, within the bounds that the fixed normal forces give: an interval for
-dry friction and for each pair of opposing pyramid edges, a ball for the sides of an elliptic contact. Sweeps over the
-constraints (noslip_sweeps.py) respect all bounds even where they end early.
+friction forces y alone, with A = J M^-1 J^T without R. Their bounds follow from the fixed normal forces: an interval
+for dry friction and for each pair of opposing pyramid edges, a ball for the sides of an elliptic contact. Sweeps over
+the constraints (noslip_sweeps.py) respect all bounds even if they end early.
 
-The derivative is that of their fixed point, by the implicit function theorem. A friction row (or the sides of an
-elliptic contact) at the solution either sticks or slips:
+The fixed point of the sweeps is differentiated by the implicit function theorem. At the solution a friction row (or the
+sides of an elliptic contact) either sticks or slips:
 - sticks: its acceleration x = J qacc - aref is zero;
 - slips in an interval: y is at the bound, y = s limit;
 - slips in a ball: |y| = limit, and x has no part across y. As x = -m y, a change of y turns that condition by m dy.
-These equations, linear in the changes at fixed zones, give dy by one solve of the size of the friction rows. Rows that
-stick together may depend on each other (a box on four corners): the forces are then not unique but the acceleration
-is, and a small multiple of the diagonal chooses. Source: MuJoCo documentation, "Computation", noslip solver.
+These equations are linear in the changes while zones are fixed, and give dy by one solve with one unknown per friction
+row. Rows that stick at the same time may depend on each other (a box on four corners). The forces are then not unique,
+but the acceleration is, and a small multiple of the diagonal chooses. Source: MuJoCo documentation, "Computation",
+noslip solver.
 """
 
 import functools
@@ -59,7 +60,15 @@ Array = jax.Array
 
 
 class Zones(NamedTuple):
-    """Constants near a solution: which rows slip, which have no force, unit forces, multipliers, and diag(A)."""
+    """What is constant near a solution.
+
+    Attributes:
+      slips: (m,) whether the force of a row, or of the contact it belongs to, is at its bound.
+      empty: (m,) whether that force is zero.
+      unit: (m,) y / |y|, within each contact.
+      multiplier: (m,) m in x = -m y of a row that slips.
+      diagonal: (m,) diag(A), the mean over each contact.
+    """
 
     slips: Array
     empty: Array
@@ -70,20 +79,26 @@ class Zones(NamedTuple):
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
 def at_fixed_point(cones: Cones, y: Array, qM: BlockDiagonal, force: Array, rows: FrictionRows) -> Array:
-    """y (m,), as a differentiable function of inertia, all other forces (nv,) and rows; its own tangent is ignored."""
+    """y (m,) as a differentiable function of the inertia, all other forces (nv,) and the rows.
+
+    The tangent of `y` itself is ignored.
+    """
     return y
 
 
 @at_fixed_point.defjvp
 def _at_fixed_point_jvp(cones: Cones, primals: tuple, tangents: tuple) -> tuple[Array, Array]:
     y, qM, force, rows = primals
+    # A = J M^-1 J^T, the acceleration of each row per unit force
     factor = block_factor(qM.parts)
     response = matmul(rows.jacobian, jax.vmap(lambda row: solved(block_solve, qM, factor, row))(rows.jacobian).T)
     x = residual(factor, y, qM, force, rows)
     zones = jax.lax.stop_gradient(_zones(cones, y, x, response, rows))
+    # d conditions / dy, factored once
     dense = blocks_of(np.zeros(y.shape[0], int))
     matrix = BlockDiagonal(dense, (_matrix(cones, zones, response)[None],))
     decomposed = general_factor(matrix)
+    # conditions(y; inputs) = 0: dy = -(d conditions / dy)^-1 (d conditions / d inputs), at fixed y and zones
     x, push = jax.jvp(lambda *inputs: residual(factor, y, *inputs), (qM, force, rows), tangents[1:])
     rates = (push, tangents[3].limit)
     _, change = jax.jvp(lambda *inputs: conditions(cones, zones, y, *inputs), (x, rows.limit), rates)
@@ -97,6 +112,7 @@ def residual(factor: PerSize, y: Array, qM: BlockDiagonal, force: Array, rows: F
 
 def conditions(cones: Cones, zones: Zones, y: Array, x: Array, limit: Array) -> Array:
     """(m,) what is zero at the solution, in zones that do not change."""
+    # a ball that slips: |y| - limit along y, and across it the part of x that is not along y
     reach = _along(cones, zones, y) - limit
     across = x - zones.unit * _along(cones, zones, x)
     slipping = jnp.where(zones.empty, 0, across + zones.diagonal * zones.unit * reach)
@@ -128,7 +144,7 @@ def _zones(cones: Cones, y: Array, x: Array, response: Array, rows: FrictionRows
 
 
 def _matrix(cones: Cones, zones: Zones, response: Array) -> Array:
-    """(m, m) derivative of the conditions with respect to y."""
+    """(m, m) derivative of the conditions with respect to y, through x = A y + ..., and directly."""
     size = response.shape[0]
     small: float = 4 * float(jnp.finfo(response.dtype).eps) ** 0.75
     block = cones.label()
@@ -137,13 +153,14 @@ def _matrix(cones: Cones, zones: Zones, response: Array) -> Array:
     # unit unit^T within blocks
     inward = jnp.where(same, zones.unit[:, None] * zones.unit[None], 0)
     across = identity - inward
+    # slips: (1 - u u^T) (A + m) dy + diag u u^T dy; no force: diag dy; sticks: A dy, kept regular by a tiny diagonal
     slipping = matmul(across, response) + scale(across, zones.multiplier) + scale(inward, zones.diagonal)
     pinned = scale(identity, zones.diagonal)
     slipping = jnp.where(zones.empty[:, None], pinned, slipping)
     return jnp.where(zones.slips[:, None], slipping, response + small * pinned)
 
 
-# more rows than a contact can have
+# more friction rows than a contact has (5): slot * STRIDE + row orders them by contact, then by row
 STRIDE = 8
 
 
@@ -164,7 +181,7 @@ def without_slip(
       objective: that of the soft problem.
       qacc: (nv,) its solution, which stays where there is no friction.
       forces: (force_count, n) row forces of each group there.
-      contact_order: (ncon,) in which order the contacts are swept; None for that of the slots.
+      contact_order: (ncon,) the order in which contacts are swept; None for the order of the slots.
     """
     qM, qfrc_smooth, constraints = objective
     if not any(has_friction(rows) for rows in constraints.groups):
@@ -175,7 +192,7 @@ def without_slip(
     start = jnp.concatenate([part.y for part in parts])
     pairs = zip(constraints.groups, forces, strict=True)
     fixed_force = qfrc_smooth + row_forces_on_dofs(constraints, tuple(without_friction(*pair) for pair in pairs))
-    # searched for as a constant of all derivatives
+    # the forces are found as a constant of all derivatives; `at_fixed_point` attaches these
     schedule = _schedule(*jax.lax.stop_gradient((model, constraints, forces)), contact_order)
     y, sweeps = sweep_until_converged(schedule, *jax.lax.stop_gradient((qM.dense, fixed_force, rows, start)))
     y = at_fixed_point(schedule.cones, checkpoint_name(y, SEARCH_RESULT), qM, fixed_force, rows)

@@ -1,17 +1,17 @@
 """The noslip sweeps: one constraint after another gets its best friction force, all others fixed (Gauss-Seidel).
 
-Friction rows are those of dry friction, and the tangential, torsional and rolling rows of contacts, contact by contact.
-Pyramids give one row for each pair of opposing edges; elliptic contacts give rows of y = force / friction, in which the
-cone is circular. Intervals come first, then balls.
+Friction rows are the rows of dry friction, and the tangential, torsional and rolling rows of contacts. A pyramid has
+one for each pair of opposing edges; an elliptic contact has rows of y = force / friction, in which the cone is
+circular. Intervals come first, then balls.
 
-Constraints come in MuJoCo's order, so that also an early end is the same: dry friction of dofs, then of tendons, then
-contacts; those that can carry no friction are left out of the sweep. Each island stops for itself. Never
-differentiated. The multiplier of a ball is found to rounding; MuJoCo makes at most 20 Newton iterations, and gives no
-friction to bodies so heavy that the determinant of the block is below 1e-10, which is not done here.
+Constraints are swept in MuJoCo's order, so that an early end gives the same forces: dry friction of dofs, then of
+tendons, then contacts. Constraints that can carry no friction are left out. Each island stops for itself. Sweeps are
+never differentiated. Two differences from MuJoCo: the multiplier of a ball is found to rounding, where MuJoCo makes at
+most 20 Newton iterations; and bodies so heavy that the determinant of the block is below 1e-10 get friction too.
 
-A sweep carries the acceleration along: a row reads its own velocity change from it and adds its force to it, so that
-the matrix A is never formed. Rows are sorted beforehand; all worlds of a batch then work on the same place of their
-lists, and as many places are visited as the longest list has.
+A sweep carries the acceleration along: a row reads its own acceleration from it and adds its force to it, so that the
+matrix A is never formed. Rows are sorted beforehand, so that all worlds of a batch work on the same place of their
+lists; a sweep ends with the longest list.
 """
 
 import functools
@@ -67,7 +67,7 @@ def has_friction(rows: RowGroup) -> bool:
 
 
 def friction_members(topology: Topology, rows: RowGroup) -> np.ndarray:
-    """The rows of a group of dry friction that are swept: dofs that can have friction, or all of its tendons."""
+    """The rows of a group of dry friction that are swept: dofs that can have friction, or all tendons of the group."""
     return np.flatnonzero(topology.present["dof_frictionloss"]) if rows.sign else np.arange(rows.count)
 
 
@@ -86,10 +86,12 @@ def friction_rows(topology: Topology, constraints: Constraints, rows: RowGroup, 
         jacobian, aref, limit, y = (pick(v, members) for v in (block[0], rows.aref[0], rows.frictionloss, forces[0]))
         return WithForce(FrictionRows(jacobian, aref, limit), y)
     jacobian, aref, coefficient = jnp.swapaxes(block[1:], 0, 1), rows.aref[1:].T, rows.friction.T
+    # the edges J_n +- mu_i J_i with forces f+ and f- push sideways by mu_i (f+ - f-), at most mu_i (f+ + f-)
     if rows.law == Law.PYRAMID:
         limit = coefficient * (forces[0::2] + forces[1::2]).T
         y = coefficient * (forces[0::2] - forces[1::2]).T
     else:
+        # y_i = f_i / mu_i has rows mu_i J_i, and |y| <= f_n
         jacobian, aref = jacobian * coefficient[:, :, None], aref * coefficient
         limit = jnp.broadcast_to(forces[0][:, None], coefficient.shape)
         y = safe.divide(forces[1:].T, coefficient)
@@ -116,6 +118,7 @@ def with_friction(topology: Topology, rows: RowGroup, forces: Array, y: Array) -
     side = y.reshape(rows.count, rows.dim - 1).T
     if rows.law == Law.CONE:
         return jnp.concatenate([forces[:1], rows.friction * side])
+    # f+ - f- = y / mu, f+ + f- as it was
     half, middle = 0.5 * safe.divide(side, rows.friction), 0.5 * (forces[0::2] + forces[1::2])
     return laws.alternate(middle + half, middle - half)
 
@@ -179,6 +182,7 @@ def sweep_until_converged(
       qM: inertia matrix (nv, nv).
       force: (nv,) all forces but friction.
     """
+    # M^-1 of all rows, and the acceleration without friction, by one factor
     factor = cholesky(qM)
     solved = cho_solve(factor, jnp.concatenate([rows.jacobian, force[None]]).T).T
     response, cones = solved[:-1], schedule.cones
@@ -214,7 +218,7 @@ def _sorted(schedule: Schedule, rows: FrictionRows, response: Array, table: np.n
     loaded = rows.limit[first] > MINVAL
     order = jnp.argsort(jnp.where(loaded, schedule.rank[first], jnp.iinfo(schedule.rank.dtype).max))
     row, lead = jnp.asarray(table)[order], jnp.asarray(first)[order]
-    # the dummy row of narrow balls
+    # balls narrower than the widest are filled up with a row of zeros
     jacobian, response = (jnp.pad(matrix, ((0, 1), (0, 0)))[row] for matrix in (rows.jacobian, response))
     value, vector = spectrum(matmul(jacobian, jnp.swapaxes(response, 1, 2)))
     return _Sorted(
@@ -232,7 +236,7 @@ def _sorted(schedule: Schedule, rows: FrictionRows, response: Array, table: np.n
 
 @jax.custom_batching.custom_vmap
 def _longest(count: Array) -> Array:
-    """The count; of a batch the largest, so that the loop over a list has one index for all worlds."""
+    """The count; in a batch the largest count, so that the loop over a list has one index for all worlds."""
     return count
 
 

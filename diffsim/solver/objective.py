@@ -1,7 +1,7 @@
 """The convex problem whose minimum is the constrained acceleration: residuals, gradient and Hessian.
 
 minimize 1/2 a^T M a - a^T qfrc_smooth + sum_groups cost(x), x = J a - aref, over accelerations a (nv,). (This
-differs from Gauss' principle 1/2 (a - a_smooth)^T M (a - a_smooth) by a constant, and needs no M^-1.)
+differs by a constant from Gauss' principle, 1/2 (a - a_smooth)^T M (a - a_smooth), and needs no M^-1.)
 gradient = M a - qfrc_smooth - J^T f(x), Hessian = M + J^T K(x) J; K has one small block per constraint.
 Source: MuJoCo documentation, "Computation", primal problem.
 """
@@ -24,7 +24,7 @@ Array = jax.Array
 
 
 class Objective(NamedTuple):
-    """The function that is minimized: M by blocks, all forces but those of the constraints (nv,), and the rows."""
+    """The function that is minimized: M by blocks, all forces except the constraint forces (nv,), and the rows."""
 
     qM: BlockDiagonal
     qfrc_smooth: Array
@@ -32,7 +32,7 @@ class Objective(NamedTuple):
 
 
 def project(constraints: Constraints, vector: Array, rows_product: Array) -> PerGroup:
-    """J v of each group (dim, n): from v (nv,) for rows on dofs, from the product J v (nrow,) for the others."""
+    """J v of each group (dim, n): from v (nv,) for rows on dofs, else from the product J v (nrow,)."""
     return tuple(rows.sign * vector[None] if rows.sign else rows.select(rows_product) for rows in constraints.groups)
 
 
@@ -67,7 +67,7 @@ def basis_forces_on_dofs(constraints: Constraints, forces: PerGroup) -> Array:
 
 
 def row_forces(constraints: Constraints, qacc: Array) -> PerGroup:
-    """Forces (force_count, n) of each group at an acceleration (nv,): of basis rows, or of the edges of pyramids."""
+    """Forces (force_count, n) of each group at an acceleration (nv,), for each basis row or edge of a pyramid."""
     x = residuals_at(constraints, qacc)
     return tuple(laws.efc_force(rows, part) for rows, part in zip(constraints.groups, x, strict=True))
 
@@ -105,23 +105,25 @@ def may_join(constraints: Constraints) -> Array:
             acts, pairs = jnp.any(rows.D != 0, axis=0), None
             if isinstance(jacobian, SparseRows):
                 pairs = jacobian.segment_at(rows.start)[0].stencil
-            # where it is not known which blocks a constraint couples, any that acts counts
+            # if it is not known which blocks a constraint couples, any constraint that acts counts
             flags.append(jnp.any(acts & pairs.joins if isinstance(pairs, PairRows) else acts))
     return jnp.any(jnp.stack(flags))
 
 
 def acting_contacts(constraints: Constraints, jacobian: BlockColumns, most: int) -> tuple[Constraints, Array]:
-    """The rows with only those contacts that act, at most so many of each dimension, and whether these are all, ().
+    """The rows with only the contacts that act, at most `most` of each dimension; and whether these are all, ().
 
-    What does not act adds nothing to the objective. Rows that nobody fills are copies of a contact that do not act.
+    A contact that does not act adds nothing to the objective. Places left over hold a copy of a contact with D = 0.
     """
     groups, numbers, start, fits = list[RowGroup](), list[Array | np.ndarray](), 0, jnp.asarray(True)
     for rows in constraints.groups:
         if rows.sign:
             groups.append(rows)
             continue
+        # rows of J of the group, one line per basis row
         places = rows.start + np.arange(rows.height).reshape(rows.dim, rows.count)
         if rows.slot is not None and rows.count > most:
+            # the first `most` contacts that act: gather their columns in each field of the group, and their rows of J
             acts, count = jnp.any(rows.D != 0, axis=0), rows.count
             place = jnp.nonzero(acts, size=most, fill_value=count)[0]
             fits = fits & (jnp.sum(acts) <= most)
@@ -140,7 +142,7 @@ def acting_contacts(constraints: Constraints, jacobian: BlockColumns, most: int)
 
 
 def dof_curvature(constraints: Constraints, x: PerGroup) -> Array:
-    """(nv,) the curvature of rows on dofs, which adds to the diagonal of M."""
+    """(nv,) the curvature of rows on dofs, which is added to the diagonal of M."""
     jacobian = constraints.jacobian
     diagonal = jnp.zeros((jacobian.blocks.size,), jacobian.dtype)
     for rows, part in zip(constraints.groups, x, strict=True):
@@ -161,18 +163,19 @@ def row_weights(constraints: Constraints, x: PerGroup) -> tuple[Array, ...]:
 
 
 class HessianTerms(NamedTuple):
-    """Terms whose sum is the Hessian: a diagonal (nv,), from rows on dofs, and matrices, M first."""
+    """The terms of the Hessian, which is their sum: a diagonal (nv,) from rows on dofs, and matrices, M first."""
 
     diagonal: Array
     matrices: tuple[BlockDiagonal, ...]
 
 
 def hessian_terms(objective: Objective, x: PerGroup) -> HessianTerms:
-    """M, what rows on dofs add to its diagonal, and blocks of J^T K(x) J of the others."""
+    """M, what rows on dofs add to its diagonal, and the blocks of J^T K(x) J of all other rows."""
     constraints = objective.constraints
     jacobian = constraints.jacobian
     pairs = [(rows, part) for rows, part in zip(constraints.groups, x, strict=True) if not rows.sign]
     segments = jacobian.segments if isinstance(jacobian, SparseRows) else (Segment(jacobian),)
+    # each segment of J (dense, or by stencils of points and pairs of trees) has a way of its own to form J^T K J
     matrices, start = [objective.qM], 0
     for segment in segments:
         stop = start + segment.height
@@ -211,7 +214,7 @@ def hessian(objective: Objective, x: PerGroup) -> BlockDiagonal:
 
 
 def hessian_product(objective: Objective, x: PerGroup, vector: Array) -> Array:
-    """H v = M v + J^T K(x) J v (nv,), without H."""
+    """H v = M v + J^T (K(x) (J v)) (nv,), from right to left, so that H is never formed."""
     qM, _, constraints = objective
     projected = project(constraints, vector, constraints.jacobian.mul_vec(vector))
     groups = zip(constraints.groups, x, projected, strict=True)

@@ -34,10 +34,12 @@ from diffsim.xla.select import if_everywhere
 
 Array = jax.Array
 
-# share of the gradient that an inexact direction may leave
+# share of the gradient that an inexact Newton direction may leave (forcing term: Nocedal and Wright 2006, sec. 7.1)
 FORCING = 0.03
-# of so many slots for contacts of a dimension most are empty: if contacts in a share of them act, these are searched
-MANY, SHARE = 64, 4
+# from this many slots for contacts of one dimension on, most slots are empty in most states
+MANY = 64
+# if at most one in SHARE of these slots acts, in all worlds of a batch, the search works on them alone
+SHARE = 4
 # rounding error of J a, in units of its machine epsilon
 ROUNDING = 16.0
 
@@ -67,12 +69,13 @@ def cost_scale(model: Model) -> Array:
 
 
 def newton(model: Model, objective: Objective, start: Array, unroll: bool) -> Minimum:
-    """Newton's method from `start` (nv,), or from the acceleration without constraints where warm start is off.
+    """Newton's method from `start` (nv,), or from the acceleration without constraints if warm start is off.
 
-    Where iterations are few, and may end before the optimum, it starts from the better of both, as MuJoCo does.
+    If iterations are few, and may end before the optimum, it starts from the better of both, as MuJoCo does.
     """
     method = Method(newton_rule, True)
     jacobian = objective.constraints.jacobian
+    # with thousands of vertices H is never factored as a whole: directions come from linear conjugate gradients
     if isinstance(jacobian, SparseRows) and jacobian.of_points:
         tolerance = jax.lax.stop_gradient(model.opt.tolerance / cost_scale(model))
         method = Method(inexact_newton_rule, True, Inexact(block_factor(objective.qM.parts), tolerance))
@@ -107,14 +110,16 @@ def inexact_newton_rule(objective: Objective, aid: Inexact) -> Rule:
     def direction(point: Iterate, previous: Direction) -> Direction:
         x = residuals(objective.constraints, point.qacc, point.rows_product)
         factored = factor_hessian(objective, x)
-        # down to a hundredth of the tolerance; the energy g^T P^-1 g is twice what the cost can fall
+        # down to `FORCING` of the gradient, or to a hundredth of the tolerance: the energy r^T P^-1 r of the residual
+        # is twice what the cost can still fall
         step = -solve_hessian_inexactly(factored, objective, x, point.gradient, FORCING, 0.02 * aid.tolerance)
         return Direction(step, point.gradient, step)
 
     def measure(point: Iterate) -> Array:
+        # 1/2 g^T M^-1 g bounds from above what the cost can fall, because H >= M
         bound = 0.5 * inner(point.gradient, block_solve(objective.qM.blocks, aid.factor, point.gradient))
-        # sum of D (J a)^2 over the rows of J: times 1/2 eps^2 it is what rounding of J a adds to the cost: nothing in
-        # rows that no dof moves, whose D may be 1e14
+        # rounding of J a adds 1/2 eps^2 sum D (J a)^2 to the cost. Rows that no dof moves add nothing, although their D
+        # may be 1e14
         square, rows_of_jacobian = jnp.zeros_like(bound), (g for g in objective.constraints.groups if not g.sign)
         for rows in rows_of_jacobian:
             square += jnp.sum(rows.D * jnp.square(rows.select(point.rows_product)))
@@ -135,6 +140,8 @@ def conjugate_rule(objective: Objective, factor: PerSize) -> Rule:
     """-M^-1 g + beta * previous, beta = max(0, g . (M^-1 g - M^-1 g_old) / (g_old . M^-1 g_old)); by a factor of M."""
 
     def direction(point: Iterate, previous: Direction) -> Direction:
+        # Polak-Ribiere, preconditioned by M and restarted where beta < 0 (Nocedal and Wright 2006, sec. 5.2); beta is 0
+        # at first, where the previous gradient is zero
         step = -block_solve(objective.qM.blocks, factor, point.gradient)
         change = inner(point.gradient, previous.step - step)
         beta = safe.maximum(safe.divide(change, -inner(previous.gradient, previous.step)), 0)
@@ -168,7 +175,7 @@ def _descend(model: Model, objective: Objective, method: Method, start: Start, u
         full_step=method.full_step,
         unroll=unroll,
     )
-    # without the fields that no law reads, so that loops do not carry them
+    # a loop carries all arrays of the objective: empty the fields that no law reads
     groups = []
     for rows in objective.constraints.groups:
         empty = jnp.zeros_like(rows.pos[:0])
@@ -180,6 +187,8 @@ def _descend(model: Model, objective: Objective, method: Method, start: Start, u
         converged = end.done & ~end.stuck
         return Minimum(end.point.qacc, end.point.gradient, end.iterations, end.improvement, converged, None)
 
+    # in large buffers most contacts do not act, and rows with D = 0 cost as much as others: where few act in all worlds
+    # of a batch, search without the rest
     slots = max((rows.count for rows in lean.groups if rows.slot is not None), default=0)
     if unroll or slots < MANY or isinstance(lean.jacobian, SparseRows):
         return search(lean)
@@ -190,8 +199,9 @@ def _descend(model: Model, objective: Objective, method: Method, start: Start, u
 def better_start(model: Model, objective: Objective, warm: Array, factor: PerSize | None) -> tuple[Objective, Start]:
     """The objective, knowing J times its start, and the start: M^-1 qfrc_smooth, or `warm` (nv,) if its cost is lower.
 
-    A factor of M is read where there is one. Without constraints M a is qfrc_smooth. What reverse mode needs of the
-    comparison is stored.
+    Args:
+      warm: (nv,) the warm start.
+      factor: a factor of M, if there is one already.
     """
     qM, force, constraints = objective
     if factor is None:
@@ -200,6 +210,8 @@ def better_start(model: Model, objective: Objective, warm: Array, factor: PerSiz
         smooth = solved(block_solve, qM, factor, force)
     if model.opt.disabled(DisableBit.WARMSTART):
         return objective, Start(smooth, force)
+    # M a and J a of both candidates, of which the costs and the first iteration are made: M a = qfrc_smooth at M^-1
+    # qfrc_smooth. The choice is stored for reverse mode, which must not decide again
     project = constraints.jacobian.mul_vec
     starts = [(warm, qM.mul_vec(warm), project(warm)), (smooth, force, project(smooth))]
     is_warm = checkpoint_name(cost(objective, *starts[0]) < cost(objective, *starts[1]), SEARCH_RESULT)

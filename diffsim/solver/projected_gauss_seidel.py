@@ -1,17 +1,17 @@
 """Projected Gauss-Seidel, the PGS solver: one constraint after another gets its best force while all others are fixed.
 
 PGS solves the dual problem, minimize 1/2 f^T (A + R) f + f^T (J qacc_smooth - aref) over admissible forces f, with
-A = J M^-1 J^T and R = 1 / D: any force for equalities, an interval for dry friction, f >= 0 for limits, frictionless
-contacts and the edges of pyramids, a cone for elliptic contacts.
+A = J M^-1 J^T and R = 1 / D. Admissible are: any force for equalities; an interval for dry friction; f >= 0 for limits,
+frictionless contacts and the edges of pyramids; a cone for elliptic contacts.
 
-The best force y of a constraint minimizes 1/2 (y - old)^T A (y - old) + slope . (y - old), with the gradient `slope` at
-the old forces, in the axes in which its block of A is diagonal (`value`). Noslip does the same (noslip_sweeps.py).
-An elliptic contact, in coordinates y = force / friction where its cone is circular, |y| <= normal, moves in two steps:
-along the ray through the origin, which scales normal and friction forces; then, at that normal force, within the disc
-of friction forces, where R is the same in all directions of y.
+The best force y of a constraint minimizes 1/2 (y - old)^T A (y - old) + slope . (y - old), where `slope` is the
+gradient at the old forces. It is found in the axes in which the constraint's block of A is diagonal (`value`). Noslip
+does the same (noslip_sweeps.py). An elliptic contact moves in two steps, in coordinates y = force / friction where its
+cone is circular, |y| <= normal: along the ray through the origin, which scales normal and friction forces together;
+then, at that normal force, within the disc of friction forces, where R is the same in all directions of y.
 
-Sweeps converge linearly, to the optimum of the primal solvers; the derivative is theirs (solve.py).
-Source: MuJoCo documentation, "Computation", PGS solver; its random order of the constraints is replaced by a fixed one.
+Sweeps converge linearly, to the optimum of the primal solvers, and the optimum is differentiated as theirs (solve.py).
+Source: MuJoCo documentation, "Computation", PGS solver. The order of the constraints, random in MuJoCo, is fixed here.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,7 +31,7 @@ from diffsim.types.constraints import Constraints, Law, PerGroup, RowGroup
 
 Array = jax.Array
 
-# Newton iterations for the multiplier of a ball; it converges quadratically and from one side
+# Newton iterations for the multiplier of a ball; they converge quadratically and from one side
 NEWTON = 12
 
 
@@ -48,7 +48,7 @@ class Cones(NamedTuple):
 
     @property
     def singles(self) -> int:
-        """Number of rows that are no elliptic contact."""
+        """Number of rows of constraints other than elliptic contacts."""
         return self.size - sum(count * width for count, width in self.groups)
 
     def table(self) -> np.ndarray:
@@ -87,10 +87,12 @@ def concatenate(blocks: list[Array]) -> Array:
 def minimum_in_ball(value: Array, linear: Array, radius: Array) -> Array:
     """y (k,) that minimizes 1/2 value y^2 + linear y over |y| <= radius: y = -linear / (value + multiplier).
 
-    The multiplier is 0, or makes |y| = radius; found by Newton's method on 1 / |y|, nearly linear in it, from 0.
+    The multiplier is 0, or makes |y| = radius. Newton's method from 0 finds it as the root of 1 / radius - 1 / |y|,
+    which is nearly linear in the multiplier (secular equation of trust regions: Nocedal and Wright 2006, sec. 4.3).
     """
 
     def advance(_: int, multiplier: Array) -> Array:
+        # d |y|^2 / d multiplier = -2 sum y^2 / (value + multiplier)
         y = linear / (value + multiplier)
         squared = jnp.sum(y * y)
         slope = jnp.sum(y * y / (value + multiplier))
@@ -107,6 +109,8 @@ def minimum_in_ball(value: Array, linear: Array, radius: Array) -> Array:
 
 def nearest_in_cone(force: Array) -> Array:
     """The point of the cone |y| <= normal that is nearest to a force (normal, y), (k,)."""
+    # itself inside the cone, the tip inside the polar cone |y| <= -normal, else its projection on the surface:
+    # (normal + |y|) / 2 along (1, y / |y|)
     normal, size = force[0], safe.norm(force[1:])
     share = safe.clip(0.5 * (1 + safe.divide(normal, size)), 0, 1)
     onto = share * jnp.concatenate([size[None], force[1:]])
@@ -117,7 +121,7 @@ Point = TypeVar("Point")
 
 
 def sweep(updates: Sequence[tuple[Array | int, Callable[[Array, Point], Point]]], point: Point) -> Point:
-    """One sweep over lists of constraints; of each list the length, and the update of its constraint i."""
+    """One sweep over lists of constraints, each given by its length and the update of its constraint i."""
     for count, update in updates:
         point = jax.lax.fori_loop(0, count, update, point)
     return point
@@ -136,6 +140,7 @@ def spectrum(block: Array) -> Spectrum:
         value, vector = block[:, 0], jnp.ones_like(block)
     else:
         value, vector = jnp.linalg.eigh(block, symmetrize_input=False)
+    # a contact between bodies that nothing moves has a block of zeros, by which the best force would be divided
     return Spectrum(jnp.maximum(value, MINVAL + float(jnp.finfo(value.dtype).eps) * value[:, -1:]), vector)
 
 
@@ -163,7 +168,7 @@ def best_in_ball(old: Array, slope: Array, value: Array, radius: Array) -> Array
 
 
 def gain(change: Array, slope: Array, value: Array) -> Array:
-    """(k,) how much the objective falls by a change of force (k,), along each axis."""
+    """(k,) how much the objective falls along each axis when the force changes by `change` (k,)."""
     return -change * (0.5 * change * value + slope)
 
 
@@ -174,7 +179,7 @@ class DualSolution(NamedTuple):
       forces: (force_count, n) row forces of each group.
       qacc: (nv,) the acceleration that they cause.
       iterations: () number of sweeps.
-      improvement: () by which the last one lowered the dual objective.
+      improvement: () by how much the last sweep lowered the dual objective.
       done: () whether that was less than the tolerance.
     """
 
@@ -188,7 +193,7 @@ class DualSolution(NamedTuple):
 class _DualRows(NamedTuple):
     """Rows in the coordinates of the search: J (n, nv), aref, R, forces and bounds (n,).
 
-    The upper bounds of elliptic contacts only tell which contacts act: infinity, else 0.
+    For elliptic contacts the upper bound only says which contacts act: infinity, else 0.
     """
 
     jacobian: Array
@@ -223,18 +228,18 @@ _Update = Callable[[Array, _Point], _Point]
 
 
 def solve_dual(objective: Objective, qacc: Array | None, tolerance: Array, iterations: int) -> DualSolution:
-    """Forces and acceleration after sweeps, from the forces at `qacc` or from none, whichever is better.
+    """Forces and acceleration after sweeps, which start from the forces at `qacc` or from zero, whichever is better.
 
     Args:
       objective: with rows, at least one.
       qacc: (nv,) where to start, or None.
-      tolerance: the sweeps end with one that improves the dual objective by less.
-      iterations: the most sweeps.
+      tolerance: the sweeps end after one that improves the dual objective by less.
+      iterations: the largest number of sweeps.
     """
     qM, qfrc_smooth, constraints = objective
     groups = constraints.groups
     forces = list(row_forces(constraints, jnp.zeros_like(qfrc_smooth) if qacc is None else qacc))
-    # simple rows first, then cones, contact by contact
+    # single rows first, then elliptic contacts one after another: two lists, each with one kind of update
     order = sorted(range(len(groups)), key=lambda i: groups[i].law == Law.CONE)
     parts = [_dual_rows(constraints, groups[i], forces[i]) for i in order]
     rows = _DualRows(*(jnp.concatenate(column) for column in zip(*parts, strict=True)))
@@ -246,6 +251,7 @@ def solve_dual(objective: Objective, qacc: Array | None, tolerance: Array, itera
     def apply(force: Array) -> Array:
         return block_solve(qM.blocks, factor, force)
 
+    # M^-1 J^T and qacc_smooth = M^-1 qfrc_smooth by one solve; A + R and J qacc_smooth - aref
     solved = jax.vmap(apply)(jnp.concatenate([rows.jacobian, qfrc_smooth[None]]))
     response = matmul(rows.jacobian, solved[:-1].T) + jnp.diag(rows.regularization)
     quadratic = _Quadratic(response, matmul(rows.jacobian, solved[-1]) - rows.aref, rows.lower, rows.upper)
@@ -288,6 +294,7 @@ def _row_forces(rows: RowGroup, force: Array) -> Array:
 
 def _iterate(quadratic: _Quadratic, cones: Cones, start: Array, tolerance: Array, iterations: int) -> _State:
     """Sweeps until one lowers the objective by no more than the tolerance."""
+    # zero forces have the value 0: start from them if the warm start is worse
     value = 0.5 * inner(start, matmul(quadratic.response, start)) + inner(start, quadratic.offset)
     start = jnp.where(value < 0, start, 0)
     updates = [(cones.singles, _interval_update(quadratic))] if cones.singles else []
@@ -308,6 +315,7 @@ def _interval_update(quadratic: _Quadratic) -> _Update:
     """Row i gets the best force within its bounds."""
 
     def update(i: Array, point: _Point) -> _Point:
+        # f_i <- clip(f_i - ((A + R) f + offset)_i / (A + R)_ii): the minimum along axis i
         force, gained = point
         row = quadratic.response[i]
         slope, value = inner(row, force) + quadratic.offset[i], jnp.maximum(row[i], MINVAL)
@@ -318,7 +326,11 @@ def _interval_update(quadratic: _Quadratic) -> _Update:
 
 
 def _cone_update(quadratic: _Quadratic, cones: Cones) -> _Update:
-    """Elliptic contact i: along its ray, then its friction at fixed normal force."""
+    """Elliptic contact i moves along its ray, and then within the disc of friction forces at this normal force.
+
+    Two convex problems with a closed form or one multiplier each, in place of one on the cone. Source: MuJoCo 3.8.1,
+    mj_solPGS.
+    """
     # a row of zeros stands for the rows that smaller contacts do not have
     response, offset = jnp.pad(quadratic.response, ((0, 1), (0, 1))), jnp.append(quadratic.offset, 0)
     table = cones.table()
@@ -344,7 +356,8 @@ def _cone_update(quadratic: _Quadratic, cones: Cones) -> _Update:
 
 
 def _along_ray(block: Array, force: Array, slope: Array) -> Array:
-    """The best force (k,) on the ray through a force; through the steepest descent within the cone if that is zero."""
+    """The best force (k,) on the ray through a force; if it is zero, on the steepest descent within the cone."""
+    # f = (1 + step) ray or step ray, step = -ray . slope / (ray . A ray), and never behind the tip of the cone
     pressed = force[0] > MINVAL
     ray = jnp.where(pressed, force, nearest_in_cone(-slope))
     step = safe.divide(-inner(ray, slope), inner(ray, matmul(block, ray)))

@@ -1,21 +1,21 @@
 """solve: the constrained acceleration and the constraint force, by the solver that the model names; its derivative.
 
 (M, qfrc_smooth, rows) -> qacc. Newton and CG minimize over accelerations (primal.py), PGS over constraint forces
-(projected_gauss_seidel.py); all have one optimum.
+(projected_gauss_seidel.py); all have the same optimum.
 
-The derivative is that of the optimum, by the implicit function theorem. There gradient(a; M, qfrc_smooth, rows) = 0, so
+The optimum is differentiated by the implicit function theorem. At the optimum gradient(a; M, qfrc_smooth, rows) = 0, so
 da = -H^-1 d gradient at fixed a, with H the Hessian: one product with the tangents and one solve, whatever the number
-of iterations; line search, stopping and warm start are never differentiated. The tangent is linear, so reverse mode is
-its transpose and memory does not grow with iterations. Where iterations are few, and may end before the optimum, the
-derivative is that of the iterations.
+of iterations. Line search, stopping and warm start are never differentiated. The tangent is linear, so reverse mode is
+its transpose, and memory does not grow with the number of iterations. If iterations are few, and may end before the
+optimum, the iterations are differentiated instead.
 
-With opt.contact_reach, contacts that are still apart act weakly on derivatives (constraint/contact.py). Values are
-those without these further rows, to the bit. Derivatives are those of the optimum with them, taken at the acceleration
-without them: the further rows are weak, so that the two optima are close.
+With opt.contact_reach, contacts that are still apart act weakly on derivatives (constraint/contact.py). Values do not
+change, to the bit. Derivatives are taken of the optimum with the further rows, at the acceleration without them: the
+further rows are weak, so that the two optima are close.
 """
 
 import dataclasses
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -52,22 +52,6 @@ class Minimizer(Protocol):
         ...
 
 
-class Aids(NamedTuple):
-    """Inputs of the solver beside M, forces and rows; each may be None.
-
-    Attributes:
-      contact_order: (ncon,) in which order noslip sweeps over the contacts; None for that of the slots.
-      motion: the forces whose derivatives stand for those of M qacc - qfrc_smooth, where these are cheaper
-        (dynamics/bias.py).
-    """
-
-    contact_order: Array | None = None
-    motion: MotionForces | None = None
-
-
-NO_AIDS = Aids()
-
-
 def smooth_acceleration(model: Model, qM: BlockDiagonal, qfrc_smooth: Array) -> Smooth:
     """qacc_smooth = M^-1 qfrc_smooth, the acceleration without constraints."""
     return Smooth(qfrc_smooth=qfrc_smooth, qacc_smooth=solve_blocks(qM, qfrc_smooth, dof_limbs(model.topology)))
@@ -79,22 +63,27 @@ def solve(
     qfrc_smooth: Array,
     qacc_warmstart: Array,
     constraints: Constraints,
-    aids: Aids = NO_AIDS,
+    contact_order: Array | None = None,
+    motion: MotionForces | None = None,
 ) -> Solution:
     """The acceleration that minimizes the objective, and the force of the constraints on the dofs.
 
     Args:
       qM: inertia matrix, by blocks.
       qfrc_smooth: (nv,) all other forces, N or N m.
-      qacc_warmstart: (nv,) where to start; has no influence on derivatives, unless those are of the iterations.
+      qacc_warmstart: (nv,) where to start. It has no influence on derivatives, unless these are derivatives of the
+        iterations.
       constraints: the rows.
-      aids: what only some models need.
+      contact_order: (ncon,) the order in which noslip sweeps over the contacts; None for the order of the slots.
+      motion: forces whose derivatives stand for the derivatives of M qacc - qfrc_smooth where they are cheaper
+        (dynamics/bias.py); None for M qacc - qfrc_smooth itself.
 
     Raises:
       UnsupportedError: PGS or noslip iterations, with a model whose J is stored by points of flexes.
     """
     opt = model.opt
     jacobian = constraints.jacobian
+    # PGS and noslip need A = J M^-1 J^T, or rows of J one by one: neither exists for thousands of vertices
     of_points = isinstance(jacobian, SparseRows) and jacobian.of_points
     if of_points and (opt.solver == Solver.PGS or opt.noslip_iterations):
         which = "solver" if opt.solver == Solver.PGS else "noslip_iterations"
@@ -103,28 +92,35 @@ def solve(
     objective = Objective(qM, qfrc_smooth, constraints)
     minimize = SOLVERS[model.opt.solver] if constraints.groups else unconstrained
     # a search of more than one iteration is a while loop, which has no reverse mode: its derivative comes after it
+    # (jax.lax.while_loop)
     unrolled = opt.unrolled and bool(constraints.groups)
     if unrolled and opt.solver == Solver.PGS:
         reason = "solver_gradient 'unroll' needs the solver Newton or CG; with PGS use 'implicit'"
         raise UnsupportedError.of("<option solver>", reason)
     if unrolled and opt.iterations == 1:
+        # one iteration is no loop: it is differentiated as it is
         minimum = minimize(model, objective, qacc_warmstart, unroll=True)
         qacc, dual_forces = minimum.qacc, None
     else:
+        # 1. the value, searched for as a constant of all derivatives; `checkpoint_name` keeps it when reverse mode
+        #    computes the step again
         minimum = minimize(model, *jax.lax.stop_gradient((objective, qacc_warmstart)), unroll=False)
         qacc, dual_forces = checkpoint_name((minimum.qacc, minimum.forces), SEARCH_RESULT)
+        # 2. the derivative, attached to the value
         if unrolled:
             qacc = through_iterations(qacc, model, objective, qacc_warmstart)
         else:
-            qacc = at_optimum(qacc, objective, aids.motion)
+            qacc = at_optimum(qacc, objective, motion)
     forces = row_forces(constraints, qacc)
     if dual_forces is not None:
-        # a solver that minimizes over forces has them already, more exactly than by qacc
+        # a solver that minimizes over forces knows them more exactly than f(J qacc - aref) does: take its values, and
+        # the derivatives of f
         forces = jax.tree.map(lambda slope, value: slope + jax.lax.stop_gradient(value - slope), forces, dual_forces)
     iterations = minimum.iterations
     if model.opt.noslip_iterations and constraints.groups:
-        qacc, forces, sweeps = without_slip(model, objective, qacc, forces, aids.contact_order)
+        qacc, forces, sweeps = without_slip(model, objective, qacc, forces, contact_order)
         iterations = iterations + sweeps
+    # what mjData's solver statistics say, in MuJoCo's scaling
     improvement, gradient_norm = jax.lax.stop_gradient((minimum.improvement, jnp.linalg.norm(minimum.gradient)))
     scale = jax.lax.stop_gradient(cost_scale(model))
     return Solution(
@@ -142,8 +138,8 @@ def solve(
 def at_optimum(qacc: Array, objective: Objective, motion: MotionForces | None = None) -> Array:
     """qacc (nv,), as a differentiable function of the objective that it minimizes; its own tangent is ignored.
 
-    With `motion`, the derivative of M qacc - qfrc_smooth is taken of `motion.unbalanced`, which is the same force and
-    costs less to differentiate.
+    With `motion`, M qacc - qfrc_smooth is differentiated as `motion.unbalanced`, the same force, whose derivative costs
+    less.
     """
     return qacc
 
@@ -153,7 +149,8 @@ def _at_optimum_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
     _, objective, motion = primals
     qacc = at_optimum(*primals)
 
-    # d gradient at fixed qacc
+    # 0 = g(a, theta) at the optimum, for all parameters theta: H da + (dg / dtheta) dtheta = 0 with H = dg / da.
+    # `change` is (dg / dtheta) dtheta: forward mode at fixed qacc
     def unbalanced(objective: Objective, motion: MotionForces | None) -> Array:
         """M qacc - qfrc_smooth - J^T f (nv,), zero at the optimum."""
         if motion is None:
@@ -161,6 +158,7 @@ def _at_optimum_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
         return motion.unbalanced(qacc) - constraint_force(objective.constraints, qacc)
 
     _, change = jax.jvp(unbalanced, (objective, motion), tangents[1:])
+    # H at the zones (active rows, cones) of the optimum; its derivative would be of second order
     x = residuals_at(objective.constraints, qacc)
     return qacc, -solve_hessian_linear(objective, x, change)
 
@@ -170,11 +168,11 @@ def derivatives_within_reach(model: Model, solution: Solution, objective: Object
 
     Args:
       model: the model.
-      solution: without the further rows.
+      solution: of the objective without the further rows.
       objective: with the further rows.
 
     Raises:
-      UnsupportedError: derivatives are not those of an optimum (noslip, solver_gradient "unroll").
+      UnsupportedError: the solution is not differentiated as an optimum (noslip, solver_gradient "unroll").
     """
     if model.opt.noslip_iterations or model.opt.solver_gradient == "unroll":
         reason = "contact_reach needs solver_gradient 'implicit' and no noslip iterations"
@@ -198,10 +196,10 @@ def _with_derivative_jvp(primals: tuple[Array, Array], tangents: tuple[Any, Any]
 
 @jax.custom_jvp
 def through_iterations(qacc: Array, model: Model, objective: Objective, start: Array) -> Array:
-    """qacc (nv,), differentiated through the solver's iterations, by the objective and by where they start.
+    """qacc (nv,), differentiated through the solver's iterations with respect to the objective and their start.
 
-    Values come from a loop that ends where it has converged, and are passed through; derivatives are those of a fixed
-    number of iterations, opt.iterations. The tangent of `qacc` is ignored.
+    The value comes from a loop that ends when it has converged, and is passed through; the derivative is computed from
+    a fixed number of iterations, opt.iterations. The tangent of `qacc` is ignored.
     """
     return qacc
 
@@ -217,7 +215,7 @@ def _through_iterations_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Arr
 
 
 def projected_gauss_seidel(model: Model, objective: Objective, start: Array, unroll: bool) -> Minimum:
-    """The solver that minimizes over constraint forces; it has no derivative through its iterations."""
+    """The PGS solver, which minimizes over constraint forces; its iterations cannot be differentiated."""
     opt = model.opt
     qacc = None if opt.disabled(DisableBit.WARMSTART) else start
     end = solve_dual(objective, qacc, opt.tolerance / cost_scale(model), opt.iterations)

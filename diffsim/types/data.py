@@ -6,6 +6,9 @@ are (rotation, translation), world-oriented, centred at the centre of mass of th
 root body).
 """
 
+import dataclasses
+from typing import Any, Self
+
 import jax
 import jax.numpy as jnp
 from jax import Array
@@ -301,6 +304,14 @@ class Data(
     contact: Contacts = child()
     efc: Constraints = child()
     status: Array = leaf(dtype=int)
+
+    @classmethod
+    def of(cls, *stages: Record, **fields: Any) -> Self:
+        """Data with the fields of some stages, and `fields` by name; fields of all other stages are None."""
+        known = dict.fromkeys(field.name for field in dataclasses.fields(cls))
+        for stage in stages:
+            known |= vars(stage)
+        return cls(**known | fields)  # type: ignore[arg-type]
 
     @property
     def ncon_dropped(self) -> Array:

@@ -1,8 +1,8 @@
 """History buffers: past samples with their times (s), read at a delay and interpolated.
 
-A buffer of n samples of `dim` numbers is (clock, cursor, n times, n values), a ring whose newest sample is at the
-cursor; times increase. The clock of a sensor that is sampled at intervals is the time of its last sample, to the
-interval. This file alone knows the layout. All buffers of one shape are read and written side by side. Source: MuJoCo
+A buffer of n samples of `dim` numbers is (clock, cursor, n times, n values), a ring with increasing times whose newest
+sample is at the cursor. The clock of a sensor that is sampled at intervals is the time of its last sample, to the
+interval. Only this file knows the layout. All buffers of one shape are read and written together. Source: MuJoCo
 documentation, "Computation", "Delays"; mju_historyRead and mju_historyInsert; mj_advance.
 """
 
@@ -18,14 +18,15 @@ from diffsim.base.enums import MINVAL, DisableBit
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology, per_topology
 
-# interpolations
-HOLD, LINEAR = 0, 1
-# numbers before the times: clock and cursor
+# MuJoCo's numbers of the kinds of interpolation: the last sample before, and a line between two; 2 is a cubic spline
+HOLD = 0
+LINEAR = 1
+# how many numbers come before the times: clock and cursor
 HEAD = 2
 
 
 def buffer_size(count: Any, dim: Any) -> Any:
-    """How many numbers a buffer of `count` samples of `dim` numbers takes, 0 without samples; also for arrays."""
+    """Size of a buffer of `count` samples of `dim` numbers, 0 without samples; numbers or arrays."""
     return np.where(np.greater(count, 0), HEAD + count * (1 + dim), 0)
 
 
@@ -40,8 +41,11 @@ class Samples(NamedTuple):
 class Buffers:
     """Actuators or sensors (k,) with buffers of n samples of `dim` numbers.
 
-    `places` (k, size) is where the buffers are in the history, `values` (k, dim) where their numbers are
-    among all controls or readings, `interpolation` is (k,).
+    Attributes:
+      owners: (k,) the actuators or sensors.
+      places: (k, size) the indices of the buffers in the history.
+      values: (k, dim) the indices of their numbers among all controls or readings.
+      interpolation: (k,) HOLD, LINEAR, or another number for a cubic spline.
     """
 
     owners: np.ndarray
@@ -79,7 +83,13 @@ def sensor_buffers(topology: Topology) -> tuple[Buffers, ...]:
 
 
 def _buffers(history: np.ndarray, address: np.ndarray, dims: np.ndarray, start: np.ndarray) -> tuple[Buffers, ...]:
-    """Buffers of one shape together: (samples, interpolation), place in the history, size and place of the values."""
+    """Buffers, grouped by shape.
+
+    Args:
+      history: (n, 2) number of samples, and interpolation.
+      address: (n,) first index in the history.
+      dims, start: (n,) size and first index of the values.
+    """
     count, kind = history.reshape(-1, 2).T
     buffers = []
     for n, dim in sorted({(int(n), int(dim)) for n, dim in zip(count, dims, strict=True) if n > 0}):
@@ -90,10 +100,10 @@ def _buffers(history: np.ndarray, address: np.ndarray, dims: np.ndarray, start: 
 
 
 def empty_history(model: Model) -> Array:
-    """(nhistory,) buffers of n zeros, taken at the n timesteps before time zero.
+    """(nhistory,) buffers of n zeros, sampled at the n timesteps before time zero.
 
-    Of a sensor with an interval the samples are an interval apart, on timesteps, the last one at the phase, or where
-    that is zero one interval ago, so that a sample is due at once.
+    Samples of a sensor with an interval are an interval apart, on timesteps. The last sample was at the phase, or, if
+    the phase is zero, one interval ago, so that a sample is due at once.
     """
     h = model.opt.timestep
     history = jnp.zeros(model.topology.nhistory, h.dtype)
@@ -112,7 +122,7 @@ def empty_history(model: Model) -> Array:
 
 
 def _age(buffers: Buffers, dtype: Any) -> Array:
-    """(1, n) how many samples came after each, in buffers that were never written."""
+    """(1, n) the number of samples after each sample, in buffers that were never written."""
     return jnp.arange(buffers.count - 1, -1, -1, dtype=dtype)[None]
 
 
@@ -129,7 +139,7 @@ def filled(clock: Array, times: Array, values: Array) -> Array:
 
 
 def delayed_controls(model: Model, history: Array, time: Array, ctrl: Array) -> Array:
-    """(nu,) controls as actuators see them: those of `actuator_delay` seconds ago where there is a delay."""
+    """(nu,) controls as actuators see them: from `actuator_delay` seconds ago if there is a delay."""
     for buffers in control_buffers(model.topology):
         delay = model.actuator_delay[buffers.owners]
         past, now = _read_all(buffers, history, time - delay), ctrl[buffers.values]

@@ -2,17 +2,18 @@
 
     model = model.replace(hooks=Hooks(passive=lambda model, state, data: -0.1 * state.qvel))
 
-Hooks are static: the same functions share a compilation, new ones start another. They see the model, the state, and
-a Data that holds what has been computed so far (positions and velocities); the rest of it is None.
+Hooks are static: equal functions share a compiled program, and new functions compile another. They read the model, the
+state, and a Data with everything computed so far (positions and velocities); its other fields are None.
 
 A plugin is what an element `<plugin plugin="my.name">` does:
 
     law = Plugin({"gain": 1.0}, states=1, force=force, advance=advance)
     model = diffsim.load("model.xml", hooks=Hooks(plugins={"my.name": law}))
 
-The model counts and names instances as MuJoCo does (`plugin_*`): the named ones of `<extension>` first, then those that
-elements make for themselves. Their settings are numbers of the model (`plugin_number`) and their states numbers of
-`State.plugin_state`, so that both have derivatives. MuJoCo's own plugins are functions elsewhere in the package.
+The model counts and names instances as MuJoCo does (`plugin_*`): first the named instances of `<extension>`, then the
+instances that elements declare themselves. Their settings are numbers of the model (`plugin_number`), and their states
+are numbers of `State.plugin_state`, so that both have derivatives. MuJoCo's own plugins are functions elsewhere in the
+package.
 Source: MuJoCo "Extensions", engine plugins; mjplugin.h of 3.8.1.
 """
 
@@ -46,8 +47,8 @@ class PluginUse(NamedTuple):
     """One instance of a plugin: what its functions are called with.
 
     Attributes:
-      model, state, inputs, data: as for hooks; `data` holds what has been computed so far, the rest of it is None.
-      settings: the numbers of the instance by name, () or (k,) as the default of the setting.
+      model, state, inputs, data: as for hooks; `data` has everything computed so far, its other fields are None.
+      settings: the numbers of the instance by name, () or (k,) like the default of the setting.
       plugin_state: (states,) the states of the instance.
       ids: (n,) in numpy, the actuators, sensors or bodies that use the instance.
     """
@@ -73,17 +74,17 @@ def check_settings(settings: Iterable[str], known: Iterable[str]) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Plugin:
-    """What a plugin does; None where it does nothing of that kind.
+    """What a plugin does; None for what it does not do.
 
     Attributes:
-      settings: defaults by name, a number or several, of what `<config>` may set.
+      settings: what `<config>` may set: default values by name, a number or several.
       states: how many numbers of `plugin_state` an instance has, or a function of its settings that returns it.
       dim: how many numbers a sensor reads, or a function of the settings that returns it.
       reset: settings -> (states,) the first states; zero without it.
       advance: (states,) the states one timestep later, from `state` and `data` before it.
       force: (n,) forces of actuators, N or N m, before their limits.
-      act_dot: (n, actdim) d act / dt of actuators, per second; they need `actdim`. Without it those of their dyntype.
-      passive: (nv,) force added to qfrc_passive, of each instance, whether or not a body uses it.
+      act_dot: (n, actdim) d act / dt of actuators, per second, which need `actdim`; None: the dynamics of dyntype.
+      passive: (nv,) force that each instance adds to qfrc_passive, whether or not a body uses it.
       sensor: (n, dim) readings, before their cutoff.
       distance: of a geom of type sdf, as in `Hooks.sdf`; its parameters are the settings in their order.
     """
@@ -122,24 +123,25 @@ class Plugin:
 
 @dataclasses.dataclass(frozen=True)
 class Hooks:
-    """Callables of the user; None where there is none (MuJoCo's mjcb_*).
+    """Callables of the user (MuJoCo's mjcb_*), or None.
 
     Attributes:
       passive: (nv,) force added to qfrc_passive, N or N m.
-      act_dyn: (na,) d act / dt, per second, of which those of actuators with dyntype `user` are used.
-      act_gain: (nu,) force per signal (control or activation), of which those with gaintype `user` are used.
-      act_bias: (nu,) force, N or N m, of which those with biastype `user` are used.
-      sensor: (nsensordata,) of which those of sensors of type `user` are used, before their cutoff; its Data holds all
-        but sensors. Without it they read zero.
-      contact_filter: (n,) bool, True for pairs of geoms that shall not touch, from (topology, geom1, geom2) with ids in
-        numpy: called once for a program, with the pairs that their bodies allow; stands in for contype and conaffinity
-        of geoms (mjcb_contactfilter). Explicit pairs are not asked about. The buffer has no room for what is left out.
-      sdf: signed distance fields of sdf geoms whose `<plugin>` is not MuJoCo's, by the name of the plugin. Each takes a
-        point (3,), m, in the frame in which the mesh of the geom is written, and the numbers (k,) of the plugin's
-        `<config>`s in their order; it returns the distance (), m, negative inside, which grows by at most 1 m a metre.
-        Mass, bounds, pictures and contacts with planes are the mesh's. Kept as pairs of names and functions.
-      plugins: what the plugins of actuators, sensors, bodies and geoms do, by the name that the model uses. Needed when
-        the model is loaded, since they say how many numbers there are: `diffsim.load(path, hooks=...)`.
+      act_dyn: (na,) d act / dt, per second; used for actuators with dyntype `user`.
+      act_gain: (nu,) force per signal (control or activation); used for actuators with gaintype `user`.
+      act_bias: (nu,) force, N or N m; used for actuators with biastype `user`.
+      sensor: (nsensordata,) readings before their cutoff; used for sensors of type `user`, which read zero without it.
+        Its Data has all fields except those of sensors.
+      contact_filter: (topology, geom1, geom2) -> (n,) bool, True for pairs of geoms that shall not touch; ids are in
+        numpy. It is called once per program, with all pairs that their bodies allow, and replaces contype and
+        conaffinity of geoms (mjcb_contactfilter). It does not apply to explicit pairs. The contact buffer has no slots
+        for excluded pairs.
+      sdf: signed distance fields of sdf geoms with a `<plugin>` other than MuJoCo's, by the name of the plugin. Each
+        takes a point (3,), m, in the frame in which the mesh of the geom is written, and the numbers (k,) of the
+        plugin's `<config>`s in their order. It returns the distance (), m, negative inside, with a slope of at most 1.
+        Mass, bounds, pictures and contacts with planes come from the mesh. Kept as pairs of names and functions.
+      plugins: what the plugins of actuators, sensors, bodies and geoms do, by the name that the model uses. They are
+        needed when the model is loaded, since they define its sizes: `diffsim.load(path, hooks=...)`.
     """
 
     passive: Hook | None = None
@@ -161,12 +163,12 @@ class Hooks:
 
 
 def count_of(count: Count, values: Mapping[str, np.ndarray]) -> int:
-    """How many numbers an instance with these settings has."""
+    """The number of states or readings of an instance with these settings."""
     return int(count(values) if callable(count) else count)
 
 
 def instances(topology: Any) -> list[tuple[str, dict[str, str]]]:
-    """Names and settings of all instances, those of MuJoCo's plugins too."""
+    """Names and settings of all instances, including instances of MuJoCo's plugins."""
     return [tuple(json.loads(text)) for text in topology.plugins]  # type: ignore[misc]
 
 

@@ -35,7 +35,21 @@ from diffsim.types.views import named, viewed, write_named
 
 R = TypeVar("R", bound=Record)
 
-NREF, NIMP, NPOLY, NEQDATA, NDYN, NGAIN, NBIAS, NFLUID = 2, 5, 2, 11, 10, 10, 10, 12
+# how many numbers MuJoCo keeps of each: mjNREF ... mjNFLUID of mjmodel.h
+# solref
+NREF = 2
+# solimp
+NIMP = 5
+# stiffness and damping polynomials, without the linear term
+NPOLY = 2
+# data of an equality
+NEQDATA = 11
+# parameters of actuator dynamics, gain and bias
+NDYN = 10
+NGAIN = 10
+NBIAS = 10
+# coefficients of a geom in a fluid
+NFLUID = 12
 
 SOLVER_GRADIENTS = ("auto", "implicit", "unroll")
 # iterations up to which "auto" differentiates them: fewer often end before the optimum is reached
@@ -90,7 +104,8 @@ class Option(Record):
     sdf_iterations: int = static(whole_number)
     # ours: "implicit" differentiates the optimum, "unroll" the iterations, "auto" those if there are few of them
     solver_gradient: str = static(one_word(SOLVER_GRADIENTS), default="auto")
-    # ours: how many times within a step contacts may begin or end; 0: at its beginning only (simulate/events.py)
+    # ours: how many times within a step contacts may begin or end; 0: at its beginning only
+    # (simulate/integrate/events.py)
     events: int = static(whole_number, default=0)
     # ours: m, distance from which on contacts act on derivatives; 0: when they touch (constraint/contact.py)
     contact_reach: float = static(_length, default=0.0)

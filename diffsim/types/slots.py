@@ -1,7 +1,7 @@
-"""What each slot of the contact buffer is for: which dimension, which bodies, which flexes. Static, made by collision/.
+"""What each slot of the contact buffer is for: its dimension, bodies and flexes. Static; collision/ makes it.
 
-Slots of geoms come first, then those of flexes; both are ordered by contact dimension. Rows of contacts, islands and
-views read this and the buffer, and need not know how contacts are found.
+Slots of geoms come first, then slots of flexes; both are ordered by contact dimension. Rows of contacts, islands and
+views read this and the buffer, and do not depend on how contacts are found.
 """
 
 import dataclasses
@@ -20,11 +20,14 @@ class Slots(NamedTuple):
 
 
 class Meeting(NamedTuple):
-    """A flex and a body, whose geoms (n,) touch it: all rows of contacts that there can be, in MuJoCo's order.
+    """A flex and a body with geoms that touch it: all possible contacts, in MuJoCo's order.
 
-    Of each row (m,) the geom, vertex and element, -1 for none, and the vertices (4, m) by their number among all, -1
-    for none. Rows of height fields and distance fields have none of either until they are found, among the `touching`
-    elements.
+    Attributes:
+      flex, geoms: the flex, and the geoms (n,) of the body.
+      geom, vert, elem: (m,) the geom, vertex and element of each contact, -1 for none. Contacts with height fields and
+        distance fields have neither vertex nor element until they are found.
+      corner: (4, m) the vertices that move each contact, by their index among all vertices, -1 for none.
+      touching: the elements among which contacts are searched.
     """
 
     flex: int
@@ -37,12 +40,12 @@ class Meeting(NamedTuple):
 
     @property
     def searched(self) -> bool:
-        """Whether elements of some rows are found when it runs."""
+        """Whether the elements of some contacts are found at run time."""
         return bool(np.any((self.vert < 0) & (self.elem < 0)))
 
 
 class FlexMeeting(NamedTuple):
-    """Two flexes that meet, or one and itself; `internal`: only its vertices and the elements beside them."""
+    """Two flexes that meet, or a flex and itself; `internal`: only its vertices and the elements next to them."""
 
     first: int
     flex: int
@@ -50,7 +53,7 @@ class FlexMeeting(NamedTuple):
 
 
 class FlexSlots(NamedTuple):
-    """Slots [start, stop), behind those of geoms, for one contact dimension of a meeting; `passive`: for springs."""
+    """Slots [start, stop) for one contact dimension of a meeting, after the slots of geoms; `passive`: for springs."""
 
     meeting: Meeting | FlexMeeting
     passive: bool
@@ -65,7 +68,7 @@ class FlexSlots(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many slots these are."""
+        """Number of slots."""
         return self.stop - self.start
 
 
@@ -74,8 +77,10 @@ class FlexSlots(NamedTuple):
 class ContactSlots:
     """The contact buffer of a model.
 
-    `geoms`: runs of slots of one dimension each. `body` (n, 2): the bodies of these slots, where each always belongs to
-    one pair, else None. `flexes`: slots of contacts of flexes, behind.
+    Attributes:
+      geoms: runs of slots, each of one dimension.
+      body: (n, 2) the bodies of these slots; None unless each slot belongs to one pair of bodies.
+      flexes: slots of contacts of flexes, after those of geoms.
     """
 
     geoms: tuple[Slots, ...]
@@ -89,6 +94,6 @@ class ContactSlots:
         return np.concatenate([np.zeros(0, np.int32), *runs])
 
     def of_flexes(self, passive: bool = False) -> list[tuple[FlexSlots, ...]]:
-        """Slots of contacts of flexes by dimension: those that are springs, or all others."""
+        """Slots of contacts of flexes by dimension: contacts that are springs (`passive`), or all others."""
         runs = [run for run in self.flexes if run.passive == passive]
         return [tuple(run for run in runs if run.dim == dim) for dim in sorted({run.dim for run in runs})]

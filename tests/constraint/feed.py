@@ -1,5 +1,6 @@
 """Feeds the constraint room with the oracle's own inputs, and lines our rows up with the oracle's."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -8,7 +9,7 @@ from oracle import inputs_of, record_of, sparse, state_of
 from diffsim.base.enums import ConstraintType, EqType
 from diffsim.collision import contact_layout, slots_of
 from diffsim.constraint import Sources, make_constraints
-from diffsim.types import Model
+from diffsim.types import Inputs, Model, State
 from diffsim.types.constraints import Constraints, Law, RowGroup
 from diffsim.types.data import ComFrame, Contacts, Kinematics, Tendons, Velocities
 from tests.uncompiled import uncompiled
@@ -58,8 +59,23 @@ def rows_of(model: Model, mjmodel: Any, data: Any) -> Fed:
     """Our constraints from the oracle's state, poses and contacts."""
     contacts, slots = contacts_of(model, data)
     records = [record_of(cls, mjmodel, data) for cls in (Kinematics, ComFrame, Tendons, Velocities)]
-    sources = Sources(model, state_of(data), inputs_of(data), *records, contacts, slots_of(model))
-    return Fed(make(sources), contacts, slots)
+    return Fed(make(sources_of(model, state_of(data), inputs_of(data), records, contacts)), contacts, slots)
+
+
+def sources_of(model: Model, state: State, inputs: Inputs, records: Sequence[Any], contacts: Contacts) -> Sources:
+    """What rows are made from; `records` are poses, axes, tendons and velocities."""
+    kinematics, com, tendons, velocities = records
+    return Sources(
+        model=model,
+        state=state,
+        inputs=inputs,
+        kinematics=kinematics,
+        com=com,
+        tendons=tendons,
+        velocities=velocities,
+        contacts=contacts,
+        slots=slots_of(model),
+    )
 
 
 class Row(NamedTuple):

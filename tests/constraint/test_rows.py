@@ -9,14 +9,13 @@ import pytest
 from oracle import assert_close, contact_forces_of, inputs_of, mujoco, record_of, state_of
 
 from diffsim.base.enums import ConstraintType, DisableBit
-from diffsim.collision import slots_of
-from diffsim.constraint import Sources, constraint_wrenches, contact_forces, make_constraints
+from diffsim.constraint import constraint_wrenches, contact_forces, make_constraints
 from diffsim.constraint.families import FAMILIES
 from diffsim.solver.objective import row_forces
 from diffsim.types.constraints import Law
 from diffsim.types.data import ComFrame, Kinematics, Solution, Tendons, Velocities
 from tests.constraint.cases import CASES, PYRAMIDAL, cases, strict_pair
-from tests.constraint.feed import lined_up, oracle_jacobian
+from tests.constraint.feed import lined_up, oracle_jacobian, sources_of
 from tests.uncompiled import uncompiled
 
 
@@ -134,5 +133,4 @@ def remake(model, case):
     """Our rows of a case, for another model."""
     kinds = (Kinematics, ComFrame, Tendons, Velocities)
     records = [jax.tree.map(jnp.asarray, record_of(cls, case.mjmodel, case.data)) for cls in kinds]
-    known = (*records, case.fed.contacts, slots_of(model))
-    return make_constraints(Sources(model, state_of(case.data), inputs_of(case.data), *known))
+    return make_constraints(sources_of(model, state_of(case.data), inputs_of(case.data), records, case.fed.contacts))

@@ -120,8 +120,18 @@ def readings_of(path: str, mjdata: Any, slots: int = 24) -> tuple[Model, State, 
     contacts = contacts_of(mjdata, 0 if path == LIMITS else slots)
     rows, row_force = None, None
     if path == LIMITS:
-        sources = (parts[cls] for cls in (Kinematics, ComFrame, Tendons, Velocities))
-        rows = constrain(Sources(model, state, inputs, *sources, contacts, slots_of(model)))
+        sources = Sources(
+            model=model,
+            state=state,
+            inputs=inputs,
+            kinematics=parts[Kinematics],
+            com=parts[ComFrame],
+            tendons=parts[Tendons],
+            velocities=parts[Velocities],
+            contacts=contacts,
+            slots=slots_of(model),
+        )
+        rows = constrain(sources)
         row_force = rows.concatenate(row_forces(rows, np.array(mjdata.qacc)))
     given = {name for part in parts.values() for name in vars(part)} | {"qacc", "row_force", "contact", "efc"}
     fields = {name: None for name in Data.__dataclass_fields__ if name not in given}

@@ -10,11 +10,11 @@ import pytest
 from oracle import assert_close, inputs_of, record_of, state_of
 
 from diffsim.base.enums import Solver
-from diffsim.collision import slots_of
-from diffsim.constraint import Sources, make_constraints
+from diffsim.constraint import make_constraints
 from diffsim.solver import solve
 from diffsim.types.data import ComFrame, Kinematics, Tendons, Velocities
 from tests.constraint.cases import ELLIPTIC, HUMANOID, PYRAMIDAL, cases
+from tests.constraint.feed import sources_of
 from tests.derivatives import richardson
 from tests.uncompiled import uncompiled
 from tests.wide import wide
@@ -144,7 +144,7 @@ def inputs_and_rows(case):
 
     def run(numbers):
         model, state, records, contacts = numbers
-        rows = make_constraints(Sources(model, state, inputs_of(case.data), *records, contacts, slots_of(model)))
+        rows = make_constraints(sources_of(model, state, inputs_of(case.data), records, contacts))
         return acceleration(case.model, (qM, smooth, start, rows))
 
     return numbers, run

@@ -11,7 +11,7 @@ from oracle import assert_close, field_of, load_oracle, mujoco, visited_states
 
 from diffsim.base.enums import Cone, DisableBit
 from diffsim.compiler.convert import from_mujoco
-from diffsim.solver import Aids, solve
+from diffsim.solver import solve
 from diffsim.types import Model
 from tests.constraint.feed import Fed, rows_of
 from tests.solver.test_derivatives import (
@@ -63,7 +63,7 @@ def cases(path: str, cone: Cone, sweeps: int, tolerance: float, flags: int = 0) 
             smooth,
             np.zeros_like(smooth),
             fed.constraints,
-            Aids(fed.contacts.sort_key),
+            fed.contacts.sort_key,
         )
         found.append(Case(model, data, fed, problem))
     return found

@@ -1,16 +1,16 @@
 """Derivatives of the smooth forces with respect to velocity, for the implicit integrators and discrete inverses.
 
 Dampers and actuators act along rows of J, so they add J^T b J. A force that depends on body velocities (the medium,
-Coriolis forces) has one 6 x 6 matrix B_i per body; in the frame that a tree shares these add up over subtrees, as
-inertias do, and
+Coriolis forces) has one 6 x 6 matrix B_i per body. In the common frame of a tree these matrices add up over subtrees,
+as inertias do, and
 
     d qfrc_j / d qvel_k = cdof_j . (sum of B_i over the subtree of the deeper of j and k) cdof_k.
 
 With V_i = cvel, I_i = cinert and W_k the velocity of the frame up to and including the joint of dof k, the bias has
 d (I a + V x* I V) = I (cdof_dot_k + W_k x cdof_k) + [-I V x + (.) x* I V + V x* I] cdof_k. As in MuJoCo, entries for
-dofs of different branches are dropped. Drag of ellipsoids smaller than a few centimetres differs from MuJoCo's, whose
-derivative has a floor of 1e-15 under a product of eighth powers of lengths; ours is exact. Source: Featherstone 2008,
-ch. 5 and 6; MuJoCo "Computation", "Integrators".
+dofs of different branches are dropped. The drag of ellipsoids smaller than a few centimetres has another derivative
+than in MuJoCo, which puts a floor of 1e-15 under a product of eighth powers of lengths; here it is exact. Source:
+Featherstone 2008, ch. 5 and 6; MuJoCo documentation, "Computation", "Integrators".
 """
 
 import jax
@@ -76,7 +76,7 @@ def _spatial_derivative(model: Model, qvel: Array, data: Data, coriolis: bool) -
     if immersed:
 
         def wrench(change: Array) -> Array:
-            # bodies do not see each other's velocities: one tangent serves all
+            # the force on a body depends on its own velocity alone: one tangent serves all bodies
             return fluid_wrenches(model, data, data, data.cvel + change[None])
 
         basis = jnp.eye(6, dtype=qvel.dtype)
@@ -95,7 +95,7 @@ def _columns(columns: Array) -> Array:
 
 
 def _bias_blocks(data: Data) -> Array:
-    """(nbody, 6, 6) the part of d (I a + V x* I V) that is linear in the motion axis."""
+    """(nbody, 6, 6) the part of d (I a + V x* I V) that is linear in the motion axis: -I V x + (.) x* I V + V x* I."""
     inertia, velocity = data.cinert, data.cvel
     momentum = inertia_mul(inertia, velocity)
 
@@ -119,6 +119,7 @@ def _joint_end(topology: Topology) -> np.ndarray:
 
 def _over_subtrees(model: Model, data: Data, blocks: Array, drift: Array | None) -> BlockDiagonal:
     """cdof_j . (B cdof_k - I drift_k), with B (nbody, 6, 6) and I summed over the subtree of the deeper dof."""
+    # for each pair (j, k) one product of a left and a right factor of the deeper dof: 12 numbers instead of a matrix
     sums = sum_subtree(model.topology, barrier(blocks.reshape(-1, 36)))
     total = barrier(sums.reshape(-1, 6, 6))[model.topology.dof_bodyid]
     left, right, upper = _factors(model.topology, data, total, drift)

@@ -1,12 +1,12 @@
-"""The implicit midpoint rule for free bodies that nothing holds, which keeps their energy and angular momentum.
+"""The implicit midpoint rule for free bodies that nothing holds, which conserves their energy and angular momentum.
 
 Part of the `implicitfast` integrator. In the inertial frame of the body the rotation obeys
 
     2/h I (w_mid - w) + w_mid x I w_mid = torque about the centre of mass,     w_new = 2 w_mid - w,
 
-solved by Newton's method; its derivative is that of the solution, whatever the iterations. If the centre of mass is
-not at the joint, translation is solved with it: (2/h + w_mid x) v_mid = force / mass + gravity + 2/h v, for the
-velocity v of the centre. Source: MuJoCo 3.8.1, mj_midpoint; Hairer, Lubich, Wanner 2006, ch. VII.5.
+which Newton's method solves; the solution, not the iterations, is differentiated. If the centre of mass is not at the
+joint, translation is solved with it: (2/h + w_mid x) v_mid = force / mass + gravity + 2/h v, for the velocity v of the
+centre of mass. Source: MuJoCo 3.8.1, mj_midpoint; Hairer, Lubich, Wanner 2006, ch. VII.5.
 """
 
 import dataclasses
@@ -27,6 +27,7 @@ from diffsim.types.model import Model
 from diffsim.types.topology import Topology, per_topology
 from diffsim.xla.gather import pick
 
+# Newton steps at most, halved ones included; a few are the rule
 MAX_TRIALS = 100
 
 
@@ -41,7 +42,7 @@ class FreeBodies:
 
 @per_topology
 def free_bodies(topology: Topology) -> FreeBodies:
-    """The free bodies that no other degree of freedom belongs to."""
+    """The free bodies whose tree has no other degree of freedom."""
     joints = np.flatnonzero(is_free(topology.jnt_type))
     dofs = topology.jnt_dofadr[joints][:, None] + np.arange(6)
     trees = np.bincount(topology.dof_treeid, minlength=1)
@@ -51,7 +52,7 @@ def free_bodies(topology: Topology) -> FreeBodies:
 
 
 def unconstrained(model: Model, constraints: Constraints) -> Array:
-    """(n,) which of the free bodies move without any active constraint, medium, or massive attachment."""
+    """(n,) which free bodies move without any active constraint, medium, or massive attachment."""
     free = free_bodies(model.topology)
     held = jnp.zeros((len(free.dofs),), bool)
     for rows in constraints.groups:
@@ -73,7 +74,7 @@ def midpoint_velocity(model: Model, xquat: Array, qvel: Array, force: Array, pla
       xquat: (n, 4) orientations of the bodies.
       qvel: (n, 6) velocities: linear in the world (m/s), angular in the body (rad/s).
       force: (n, 6) generalized forces (N, N m), without bias forces (gravity included by itself).
-      plain: (n, 6) velocities after the step by the integrator of the rest of the model.
+      plain: (n, 6) velocities after the step of the integrator that the rest of the model uses.
     """
     bodies = free_bodies(model.topology).bodies
     h = model.opt.timestep
@@ -93,13 +94,14 @@ def midpoint_velocity(model: Model, xquat: Array, qvel: Array, force: Array, pla
     velocity = rotate_inv(frame, qvel[:, :3])
     weight = rotate_inv(frame, jnp.broadcast_to(gravity, (len(bodies), 3)))
     right = scale(push, safe.divide(jnp.ones_like(mass), mass)) + weight + rate * (velocity + cross(spin, arm))
+    # (r + w x) v = b has the solution v = (r b + w (w . b) / r - w x b) / (r^2 + |w|^2)
     along = scale(middle, dot(middle, right) / rate)
     centre = scale(rate * right + along - cross(middle, right), 1 / (rate * rate + dot(middle, middle)))
     after = 2 * (centre - cross(middle, arm)) - velocity
     next_frame = quat_mul(quat_mul(xquat, quat_exp(h * turning)), iquat)
     linear = rotate(next_frame, after)
 
-    # with the centre of mass at the joint, rotation does not bear on translation
+    # if the centre of mass is at the joint, rotation does not influence translation
     aligned = jnp.all(ipos == 0, axis=1, keepdims=True)
     half = jnp.where(aligned, plain[:, :3], 0.5 * (linear + qvel[:, :3]))
     full = jnp.where(aligned, plain[:, :3], linear)
@@ -110,12 +112,13 @@ def midpoint_velocity(model: Model, xquat: Array, qvel: Array, force: Array, pla
 
 
 def _residual(inertia: Array, spin: Array, torque: Array, h: Array, middle: Array) -> Array:
-    """(3,) what is left of the midpoint equation at w_mid = middle, N m."""
+    """(3,) the residual of the midpoint equation at w_mid = middle, N m."""
     return 2 / h * inertia * (middle - spin) + cross(middle, inertia * middle) - torque
 
 
 def _newton_step(inertia: Array, h: Array, middle: Array, residual: Array) -> Array:
     """(3,) J^-1 residual, with J = d residual / d w_mid."""
+    # J = 2/h I + [w x] I - [I w x], inverted by cofactors: rows of the adjugate are cross products of the columns
     a, b, c = unpack(inertia)
     x, y, z = unpack(middle)
     diagonal = unpack(2 / h * inertia)
@@ -145,7 +148,7 @@ def midpoint_spin(inertia: Array, spin: Array, torque: Array, h: Array) -> Array
         return (count < MAX_TRIALS) & (safe.norm(_residual(inertia, spin, torque, h, middle)) >= size)
 
     def trial(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        # a full Newton step, or half of the last one tried if it does not lessen the residual
+        # a Newton step, at first a full one, and half as long after each step that does not reduce the residual
         count, middle, share = carry
         residual = _residual(inertia, spin, torque, h, middle)
         ahead = middle - share * _newton_step(inertia, h, middle, residual)
@@ -163,6 +166,7 @@ def _midpoint_spin_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
     def residual(inertia: Array, spin: Array, torque: Array, h: Array) -> Array:
         return _residual(inertia, spin, torque, h, middle)
 
+    # residual(middle; inputs) = 0: J d middle = -d residual at fixed middle
     _, change = jax.jvp(residual, primals, tangents)
     inertia, _, _, h = primals
     return middle, -_newton_step(inertia, h, middle, change)

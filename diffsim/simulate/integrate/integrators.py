@@ -23,9 +23,9 @@ from diffsim.flex.cell_forces import with_cells
 from diffsim.kinematics.tree import dof_limbs
 from diffsim.math.linalg import BlockDiagonal, Blocks, diagonal_of, solve_blocks, solve_general_blocks
 from diffsim.sensor import read_sensors
-from diffsim.simulate.events import split_step
 from diffsim.simulate.forward import forward
 from diffsim.simulate.integrate.derivative import velocity_derivative
+from diffsim.simulate.integrate.events import split_step
 from diffsim.simulate.integrate.free_body import free_bodies, midpoint_velocity, unconstrained
 from diffsim.simulate.integrate.runge_kutta import average_slopes
 from diffsim.types import Data, Inputs, Model, State
@@ -38,8 +38,8 @@ class Motion(NamedTuple):
     Attributes:
       qvel: (nv,) the next velocity.
       path: (nv,) the velocity that positions move with.
-      act_dot: (na,) rates of activation.
-      actuator_velocity: (nu,) the velocity that activations see, where they depend on it.
+      act_dot: (na,) activation rates.
+      actuator_velocity: (nu,) the velocity that activation dynamics read.
       qacc: (nv,) where the next solve starts.
       sample: (nsensordata,) what sensors with a delay record.
     """
@@ -57,9 +57,9 @@ Inertia = Callable[[Model, State, Inputs, Data], BlockDiagonal]
 
 
 class Method(NamedTuple):
-    """An integrator: its motion, and the matrix that takes the acceleration over a whole timestep to the force.
+    """An integrator: its motion, and its inertia, the matrix that maps (qvel_next - qvel) / h to the force.
 
-    Without such a matrix discrete inverse dynamics has no meaning.
+    Without such a matrix (None) discrete inverse dynamics is not defined.
     """
 
     move: Move
@@ -67,7 +67,7 @@ class Method(NamedTuple):
 
 
 def discrete_inertia(model: Model, state: State, inputs: Inputs, data: Data) -> BlockDiagonal:
-    """(nv x nv) M plus the terms implicit in velocity: times the acceleration over one timestep it is the force.
+    """(nv x nv) M plus the terms that are implicit in velocity, times which (qvel_next - qvel) / h is the force.
 
     Raises:
       UnsupportedError: the integrator has no such matrix.
@@ -105,15 +105,15 @@ def euler_inertia(model: Model, state: State, inputs: Inputs, data: Data) -> Blo
 def runge_kutta(model: Model, state: State, inputs: Inputs, data: Data) -> Motion:
     """The classical fourth-order method on (qpos, qvel, act), with four evaluations of `forward`.
 
-    As in MuJoCo, sensors with a delay record what they read from the state of now and all else of the last evaluation.
-    With `opt.events` the step is split where contacts begin or end (events.py).
+    As in MuJoCo, sensors with a delay record readings from the first state and the Data of the last evaluation. With
+    `opt.events` the step is split where contacts begin or end (events.py).
     """
     if model.opt.events:
         (path, _, act_dot), qvel, qacc, velocity = split_step(model, state, inputs, data)
         return Motion(qvel, path, act_dot, velocity, qacc, data.sensor_now)
 
     def read(stage: Data) -> tuple[Array, Array, Array]:
-        # readings, of a state and the data of another, where something records them
+        # readings from the first state and a later Data, if anything records them
         sample = jnp.zeros_like(stage.sensor_now)
         if model.topology.nhistory:
             forces = contact_forces(model, stage.contact, stage.efc, stage)
@@ -129,6 +129,7 @@ def runge_kutta(model: Model, state: State, inputs: Inputs, data: Data) -> Motio
 
 def implicit(model: Model, state: State, inputs: Inputs, data: Data) -> Motion:
     """Implicit in velocity: (M - h d qfrc_smooth / d qvel) qacc = qfrc_smooth + qfrc_constraint."""
+    # interpolated flexes are implicit in position too, which `with_cells` adds to the solve
     force = data.qfrc_smooth + data.qfrc_constraint
     inertia = implicit_inertia(model, state, inputs, data)
     qacc = with_cells(model, state.qvel, data, inertia, force, solve_general_blocks(inertia, force))
@@ -157,6 +158,7 @@ def implicit_fast(model: Model, state: State, inputs: Inputs, data: Data) -> Mot
     free = free_bodies(model.topology)
     if not free.dofs.size or model.opt.enabled(EnableBit.INVDISCRETE):
         return plain
+    # free bodies by the midpoint rule, which has the gyroscopic force itself: give it the force without bias
     applied, rates = pick(force + data.qfrc_bias, free.dofs), pick(plain.qvel, free.dofs)
     half, full = midpoint_velocity(model, pick(data.xquat, free.bodies), pick(state.qvel, free.dofs), applied, rates)
     loose = unconstrained(model, data.efc)[:, None]
@@ -188,9 +190,9 @@ def _turning(model: Model, state: State, inputs: Inputs, data: Data) -> BlockDia
 
 
 def _symmetric_inertia(model: Model, state: State, inputs: Inputs, data: Data) -> BlockDiagonal:
-    """M - h d qfrc_smooth / d qvel, symmetric, without Coriolis forces; only its entries that MuJoCo stores of M."""
+    """M - h d qfrc_smooth / d qvel, symmetric, without Coriolis forces; only entries of M that MuJoCo stores."""
     change = velocity_derivative(model, state, inputs, data, coriolis=False)
-    # beside the diagonal, in rows and columns of bodies whose own inertia is diagonal
+    # off the diagonal, in rows and columns of bodies whose own inertia is diagonal ("simple" bodies)
     simple = model.topology.body_simple[model.topology.dof_bodyid] > 0
     outside = (simple[:, None] | simple) & ~np.eye(model.nv, dtype=bool)
     pairs = zip(change.parts, change.blocks.index, strict=True)

@@ -1,10 +1,10 @@
 """Runge-Kutta: where a motion is evaluated, and how it goes on from there; tables of weights, one row a point.
 
-A piece of h seconds begins at (qpos, qvel). With a_j the accelerations that are known so far, a row says of a point: at
-which part c of the piece it lies, its velocity qvel + h sum_j gain_j a_j, and the mean velocity
-qvel + h sum_j path_j a_j, with which positions move there in c h seconds. Activations move as velocities do. Of this
-form are the stages of the classical fourth-order method (velocities of stages are sums of accelerations), points of a
-cubic, and Simpson's rule.
+A piece of h seconds begins at (qpos, qvel). Let a_j be the accelerations known so far. A row describes a point: the
+part c of the piece at which it lies, its velocity qvel + h sum_j gain_j a_j, and the mean velocity
+qvel + h sum_j path_j a_j with which positions move there in c h seconds. Activations move as velocities do. The stages
+of the classical fourth-order method have this form (velocities of stages are sums of accelerations), and so have points
+of a cubic, and Simpson's rule.
 """
 
 from collections.abc import Callable
@@ -19,10 +19,15 @@ from diffsim.kinematics.joints import integrate_position, rates_on_the_way
 from diffsim.math.vector import total
 from diffsim.types import Data, Model, State
 
-# rows of the rates (KNOWN + VISITS, nv + na) of a piece: what is known of it before, and what is evaluated
-KNOWN, VISITS = 3, 5
-# the classical method: where in the step its stages lie, and their weights times six
-STAGES, WEIGHTS = (0.0, 0.5, 0.5, 1.0), (1.0, 2.0, 2.0, 1.0)
+# rows of the rates (KNOWN + VISITS, nv + na) of a piece that are known before it is evaluated: at its begin, in the
+# mean and at its end
+KNOWN = 3
+# rows of the rates that are evaluated: one for each stage of the classical method, and one at the end
+VISITS = 5
+# the classical method (Hairer, Norsett, Wanner 1993, table II.1.2): in which part of the step each stage lies
+STAGES = (0.0, 0.5, 0.5, 1.0)
+# the weight of each stage, times six
+WEIGHTS = (1.0, 2.0, 2.0, 1.0)
 
 
 class Nodes(NamedTuple):
@@ -35,6 +40,8 @@ class Nodes(NamedTuple):
 
 def runge_kutta(dtype: jnp.dtype) -> Nodes:
     """The begin, the three stages that follow, and the end."""
+    # Nystrom form of the classical method: k2 moves with qvel, k3 with qvel + h/2 a_1, k4 with qvel + h/2 a_2 (mean
+    # velocities), and the end with qvel + h (a_1 + a_2 + a_3) / 6
     part, path, gain = np.asarray([*STAGES, 1]), *np.zeros((2, VISITS, VISITS))
     gain[[1, 2, 3], [0, 1, 2]] = part[1:4]
     path[[2, 3], [0, 1]] = 1 / 2
@@ -46,8 +53,10 @@ def runge_kutta(dtype: jnp.dtype) -> Nodes:
 def quarters(until: Array) -> Nodes:
     """A quarter, half, three quarters and all of the way to a part of the piece, on a cubic of velocities.
 
-    What is known are the acceleration at the begin, the mean one and that at the end. (The fifth row is a spare one.)
+    Known are the acceleration at the begin, the mean acceleration, and the acceleration at the end. (The fifth row is
+    not used.)
     """
+    # Hermite: the velocity v(s) with v'(0) = h a_begin, v(1) - v(0) = h a_mean and v'(1) = h a_end
     s = until * jnp.asarray([0.25, 0.5, 0.75, 1.0, 1.0], until.dtype)
     gain = jnp.stack([s - 2 * s**2 + s**3, 3 * s**2 - 2 * s**3, s**3 - s**2], axis=1)
     # their integrals, over s
@@ -57,7 +66,7 @@ def quarters(until: Array) -> Nodes:
 
 
 def simpson(until: Array) -> Nodes:
-    """The end of that way by Simpson's rule over both its halves, from the begin and the four quarters."""
+    """The point `until` by Simpson's rule over both halves of the way, from accelerations at its begin and quarters."""
     # each acceleration counts for the position with the time that is left
     path, gain = np.asarray([1, 3, 1, 1, 0]) / 12, np.asarray([1, 4, 2, 4, 1]) / 12
     place = np.asarray([0, *range(KNOWN, KNOWN + 4)])
@@ -83,7 +92,7 @@ def at_node(model: Model, state: State, rates: Array, h: Array, node: Nodes) -> 
 
 
 def coast(model: Model, state: State, rates: Array, h: Array) -> State:
-    """The state after a very short time of constant rates (nv + na,)."""
+    """The state after a very short time h (s) at constant rates (nv + na,)."""
     one = jnp.zeros(KNOWN + VISITS, rates.dtype).at[0].set(1)
     return at_node(model, state, jnp.broadcast_to(rates, (KNOWN + VISITS, rates.size)), h, Nodes(one[0], one / 2, one))
 
@@ -105,13 +114,16 @@ def average_slopes(
 ) -> tuple[Slopes, Any]:
     """The weighted average (k1 + 2 k2 + 2 k3 + k4) / 6 over h seconds, and what `read` takes of the last three stages.
 
-    These are one scan, so that `evaluate` is compiled once for them. Two are in the middle of the step, one at its end.
+    The three stages are one scan, so that `evaluate` is compiled once. Two lie in the middle of the step, one at its
+    end.
 
     Args:
       model: the model.
-      state: where it begins; rates: found there.
+      state: where the step begins.
+      rates: accelerations and activation rates there, k1.
       h: s.
-      evaluate: a state to its Data; read: what is needed of it, stacked along a leading axis of length 3.
+      evaluate: a state -> its Data.
+      read: Data -> what is needed of it; stacked along a leading axis of length 3.
     """
 
     def stage(carry: tuple[Slopes, Slopes], row: tuple[Array, Array]) -> tuple[tuple[Slopes, Slopes], Any]:

@@ -1,27 +1,28 @@
 """A timestep split where contacts begin or end, so that its derivative is the slope that a user sees.
 
-The plain step looks at contacts at its own times only. Whether a touch falls early or late within a step then changes
-the impulse by more than the motion itself does, and the derivative of the step, which is exact, says nothing of it: two
-elastic balls have an error of 13 at 4 ms where the truth is 0 and 1. Here, with `opt.events` = n:
+The plain step looks at contacts only at its own times. Whether bodies touch early or late within a step then changes
+the impulse by more than the motion itself does. The derivative of the step is exact, but does not see this: for two
+elastic balls it is wrong by 13 at 4 ms, where the truth is 0 and 1. Here, with `opt.events` = n:
 
-1. the rest of the step is tried by Runge-Kutta with a fixed active set (constraint/active_set.py): smooth, of fourth
-   order;
-2. signals are positive while decisions are right. Of those that are negative at the end of a piece each has a zero at
-   about that of a parabola through begin, middle and end; the earliest is the first change, touches before all else.
-   There the motion is evaluated once (velocities between the ends are a cubic), and the zero corrected by the slope of
-   another parabola: the time t of the change;
-3. the motion until t is that of Simpson's rule over both its halves, exact for forces with a bend in the middle, as
-   that of a rising impedance; it goes on from there, n times over; the last rest is a plain Runge-Kutta step.
+1. The rest of the step is tried by Runge-Kutta with a fixed active set (constraint/active_set.py): smooth, of fourth
+   order.
+2. Signals are positive while the decisions are right. Each signal that is negative at the end of a piece has a zero,
+   approximated by a parabola through begin, middle and end. The earliest zero is the first change, touches before all
+   others. There the motion is evaluated once (velocities between the ends are a cubic), and the zero is corrected by
+   the slope of another parabola: the time t of the change.
+3. The motion until t is computed by Simpson's rule over both its halves, which is exact for forces with a kink in the
+   middle, such as the force of a rising impedance. The step goes on from there, n times; what is left at the end is a
+   plain Runge-Kutta step.
 
-t depends on the state: where g(t, x) = 0 is the distance, dt = -(dg/dx dx) / (dg/dt), which carries the jump of the
-force at touch into the derivative (the saltation term). At all other changes forces are continuous, and t has little
-influence: as much as the motion goes on behind the zero, so that it is differentiated too. Steps in which nothing
-begins or ends are those of Runge-Kutta, and cost little more: 2 and 3 run only where some world of a batch needs them.
+t depends on the state. With the distance g(t, x) = 0, dt = -(dg/dx dx) / (dg/dt) carries the jump of the force at touch
+into the derivative (the saltation term). At all other changes forces are continuous, and t has little influence: only
+through the short motion behind the zero, so that it is differentiated too. A step in which nothing begins or ends is a
+Runge-Kutta step and costs little more: 2 and 3 run only if some world of a batch needs them.
 
-All pieces are one loop over phases (1, or 2 and 3) and in it one over the points that a phase looks at
-(integrate/runge_kutta.py), so that the dynamics are compiled once for however many changes. A first piece that is
-written out, and begins with the Data at hand, makes a program that takes twice as long to compile. Reverse mode
-computes phases, and points, again.
+All pieces are one loop over phases (1, or 2 and 3), and in it one loop over the points of a phase
+(integrate/runge_kutta.py), so that the dynamics are compiled once for any number of changes. (A first piece outside of
+the loop, which would begin with the Data at hand, doubles the time of compilation.) Reverse mode computes phases, and
+points, again.
 Sources: Shampine and Thompson 2000, "Event location for ordinary differential equations"; Kong et al. 2024, "Saltation
 matrices".
 """
@@ -58,12 +59,12 @@ from diffsim.types.constraints import ActiveSet
 from diffsim.xla.reverse_mode import entwined, recomputed
 from diffsim.xla.select import anywhere, where_tree
 
-# how far behind the zero of a signal the motion goes on, as a part of its change within the step, by bytes of a number:
-# there the decisions are those that follow, whatever the rounding
+# how far behind the zero of a signal the motion goes on, as a part of the signal's change within the step, by bytes of
+# a number: far enough that rounding does not undo the decision
 BEYOND = {4: 2e-3, 8: 1e-4}
-# the same where forces are continuous, at all but touches and what leaves: there it costs next to nothing, and is more
-# than the found time is off where impedance bends. A release found a hair too early would be none: the rest of the
-# step would begin with a derivative of the contact that has ended
+# the same for changes at which forces are continuous (all but touches and leaves): it costs next to nothing, and covers
+# the error of the found time where the impedance has a kink. If a release were found a little too early, the rest of
+# the step would begin with a derivative of the contact that has ended
 PAST = 4e-3
 
 
@@ -75,7 +76,7 @@ class Change(NamedTuple):
       signal: the index of its signal.
       guess: about when it changes, from 0 to 1.
       ends: the signal at begin and end.
-      goal: the value just behind zero that it shall have.
+      goal: the value just behind zero at which the piece ends.
     """
 
     event: Array
@@ -90,7 +91,7 @@ class Change(NamedTuple):
         if not times.size:
             return self.guess
         value, part, (first, last) = times[self.signal], self.guess, self.ends
-        # of the parabola through three points
+        # one Newton step, with the slope at the guess of the parabola through begin, guess and end
         slope = (1 - part) * safe.divide(value - first, part) + part * safe.divide(last - value, 1 - part)
         return safe.clip(part - safe.divide(value - self.goal, slope), 0.0, 1.0)
 
@@ -103,9 +104,10 @@ def first_change(three: tuple[Signals, Signals, Signals]) -> Change:
     if not first.size:
         zero, one = jnp.zeros((), first.dtype), jnp.ones((), first.dtype)
         return Change(zero > 0, jnp.zeros((), jnp.int32), one, (zero, zero), zero)
-    # which signals have become negative; a turn of the rise only where the motion stays within it
+    # which signals have become negative; the midpoint of a rise counts only if the motion stays within the rise
     *others, rises, turns = (jax.lax.stop_gradient(signal) < 0 for signal in three[2])
     crosses, place = jnp.concatenate([*others, rises, turns & ~rises]), jnp.arange(first.size)
+    # how far behind its zero each piece ends; the earliest zero is chosen without derivatives, then found with them
     part = jnp.where(place < jumps, BEYOND[first.dtype.itemsize], PAST)
     order = _zero(first, middle, end, part * end) + jnp.where(place < touches, 0.0, 1.0)
     index = jnp.argmin(jnp.where(crosses, order, jnp.inf))
@@ -116,14 +118,14 @@ def first_change(three: tuple[Signals, Signals, Signals]) -> Change:
 
 def _zero(first: Array, middle: Array, end: Array, goal: Array) -> Array:
     """When a parabola through three values is at a goal beyond 0, from 0 to 1; for values that end below 0."""
-    # a s^2 + b s + c; one zero within
+    # a s^2 + b s + c = 0 by the formula without cancellation, s = 2 c / (-b + sqrt(b^2 - 4 a c)): one zero lies within
     a, b, c = 2 * first - 4 * middle + 2 * end, 4 * middle - 3 * first - end, first - goal
     root = safe.sqrt(jnp.where(end < 0, b * b - 4 * a * c, 1))
     return safe.clip(safe.divide(2 * c, root - b, 1.0), 0.0, 1.0)
 
 
 class Seen(NamedTuple):
-    """The dynamics at a point: rates (nv + na,), the active set from there on, its signals, velocities of actuators."""
+    """The dynamics at a point: rates (nv + na,), the active set from there on, its signals, actuator velocities."""
 
     rates: Array
     active_set: ActiveSet
@@ -152,7 +154,7 @@ class Part(NamedTuple):
 
 
 def seen_in(model: Model, data: Data, active_set: ActiveSet | None = None) -> Seen:
-    """The fields of Data that a piece needs; where the active set does not bind, the state decides."""
+    """The fields of Data that a piece needs; if the active set does not bind, the state decides."""
     x = residuals_at(data.efc, data.qacc)
     current = active_set_of(data.efc, x)
     now = current if active_set is None else where_tree(active_set.binds, active_set, current)
@@ -168,7 +170,7 @@ def look(model: Model, state: State, inputs: Inputs, active_set: ActiveSet) -> S
 
 
 def begin(model: Model, state: State, nothing: Seen) -> Part:
-    """A step of which nothing is known yet but its first state."""
+    """A step of which only the first state is known."""
     zero = jnp.zeros_like(nothing.rates)
     return Part(
         state=state,
@@ -187,6 +189,7 @@ def at_end(model: Model, state: State, h: Array, seen: Seen, holds: Array) -> Pa
     Args:
       seen: at its nodes; holds: whether the active set is fixed, so that a change ends it.
     """
+    # the Runge-Kutta step as if nothing changed; if something does, the piece stays at its begin and keeps its change
     end = row(runge_kutta(seen.rates.dtype), VISITS - 1)
     rates = jnp.concatenate([jnp.zeros_like(seen.rates[:KNOWN]), seen.rates])
     change = first_change((row(seen.signals, 0), row(seen.signals, 2), row(seen.signals, 4)))
@@ -203,7 +206,7 @@ def at_end(model: Model, state: State, h: Array, seen: Seen, holds: Array) -> Pa
 
 
 def at_change(model: Model, part: Part, seen: Seen) -> Part:
-    """Where decisions change: by Simpson's rule to the guess, and on to where it should have been."""
+    """Where decisions change: by Simpson's rule to the guess, then at constant rates to the corrected time."""
     guess, when = part.change.guess, part.change.corrected(row(seen.signals, 3))
     rates = jnp.concatenate([part.known, seen.rates])
     guessed = at_node(model, part.state, rates, part.rest, simpson(guess))
@@ -217,8 +220,9 @@ def row(tree: Any, k: int) -> Any:
 
 
 class Split(NamedTuple):
-    """A timestep: mean rates over all of it, and the next velocity (nv,); acceleration and velocities of actuators are
-    those of the last evaluation.
+    """A timestep: mean rates over all of it, and the next velocity (nv,).
+
+    Acceleration and actuator velocities are taken from the last evaluation.
     """
 
     slopes: Slopes
@@ -228,10 +232,10 @@ class Split(NamedTuple):
 
 
 def split_step(model: Model, state: State, inputs: Inputs, data: Data) -> Split:
-    """One timestep.
+    """One timestep, split where contacts begin or end.
 
     Args:
-      data: of the state; tells what there is to fix. Its numbers are found again, as those of the first point.
+      data: of the state; says which groups of rows there are. Its numbers are computed again at the first point.
 
     Raises:
       UnsupportedError: options whose decisions no active set can fix.
@@ -253,14 +257,23 @@ def split_step(model: Model, state: State, inputs: Inputs, data: Data) -> Split:
 
 
 class _Phase(NamedTuple):
-    """A piece, or the way to its change: whether it is that, and at which points (VISITS,) its active set is fixed."""
+    """A piece of a step, or the way to the change that ends it.
+
+    Attributes:
+      seeks: () whether it is the way to a change.
+      holds: (VISITS,) at which points the active set is fixed.
+    """
 
     seeks: Array
     holds: Array
 
 
-# a state decides at the begin of a piece, and everywhere in the last
-SEEK, PIECE, LAST = (True, VISITS * (True,)), (False, (False, True, True, True, True)), (False, VISITS * (False,))
+# a phase as (seeks, holds): on the way to a change, the active set of the piece holds everywhere
+SEEK = (True, VISITS * (True,))
+# at the begin of a piece the state decides on the active set, which holds from there on
+PIECE = (False, (False, True, True, True, True))
+# in the last piece the state decides everywhere, as in a plain Runge-Kutta step
+LAST = (False, VISITS * (False,))
 
 
 def phases(events: int) -> _Phase:
@@ -270,7 +283,7 @@ def phases(events: int) -> _Phase:
 
 
 class _Pieces:
-    """The pieces of a step. In the loop over phases a part is one vector, which is carried and stored."""
+    """The pieces of a step. The loop over phases carries a part as one vector, which reverse mode stores."""
 
     def __init__(self, model: Model, state: State, inputs: Inputs, like: Seen) -> None:
         self.model, self.inputs = model, inputs
@@ -285,7 +298,7 @@ class _Pieces:
         def go_on(flat: Array, phase: _Phase) -> tuple[Array, None]:
             part = self.part(flat)
             due = jnp.where(phase.seeks, part.event, part.rest > 0)
-            # a choice for a whole batch: what some world needs happens in all of them
+            # one branch for the whole batch: what some world needs runs in all worlds, and is kept where it is due
             passed = lambda: where_tree(due, self.after(flat, phase), flat)  # noqa: E731
             return jax.lax.cond(anywhere(due), passed, lambda: flat), None
 
