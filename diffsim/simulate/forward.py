@@ -110,8 +110,7 @@ def evaluate(
 
     # Acceleration from all forces except the constraint forces, which are still unknown (mj_fwdAcceleration)
     applied = applied_force(model, inputs, kinematics, com) + (0.0 if push is None else push(inertia, transmission))
-    qfrc_smooth = passive.qfrc_passive - bias.qfrc_bias + actuation.qfrc_actuator + applied
-    qfrc_smooth = stored(rest.dofs(qfrc_smooth))
+    qfrc_smooth = stored(rest.dofs(passive.qfrc_passive - bias.qfrc_bias + actuation.qfrc_actuator + applied))
 
     # Constraint Jacobian and reference acceleration (mj_makeConstraint, mj_referenceConstraint)
     sources = Sources(
