@@ -1,10 +1,11 @@
-"""from_mujoco: a compiled `mujoco.MjModel` as a Model, for people who already have one.
+"""from_mujoco: converts a compiled `mujoco.MjModel` to a Model.
 
 Reads attributes only, so `mujoco` itself is never imported.
 
-Geoms of type sdf without a plugin have the octrees of their meshes. Of a plugin an MjModel keeps the settings, in the
-order in which the plugin declares them, and of its name only a number that it got in its process. So it is told by what
-it makes: of MuJoCo's functions that read as many settings it is the one that vanishes on the mesh of the geom.
+Geoms of type sdf without a plugin use the octree of their mesh. An MjModel keeps the settings of a plugin, in the order
+in which the plugin declares them, but not its name, only a number that is valid in its process. Therefore the plugin is
+identified by its surface: it is the one of MuJoCo's distance fields with as many settings that is zero on the geom's
+mesh.
 """
 
 import contextlib
@@ -43,19 +44,20 @@ def from_mujoco(
     Args:
       mjmodel: the compiled model.
       max_contacts, max_pairs: contact capacities, as for `diffsim.load`.
-      keep: switch fields that stay in the program although they are zero.
+      keep: names of switch fields that stay in the program although they are zero.
 
     Returns:
       The Model.
 
     Raises:
-      TypeError: another kind of object, such as a path or an `MjSpec`.
-      UnsupportedError: the field of a geom of type sdf is a plugin that is none of MuJoCo's; a newer MuJoCo made it.
+      ArgumentError: the argument is something else, such as a path or an `MjSpec`; it is also a TypeError.
+      UnsupportedError: a newer MuJoCo made the model; it has plugins of actuators, sensors or bodies; or the plugin of
+        a geom of type sdf is not one of MuJoCo's.
     """
     expect(mjmodel, "mjmodel", "mujoco.MjModel; diffsim.load takes XML", "name_bodyadr", "qpos0")
     if not hasattr(mjmodel, "nflexevpair"):
-        message = "this MjModel is of a newer MuJoCo, whose fields are not those of 3.8"
-        hint = "pip install mujoco==3.8.1 mujoco-mjx==3.8.1, or diffsim.load of its XML"
+        message = "this MjModel comes from a newer MuJoCo, whose fields differ from those of 3.8"
+        hint = "pip install mujoco==3.8.1 mujoco-mjx==3.8.1, or load its XML with diffsim.load"
         raise UnsupportedError.of("", message, hint)
     columns = [f.name for cls in (Topology, Model) for f in dataclasses.fields(cls)]
     fields: dict[str, Any] = {name: getattr(mjmodel, name) for name in columns if hasattr(mjmodel, name)}
@@ -64,13 +66,21 @@ def from_mujoco(
         fields[name] = {f.name: getattr(source, f.name) for f in dataclasses.fields(cls) if hasattr(source, f.name)}
     fields |= _flex_fields(mjmodel)
     if max([*mjmodel.actuator_plugin, *mjmodel.sensor_plugin, *mjmodel.body_plugin], default=-1) >= 0:
-        message = "from_mujoco does not know the plugins of actuators, sensors and bodies"
-        hint = "use diffsim.load"
+        message = "from_mujoco does not support plugins of actuators, sensors and bodies"
+        hint = "load the XML with diffsim.load"
         raise UnsupportedError.of("", message, hint)
-    fields |= {"plugins": (), "npid": 0, "actuator_pidprm": np.zeros((0, 5)), **no_cables()}
-    fields |= {"npluginnumber": 0, "plugin_number": np.zeros(0), "plugin_numbernum": np.zeros(mjmodel.nplugin, int)}
-    fields["geom_surfacevel"] = getattr(mjmodel, "geom_surfacevel", np.zeros((mjmodel.ngeom, 6)))
-    fields["plugin_numberadr"] = np.full(mjmodel.nplugin, -1)
+    # our own fields of plugins, empty, and a field of later releases of 3.8
+    fields |= no_cables()
+    fields |= {
+        "plugins": (),
+        "npid": 0,
+        "actuator_pidprm": np.zeros((0, 5)),
+        "npluginnumber": 0,
+        "plugin_number": np.zeros(0),
+        "plugin_numbernum": np.zeros(mjmodel.nplugin, int),
+        "plugin_numberadr": np.full(mjmodel.nplugin, -1),
+        "geom_surfacevel": getattr(mjmodel, "geom_surfacevel", np.zeros((mjmodel.ngeom, 6))),
+    }
     fields |= tree_fields(fields) | facet_fields(fields) | rounding_fields(fields) | field_columns(fields, mjmodel)
     names = {kind: names_of(mjmodel, row.prefix) for kind, row in KINDS.items()}
     texts = tuple(_string(bytes(mjmodel.text_data), start) for start in np.asarray(mjmodel.text_adr))
@@ -82,7 +92,11 @@ def from_mujoco(
 
 
 def _flex_fields(mjmodel: Any) -> dict[str, Any]:
-    """What an MjModel does not keep of its flexes: their material, which stays unknown, and which cells are empty."""
+    """Fields of flexes that an MjModel does not have.
+
+    The material stays unknown. A cell is empty if its stiffness is zero. The parent body of an interpolated flex is the
+    parent of its nodes' bodies, or the body of its nodes if all are pinned.
+    """
     materials = {name: np.zeros(mjmodel.nflex) for name in ("flex_young", "flex_poisson", "flex_thickness")}
     parents = np.full(mjmodel.nflex, -1)
     empty = list[np.ndarray]()
@@ -112,7 +126,7 @@ def _flex_fields(mjmodel: Any) -> dict[str, Any]:
 
 
 def names_of(mjmodel: Any, prefix: str) -> tuple[str, ...]:
-    """Names of the objects of a kind in an MjModel, by its abbreviation: "jnt" of joints."""
+    """Names of the objects of a kind in an MjModel, given its prefix, such as "jnt"."""
     addresses = getattr(mjmodel, f"name_{prefix}adr")
     return tuple(_string(mjmodel.names, start) for start in np.asarray(addresses))
 
@@ -129,10 +143,10 @@ NEAR = 0.02
 
 
 def field_columns(fields: Mapping[str, Any], mjmodel: Any) -> dict[str, Any]:
-    """Names of the fields of a model, and each geom's number and parameters.
+    """geom_sdf, geom_sdfparam, nsdfparam and sdf_names: the distance fields of a model and the field of each geom.
 
     Raises:
-      UnsupportedError: a plugin is none of MuJoCo's, or the mesh of its geom is no surface of its field.
+      UnsupportedError: a plugin is not one of MuJoCo's, or the mesh of its geom is not the surface of its field.
     """
     sdf = np.flatnonzero(fields["geom_type"] == GeomType.SDF).tolist()
     uses = {geom: _field_of(fields, mjmodel, geom) for geom in sdf}
@@ -147,11 +161,11 @@ def field_columns(fields: Mapping[str, Any], mjmodel: Any) -> dict[str, Any]:
 
 
 def _field_of(fields: Mapping[str, Any], mjmodel: Any, geom: int) -> FieldUse:
-    """The field of one geom of type sdf."""
+    """The distance field of one geom of type sdf."""
     instance = int(mjmodel.geom_plugin[geom])
     if instance < 0:
         return SAMPLED
-    # settings are empty where they are as by default
+    # an empty setting has its default
     start = int(mjmodel.plugin_attradr[instance])
     rest = mjmodel.plugin_attradr[instance + 1 :]
     stop = int(rest[0]) if len(rest) else len(mjmodel.plugin_attr)
@@ -163,7 +177,7 @@ def _field_of(fields: Mapping[str, Any], mjmodel: Any, geom: int) -> FieldUse:
             if len(settings) == len(function.names):
                 uses.append(FieldUse(name, np.array([float(text) if text else usual for text, usual in pairs])))
 
-    # some vertices of the mesh, in the frame in which its field is sampled
+    # some vertices of the mesh, in the frame of the field
     mesh = int(fields["geom_dataid"][geom])
     first, count = int(fields["mesh_vertadr"][mesh]), int(fields["mesh_vertnum"][mesh])
     vertex = np.asarray(fields["mesh_vert"][first : first + count], float)
@@ -174,14 +188,14 @@ def _field_of(fields: Mapping[str, Any], mjmodel: Any, geom: int) -> FieldUse:
         values = [interpret(use.function.distance, use.parameters, point) for use in uses]
     off = [float(np.mean(np.abs(value))) / radius for value in values]
     if not uses or min(off) > NEAR:
-        message = f"from_mujoco cannot tell which distance field geom {geom} has: none of MuJoCo's is zero on its mesh"
-        hint = "use diffsim.load, or give the geom the mesh of its plugin"
+        message = f"from_mujoco cannot identify the distance field of geom {geom}: none of MuJoCo's is zero on its mesh"
+        hint = "load the XML with diffsim.load, or give the geom the mesh of its plugin"
         raise UnsupportedError.of("", message, hint)
     return uses[int(np.argmin(off))]
 
 
 def elements_searched(mjmodel: Any, flex: int) -> np.ndarray:
-    """(m,) the elements of a flex, depth first through its tree of boxes, second children first; others last."""
+    """(m,) the elements of a flex in the order of MuJoCo's search: depth first, second children first; others last."""
     first = int(mjmodel.flex_bvhadr[flex])
     elements = list[int]()
     waiting = [0] if mjmodel.flex_bvhnum[flex] else []

@@ -1,20 +1,20 @@
-"""derive: the fields that follow from the compiled model, by physics.
+"""derive: fields that follow from the compiled model by physics.
 
-Inverse weights, mean inertia, extents and reference lengths are our own physics in JAX, computed once per load on the
-host, in float64, without XLA (interpret.py says why and how); springs given by time constant and ranges of actuator
-lengths follow from these.
+Inverse weights, mean inertia, extents and reference lengths are computed by diffsim's own physics, once when a model is
+loaded, on the host, in float64 and without XLA (host/interpret.py explains why and how). Springs that are given by time
+constants, and length ranges of actuators, follow from them.
 
-An inertia matrix that has no inverse is refused, with the joints that move the same thing: every constant that is
-divided by it would be no number, also of bodies that have nothing to do with it, and so would accelerations. Where it
-has none at qpos0 alone (three hinges in line, as a gimbal may be there), motion from elsewhere is sound: MuJoCo's
-inverse weights are no numbers then, ours are those of a pose nearby, with a warning.
+A singular inertia matrix is an error, and the message names the joints that move the same inertia: all constants that
+need its inverse would be NaN, also for other bodies, and so would all accelerations. If the matrix is singular only at
+qpos0 (three hinges with a common axis, such as a gimbal in its locked pose), the model works from other poses: MuJoCo's
+inverse weights are NaN then; diffsim uses those of a nearby pose, with a warning.
 Source: mj_setConst and set0 of MuJoCo 3.8.1.
 
-actuator_lengthrange is found by simulation: how short and how long an actuator gets when it pulls one way, then the
-other. From qpos0, without gravity, springs, dampers, friction and contacts, a force along the actuator's moment arm
-speeds up the joints at a set rate, while velocities fade, until joint limits stop them; the extreme length of the last
-seconds is the range. Many actuators, in both directions, run as one batch. Muscles are scaled by this range.
-Source: MuJoCo XML reference, compiler/lengthrange; mj_setLengthRange (3.8.1).
+actuator_lengthrange is found by simulation: the shortest and the longest length when the actuator pulls in one
+direction and in the other. From qpos0, without gravity, springs, dampers, friction and contacts, a force along the
+moment arm accelerates the joints at a given rate, and velocities decay, until joint limits stop the motion. The extreme
+length in the last seconds is the range. All actuators run in both directions as one batch. Muscles are scaled by this
+range. Source: MuJoCo XML reference, compiler/lengthrange; mj_setLengthRange (3.8.1).
 """
 
 import functools
@@ -49,15 +49,21 @@ from diffsim.xla.compiled import ON_CPU, QUICK
 
 Array = jax.Array
 
-# Young's modulus and Poisson's ratio of the cells whose modes strain constraints hold
-STRAINED = (10.0, 0.3)
-# statistics that the file may fix
+# Young's modulus (Pa) of the cells whose modes strain equalities constrain (MuJoCo's choice)
+STRAINED_YOUNG = 10.0
+# Poisson's ratio of the same
+STRAINED_POISSON = 0.3
+# part of the largest eigenvalue below which a mode of a cell costs no energy
+NO_ENERGY = 1e-8
+# part of a mode that remains when its rigid motion is removed; modes with less are rigid
+RIGID = 1e-6
+# statistics that a file can set
 FIXED = ("meaninertia", "meanmass", "meansize", "extent", "center")
 
 
 @contextmanager
 def on_host() -> Iterator[None]:
-    """Arrays that are made meanwhile are float64, and on the CPU where JAX has been told that there is one."""
+    """Within this context arrays are float64, and on the CPU if JAX has a CPU backend."""
     try:
         cpu: AbstractContextManager[Any] = jax.default_device(jax.local_devices(backend="cpu")[0])
     except RuntimeError:
@@ -67,15 +73,15 @@ def on_host() -> Iterator[None]:
 
 
 def derive(draft: Draft, model: Model, packed: Callable[[dict[str, Any]], Model]) -> None:
-    """Complete the fields with derived constants, and with what depends on these; runs `on_host`.
+    """Adds the derived constants and the fields that depend on them; runs `on_host`.
 
     Args:
       draft: the fields so far.
-      model: what `packed` makes of them.
-      packed: makes a model of fields.
+      model: the model that `packed` makes from them.
+      packed: makes a model from fields.
 
     Raises:
-      MjcfError: some constant is no finite number, most often because the inertia matrix is singular.
+      MjcfError: a constant is not finite, usually because the inertia matrix is singular.
     """
     draft.fields.update(_sound_constants(draft, model))
     draft.problems.raise_if_any()
@@ -92,16 +98,18 @@ def derive(draft: Draft, model: Model, packed: Callable[[dict[str, Any]], Model]
 
 
 def _strain_modes(draft: Draft, model: Model) -> None:
-    """flex_stiffness of flexes with strain constraints: of each cell how many modes, then the modes, filled up with 0.
+    """flex_stiffness of flexes with strain equalities: for each cell the number of modes, then the modes, then zeros.
 
-    A mode is an eigenvector of the stiffness of a cell of a fixed material, times the root of its eigenvalue, without
-    its rigid part. Eigenvalues of cubes come several at a time: which vectors span their spaces is left to rounding.
+    A mode is an eigenvector of the stiffness of a cell of a fixed material, times the square root of its eigenvalue,
+    minus its projection on the rigid motions of the cell. The eigenvalues of a cube are multiple, so rounding decides
+    which vectors span each eigenspace.
     """
     topology = model.topology
     for flex in np.flatnonzero((topology.flex_edgeequality == STRAIN) & (topology.flex_interp != 0)).tolist():
         node0 = jnp.asarray(draft.fields["flex_node0"])
         thickness = jnp.asarray(draft.fields["flex_thickness"][flex])
-        young, poisson = map(jnp.asarray, STRAINED)
+        young = jnp.asarray(STRAINED_YOUNG)
+        poisson = jnp.asarray(STRAINED_POISSON)
         of_cells = functools.partial(cell_stiffness, topology, flex)
         cells = np.asarray(interpret(of_cells, node0, young, poisson, thickness))
         corner = np.asarray(node0)[topology.flex_nodeadr[flex] + cell_nodes(topology, flex)]
@@ -110,13 +118,15 @@ def _strain_modes(draft: Draft, model: Model) -> None:
         table = np.zeros((len(cells), size * size))
         for row, matrix, place in zip(table, cells, corner, strict=True):
             value, vector = np.linalg.eigh(-matrix)
-            kept = value > 1e-8 * np.abs(value).max()
+            kept = value > NO_ENERGY * np.abs(value).max()
             modes = (vector[:, kept] * np.sqrt(value[kept])).T
+            # an orthonormal basis of the six rigid motions of the nodes: three translations and three rotations
             middle = place - place.mean(axis=0)
             turns = [np.cross(axis, middle).ravel() for axis in np.eye(3)]
-            rigid = np.linalg.qr(np.array([*(np.tile(axis, len(place)) for axis in np.eye(3)), *turns]).T)[0]
+            shifts = [np.tile(axis, len(place)) for axis in np.eye(3)]
+            rigid = np.linalg.qr(np.array([*shifts, *turns]).T)[0]
             modes = modes - modes @ rigid @ rigid.T
-            modes = modes[np.sum(modes**2, axis=1) >= 1e-6 * value[kept]]
+            modes = modes[np.sum(modes**2, axis=1) >= RIGID * value[kept]]
             row[0] = len(modes)
             row[1 : 1 + modes.size] = modes.ravel()
         stiffness = np.array(draft.fields["flex_stiffness"])
@@ -125,9 +135,9 @@ def _strain_modes(draft: Draft, model: Model) -> None:
 
 
 def _spring_dampers(draft: Draft) -> None:
-    """Stiffness (N/m or Nm/rad) and damping of joints that are given by time constant (s) and damping ratio.
+    """Stiffness (N/m or N m/rad) and damping of joints with a time constant (s) and damping ratio.
 
-    k = m / (t d)^2, b = 2 m / t, where 1 / m is the mean inverse weight of the joint's dofs.
+    k = m / (t d)^2 and b = 2 m / t, where 1 / m is the mean inverse weight of the joint's dofs.
     """
     fields = draft.fields
     for node in draft.nodes["joint"]:
@@ -141,22 +151,23 @@ def _spring_dampers(draft: Draft) -> None:
         fields["dof_damping"][dofs] = 2 * inertia / max(MINVAL, timeconst)
 
 
+# constants that are not finite if the inertia matrix is singular
 DIVIDED = ("dof_invweight0", "body_invweight0", "tendon_invweight0", "actuator_acc0")
 
 
 def _sound_constants(draft: Draft, model: Model) -> dict[str, Any]:
-    """The constants of the model; notes where inverse weights are no finite numbers, at qpos0 and near it."""
-    # leaves and boxes of meshes are there already
+    """The constants of the model; notes degrees of freedom without inertia."""
+    # the trees of meshes exist already
     result = interpret(functools.partial(constants, meshes=False), model)
     if all(np.isfinite(result[name]).all() for name in DIVIDED):
         return result
-    # a third of a radian or metre from qpos0, by scalar joints
+    # a pose about a third of a radian or metre from qpos0 in each scalar joint
     address = model.topology.jnt_qposadr[dof_widths(model.topology.jnt_type) == 1]
     nearby = model.qpos0.at[address].add(np.where(np.arange(len(address)) % 2, 0.37, -0.29))
     if not motions_without_inertia(interpret(lambda m: position(m, nearby)[3].qM, model)):
         result.update(interpret(lambda m: inverse_weights(m, *position(m, nearby)), model))
         warnings.warn(
-            "the inertia matrix is singular at qpos0; inverse weights are those of a pose nearby", stacklevel=2
+            "the inertia matrix is singular at qpos0; inverse weights are taken at a nearby pose", stacklevel=2
         )
         return result
     joints = [node for node in draft.nodes["joint"] for _ in range(int(dof_widths(node.e.type)))]
@@ -167,10 +178,11 @@ def _sound_constants(draft: Draft, model: Model) -> dict[str, Any]:
         message = (
             f"the inertia matrix is singular at qpos0: nothing resists degrees of freedom {dofs.tolist()} of {names}"
         )
-        draft.problems.add(joints[dofs[-1]].source, message, "remove a joint, or give armature")
+        draft.problems.add(joints[dofs[-1]].source, message, "remove a joint or set armature")
     return result
 
 
+# features that are off while length ranges are measured
 OFF = (
     DisableBit.FRICTIONLOSS
     | DisableBit.CONTACT
@@ -180,20 +192,21 @@ OFF = (
     | DisableBit.ACTUATION
     | DisableBit.SENSOR
 )
+# steps of the simulation: more take minutes
 MOST_STEPS = 100_000
 
-# slower than this (m/s or rad/s) before and after a step it has come to rest
+# m/s or rad/s: a motion that is slower before and after a step has come to rest
 AT_REST = 1e-10
 
-# so many steps run sooner in turn (0.03 ms each for an arm of two joints) than their batch is traced (1 s more)
+# steps that run faster one after the other (0.03 ms each for an arm of two joints) than a batch of them is traced (1 s)
 MOST_IN_TURN = 20_000
 
-# the program runs once, for a second: it is compiled five times faster like this, and slower
+# options with which the program compiles five times faster and runs slower: it only runs once, for a second
 QUICKLY = ON_CPU | QUICK | {"xla_disable_hlo_passes": "while-loop-invariant-code-motion"}
 
 
 def length_ranges(draft: Draft, packed: Callable[[dict[str, Any]], Model]) -> None:
-    """Complete actuator_lengthrange for the actuators that ask for it (`Draft.unmeasured`)."""
+    """Completes actuator_lengthrange for the actuators in `Draft.unmeasured`."""
     actuators = sorted(draft.unmeasured)
     if not actuators:
         return
@@ -203,7 +216,7 @@ def length_ranges(draft: Draft, packed: Callable[[dict[str, Any]], Model]) -> No
         message = f"inttotal / timestep asks for more than {MOST_STEPS} steps"
         draft.problems.add(draft.spec.compiler.first(LengthRange), message)
         return
-    # for each step, whether its length counts
+    # whether each step is in the window whose lengths count
     time = 0.0
     counted = []
     while time < settings.inttotal:
@@ -218,10 +231,10 @@ def length_ranges(draft: Draft, packed: Callable[[dict[str, Any]], Model]) -> No
         least, most = lower[:, row], upper[:, row]
         draft.fields["actuator_lengthrange"][actuator] = least[0], most[1]
         source = draft.nodes["actuator"][actuator].source
-        hint = "give lengthrange, or limit the joints"
+        hint = "give attribute 'lengthrange', or limit the joints"
         spread = most[1] - least[0]
         if not np.isfinite([least, most]).all():
-            draft.problems.add(source, "the simulation that finds its length range is not stable", hint)
+            draft.problems.add(source, "the simulation that finds its length range is unstable", hint)
         elif spread <= 0:
             draft.problems.add(source, f"its length range would be empty: {least[0]:g} to {most[1]:g}", hint)
         elif (most - least > settings.tolrange * spread).any():
@@ -229,13 +242,14 @@ def length_ranges(draft: Draft, packed: Callable[[dict[str, Any]], Model]) -> No
 
 
 def _simulate(model: Model, settings: LengthRange, actuators: np.ndarray, counted: np.ndarray) -> Any:
-    """(shortest, longest) length in the window, each (2, k): pulling, pushing; k actuators."""
+    """(shortest, longest) length in the window, each (2, k), for k actuators that pull and that push."""
     fade = float(np.exp(-float(model.opt.timestep) / max(0.01, settings.timeconst)))
 
     def pushed(model: Model, state: State, actuator: Array, sign: Array) -> tuple[State, Array]:
-        """One step under a force along the moment arm; the length before it."""
+        """One step under a force along the moment arm, and the length before it."""
 
         def along_moment(inertia: Inertia, transmission: Transmission) -> Array:
+            # scaled so that the joints accelerate at the rate `accel`, and limited to `maxforce`
             moment = transmission.actuator_moment[actuator]
             rate = jnp.maximum(jnp.linalg.norm(solve_spd(inertia.qM, moment)), MINVAL)
             force = moment * (sign * settings.accel / rate)
@@ -266,7 +280,7 @@ def _simulate(model: Model, settings: LengthRange, actuators: np.ndarray, counte
 
         begin = jnp.int32(0), make_state(model), huge, -huge, huge, jnp.array(True)
         _, _, lower, upper, length, _ = jax.lax.while_loop(goes_on, advance, begin)
-        # once at rest it stays, up to the end of the window
+        # at rest the length no longer changes until the end of the window
         return jnp.minimum(lower, length), jnp.maximum(upper, length)
 
     def run_in_turn(model: Model, *rows: Array) -> tuple[Array, Array]:
@@ -279,6 +293,6 @@ def _simulate(model: Model, settings: LengthRange, actuators: np.ndarray, counte
     try:
         compiled = program.compile(compiler_options=QUICKLY)
     except RuntimeError:
-        # this version of XLA calls its options something else
+        # other versions of XLA do not know these options
         compiled = program.compile()
     return tuple(np.asarray(lengths).reshape(2, len(actuators)) for lengths in compiled(*arguments))

@@ -1,8 +1,8 @@
-"""Draft: a model while it is being compiled. The passes read elements and write rows under mjModel's names.
+"""Draft: a model during compilation. The passes read elements and write rows under mjModel's names.
 
-A `Node` is one object of the model: its element with every attribute filled, its index, the body it hangs on, the
-pose of the `<frame>`s around it, and the row of mjModel fields that the passes have found so far. At the end
-`columns` turns the rows of each kind into arrays.
+A `Node` is one object of the model: its element with all attributes filled, its index, its body, the pose of the
+`<frame>`s around it, and the row of mjModel fields that passes have found so far. Finally `columns` converts the rows
+of each kind to arrays.
 """
 
 import functools
@@ -29,13 +29,24 @@ Pose = tuple[Array, Array]
 
 
 def origin() -> Pose:
-    """The pose that changes nothing."""
+    """The identity pose."""
     return np.zeros(3), np.array(IDENTITY)
 
 
 @dataclass(eq=False)
 class Node:
-    """One object: `e` is its element with all attributes filled, `source` the element as the file has it."""
+    """One object of the model.
+
+    Attributes:
+      e: its element with all attributes filled.
+      source: its element as in the file.
+      id: its index.
+      body: the body to which it belongs.
+      frame: the pose of the frames around it, in the frame of its body.
+      row: its fields so far, under mjModel's names.
+      parent: of a body, the parent body.
+      under: of a body, the objects that belong to it, and its child bodies, by kind.
+    """
 
     e: Any
     source: Element
@@ -43,7 +54,6 @@ class Node:
     body: "Node | None" = None
     frame: Pose = field(default_factory=origin)
     row: Fields = field(default_factory=dict)
-    # of bodies
     parent: "Node | None" = None
     under: dict[str, list["Node"]] = field(default_factory=dict)
 
@@ -57,7 +67,7 @@ NO_HOOKS = Hooks()
 
 
 class Draft:
-    """The model so far: objects by kind, fields that are complete, and what was found wrong."""
+    """The model so far: objects by kind, complete fields, and errors."""
 
     def __init__(self, spec: Spec, hooks: Hooks = NO_HOOKS) -> None:
         self.spec = spec
@@ -66,21 +76,21 @@ class Draft:
         self.problems = Problems()
         self.nodes: dict[str, list[Node]] = {kind: [] for kind in KINDS}
         self.fields: Fields = {}
-        # actuators whose length range is to be found by simulation
+        # actuators whose length range must be found by simulation
         self.unmeasured: set[int] = set()
-        # what was read of a mesh file, by its contents and kind
+        # surfaces of mesh files, by contents and media type
         self.surfaces: dict[tuple[bytes, str], Surface] = {}
-        # the number of the plugin's instance that an element uses, by the element's id()
+        # the plugin instance that an element uses, by id() of the element
         self.instance_of: dict[int, int] = {}
         self._index: dict[str, dict[str, Node]] = {}
 
     @functools.cached_property
     def lengthrange(self) -> LengthRange:
-        """How length ranges are found; all attributes filled."""
+        """The settings `<lengthrange>` with all attributes filled."""
         return (self.spec.compiler.first(LengthRange) or LengthRange()).filled()
 
     def settings(self, node: "Node") -> Compiler:
-        """The compiler settings that hold for an object: those of the file that it was attached from."""
+        """The compiler settings for an object; an object of an attached model has those of its own model."""
         return self.spec.compiler_of(node.source)
 
     def add(self, kind: str, node: Node) -> Node:
@@ -89,14 +99,14 @@ class Draft:
         return node
 
     def find(self, place: Element, kind: str, name: str | None) -> Node | None:
-        """The object of that kind and name; None, and a problem noted, if there is none."""
+        """The object of a kind with a name; notes an error and returns None if there is none."""
         index = self._names(kind)
         if name and name not in index:
             self.problems.add(place, *absent(kind, name, (node.name for node in self.nodes[kind])))
         return index.get(name or "")
 
     def optional(self, node: Node, kind: str, name: str | None) -> int:
-        """The index of the object that an attribute names, -1 if it names none."""
+        """The index of the object that an attribute names; -1 if the attribute is not given."""
         target = self.find(node.source, kind, name) if name else None
         return target.id if target else -1
 
@@ -108,7 +118,7 @@ class Draft:
         return index
 
     def contents(self, node: Node, attribute: str = "file_") -> bytes:
-        """The contents of the file that an asset names. Raises AssetError if it cannot be had or is empty."""
+        """The contents of the file that an asset names. Raises AssetError if it cannot be read or is empty."""
         try:
             data = self.spec.read_file(node.source, attribute)
         except ResourceError as error:
@@ -118,19 +128,19 @@ class Draft:
         return data
 
     def refuse(self, node: Node, error: AssetError) -> None:
-        """Note why an asset cannot be used, with the name of its file."""
+        """Notes why an asset cannot be used, with the name of its file."""
         file = getattr(node.source, "file_", None)
         message = str(error)
         named = f"file '{file}': {message}" if file and f"'{file}'" not in message else message
         self.problems.add(node.source, named, error.hint)
 
     def columns(self, kind: str) -> None:
-        """Turn the rows of all objects of a kind into arrays of `fields`."""
+        """Converts the rows of all objects of a kind to arrays in `fields`."""
         self.fields.update(columns(node.row for node in self.nodes[kind]))
 
 
 def columns(rows: Iterable[Fields]) -> Fields:
-    """Rows with the same keys -> an array per key, flags as 0 and 1. No rows, no keys (sizes_and_defaults.py)."""
+    """Converts rows with equal keys to one array for each key, bools to 0 and 1. Without rows there are no keys."""
     rows = list(rows)
     if not rows:
         return {}
@@ -139,34 +149,36 @@ def columns(rows: Iterable[Fields]) -> Fields:
 
 
 def is_limited(limited: Tristate, limits: Array) -> bool:
-    """Whether limits act: `limited` says so, or leaves it to the range, which then must not be empty."""
+    """Whether limits apply: `limited` is true, or it is auto and the range is not empty."""
     return limited == Tristate.TRUE or (limited == Tristate.AUTO and bool(limits[0] < limits[1]))
 
 
 def check_limits(draft: Draft, node: Node, word: str, limited: Tristate, limits: Array) -> bool:
-    """`is_limited` of the attributes `word`range and `word`limited, noting what is wrong with them."""
+    """`is_limited` for the attributes `word`range and `word`limited; notes errors in them."""
     name = word + "range"
     flag = word + "limited"
     check_flag(draft, node, name, flag, limited, limits)
     active = is_limited(limited, limits)
     if active and limits[0] >= limits[1]:
         hint = "" if np.any(limits) else f"give attribute '{name}'"
-        draft.problems.add(node.source, f"{name} must be increasing, not {limits[0]:g} {limits[1]:g}", hint)
+        draft.problems.add(
+            node.source, f"attribute '{name}': must be increasing, not {limits[0]:g} {limits[1]:g}", hint
+        )
     return active
 
 
 def check_flag(draft: Draft, node: Node, name: str, flag: str, limited: Tristate, limits: Array) -> None:
-    """Note a range that nobody asked to act, where the compiler may not guess."""
+    """Notes a range without its flag `limited` while the setting autolimits is false."""
     if limited == Tristate.AUTO and not draft.settings(node).autolimits and np.any(limits):
-        message = f"'{name}' without '{flag}' while autolimits is false"
-        draft.problems.add(node.source, message, f"set {flag} or autolimits")
+        message = f"attribute '{name}' needs attribute '{flag}', because the compiler setting autolimits is false"
+        draft.problems.add(node.source, message, f"set {flag}, or autolimits to true")
 
 
 def addresses(counts: Array) -> Array:
-    """First index of each block of the given lengths."""
+    """The first index of each of consecutive blocks with these lengths."""
     return np.concatenate([[0], np.cumsum(counts)[:-1]]).astype(np.int32) if len(counts) else np.zeros(0, np.int32)
 
 
 def or_minus_one(address: Array, count: Array) -> Array:
-    """The address, or -1 where the block is empty."""
+    """The address of each block; -1 if the block is empty."""
     return np.where(count > 0, address, -1).astype(np.int32)

@@ -1,6 +1,6 @@
-"""pack: a table of numpy arrays under mjModel's names -> Model. The only place where numpy becomes jax.
+"""pack: makes a Model from a table of numpy arrays under mjModel's names.
 
-Both roads end here: the compiler's passes and `from_mujoco` fill the same table.
+The compiler's passes and `from_mujoco` fill the same table. Only this module converts numpy arrays to JAX arrays.
 """
 
 import dataclasses
@@ -22,10 +22,25 @@ from diffsim.types.topology import Topology
 
 Fields = Mapping[str, Any]
 
-# fields of Topology that are ours, not mjModel's
-OWN = {"names", "texts", "max_contacts", "max_pairs", "present", "actuator_actslots", "wrap_sideid", "geom_fieldcells"}
-OWN |= {"sdf_names", "plugins", "nsleep", "nfrozen", "tree_asleep0", "sensordata_asleep0"}
+# fields of Topology that mjModel does not have
+OWN = {
+    "names",
+    "texts",
+    "max_contacts",
+    "max_pairs",
+    "present",
+    "actuator_actslots",
+    "wrap_sideid",
+    "geom_fieldcells",
+    "sdf_names",
+    "plugins",
+    "nsleep",
+    "nfrozen",
+    "tree_asleep0",
+    "sensordata_asleep0",
+}
 
+# options that are enums
 CHOICES = {"integrator": Integrator, "cone": Cone, "jacobian": Jacobian, "solver": Solver}
 
 
@@ -40,26 +55,26 @@ def pack(
     """Makes a Model.
 
     Args:
-      fields: every size, integer and float field of `Topology` and `Model` by mjModel's name and shape; options and
-        statistics as `fields["opt"]`, `fields["stat"]`, mappings of their own.
-      names: names by kind (`diffsim.types.kinds.KINDS`), one per object, empty where it has none.
+      fields: all sizes and all integer and float fields of `Topology` and `Model`, by mjModel's name and shape; options
+        and statistics are mappings `fields["opt"]` and `fields["stat"]`.
+      names: names by kind (`diffsim.types.kinds.KINDS`), one for each object; empty for objects without a name.
       texts: contents of the custom texts.
       max_contacts, max_pairs: capacities; None for the rule of `diffsim.collision`.
-      keep: switch fields that stay in the program although they are zero.
+      keep: names of switch fields that stay in the program although they are zero.
 
     Returns:
-      The Model, its floats on the default device and in the default precision.
+      The Model, with floats on the default device and in the default precision.
 
     Raises:
-      ValueError: `keep` names something else than a switch field.
+      ValueError: `keep` has a name that is not a switch field.
     """
     integers: dict[str, Any] = {f.name: fields[f.name] for f in dataclasses.fields(Topology) if f.name not in OWN}
     for name, value in integers.items():
         integers[name] = np.array(value) if isinstance(value, np.ndarray | list | tuple) else int(value)
-    # which activation of an actuator holds each state of its law
+    # for the table of the activation that holds each state of an actuator's law
     kinds, numbers = (np.asarray(fields[f"actuator_{name}"]).reshape(-1) for name in ("dyntype", "actnum"))
     dynprm, gainprm = (np.asarray(fields[f"actuator_{name}"]).reshape(-1, 10) for name in ("dynprm", "gainprm"))
-    # side sites, which mjModel keeps among numbers
+    # indices of side sites, which mjModel stores among the float parameters of a wrap
     around = np.isin(fields["wrap_type"], (WrapType.SPHERE, WrapType.CYLINDER))
     sides = np.where(around, np.rint(fields["wrap_prm"]), -1).astype(np.int32)
     reach = np.concatenate([np.asarray(fields["geom_rbound"], float).ravel(), element_reach(fields)])
@@ -91,7 +106,7 @@ def pack(
     for field in _leaves(Model):
         array = np.asarray(fields[field.name], dtype=np.float64)
         sizes = [getattr(topology, s, -1) if isinstance(s, str) else s for s in field.metadata["shape"]]
-        # what the topology does not count comes from the value
+        # sizes that the topology does not have follow from the array
         leaves[field.name] = _on_device(array.reshape([len(array) if size < 0 else size for size in sizes]))
     return Model(
         topology=topology,
@@ -102,10 +117,10 @@ def pack(
 
 
 def present(fields: Fields, keep: Collection[str]) -> dict[str, np.ndarray]:
-    """For each switch field a mask of the elements that the program must have code for."""
+    """For each switch field, a mask of the elements for which the program needs code."""
     unknown = set(keep) - set(switch_fields())
     if unknown:
-        raise ValueError(f"keep: {sorted(unknown)[0]!r} is not one of the switch fields: {', '.join(switch_fields())}")
+        raise ValueError(f"keep: {sorted(unknown)[0]!r} is not a switch field; these are: {', '.join(switch_fields())}")
     tables = {Model: fields, Option: fields["opt"]}
     values = {name: np.asarray(tables[cls][name]) for name, cls in switch_fields().items()}
     return {name: np.asarray((value != 0) | (name in keep)) for name, value in values.items()}
@@ -116,7 +131,7 @@ def _leaves(cls: type) -> list[dataclasses.Field]:
 
 
 def _on_device(array: Any) -> jax.Array:
-    """A copy in the default precision. `jnp.asarray` would compile something for each new shape, 10 ms each time."""
-    # what overflows here is a range without end: numbers have been checked
+    """A copy on the default device in the default precision; `jnp.asarray` compiles for each new shape, 10 ms each."""
+    # only infinite ranges overflow here: all other numbers have been checked
     with np.errstate(over="ignore"):
         return jax.device_put(np.array(array, jax.dtypes.canonicalize_dtype(float)))

@@ -1,13 +1,13 @@
 """compile: the passes from a Spec to a Model, in their order.
 
-Reading came before (mjcf/): XML, included files, default classes, macros, names and references. Each pass here reads
-elements and earlier fields of the `Draft` and adds fields under mjModel's names; what it finds wrong is raised at its
-end, all at once. After the passes come what the physics lacks (`check_model`), the derived constants (derive.py), and
-the arrays on the device (pack.py).
+Reading came before (mjcf/): XML, includes, default classes, macros, names and references. Each pass here reads elements
+and earlier fields of the `Draft`, and adds fields under mjModel's names; its errors are raised together at its end.
+After the passes come checks for features that the physics does not support (`check_model`), the derived constants
+(derive.py), and the arrays on the device (pack.py).
 
-Rooms keep tables of what they can do (pairs of geoms, sensors, transmissions); those are asked, so that a feature is
-known here as soon as it has its row there. Elements and attributes that are refused as they are read say so in their
-own classes (`unsupported`).
+Other packages have tables of the features that they support (pairs of geoms, sensors, transmissions). The checks use
+these tables, so a feature is supported here as soon as it has a row there. Elements and attributes that are refused
+when they are read declare this in their own classes (`unsupported`).
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -63,7 +63,7 @@ PASSES: tuple[Callable[[Draft], None], ...] = (
     texture_rows,
     mesh_rows,
     hfield_rows,
-    # bodies and what hangs on them: orientations, units, shapes
+    # bodies and the objects on them: orientations, units, shapes
     body_poses,
     joint_rows,
     geom_rows,
@@ -79,7 +79,7 @@ PASSES: tuple[Callable[[Draft], None], ...] = (
     sizes_and_defaults.tree,
     budget.check_pairs,
     configuration,
-    # what refers to the tree
+    # objects that refer to the tree
     flex_rows,
     skin_rows,
     pair_rows,
@@ -91,7 +91,7 @@ PASSES: tuple[Callable[[Draft], None], ...] = (
     sensor_rows,
     settings.numerics,
     settings.tuples,
-    # sizes, reference values, and empty arrays for what the model lacks
+    # sizes, reference values, and empty arrays for kinds without objects
     sizes_and_defaults.sizes,
     key_rows,
     sizes_and_defaults.empty_fields,
@@ -115,10 +115,10 @@ def compile(
 
     Args:
       spec: the model as read.
-      max_contacts, max_pairs: contact capacities; None for what the model's custom numerics `max_contact_points` and
-        `max_geom_pairs` ask for, else for the rule of `diffsim.collision`.
-      keep: switch fields that stay in the program although they are zero (see `Model.replace`).
-      hooks: functions of the user's. Plugins are needed here; others can be given later by `Model.replace`.
+      max_contacts, max_pairs: contact capacities. None takes them from the model's custom numerics `max_contact_points`
+        and `max_geom_pairs` or, if it has none, from the rule of `diffsim.collision`.
+      keep: names of switch fields that stay in the program although they are zero (see `Model.replace`).
+      hooks: functions of the user. Plugins must be given here; the others can be set later with `Model.replace`.
       mujoco: the version of MuJoCo whose semantics the model gets, as for `diffsim.load`; None for `spec.mujoco`. It
         stays in the Spec.
 
@@ -126,7 +126,8 @@ def compile(
       The Model, on the default device and in the default precision.
 
     Raises:
-      MjcfError: the model is wrong. UnsupportedError: the model uses what diffsim lacks.
+      MjcfError: the model is wrong; the message lists all errors.
+      UnsupportedError: the model uses a feature that diffsim does not support.
     """
     if mujoco is not None:
         spec.mujoco = changes.version_of(mujoco)
@@ -142,7 +143,7 @@ def compile_all(
     hooks: Hooks = NO_HOOKS,
     refuse: bool = True,
 ) -> Model:
-    """`compile` for a checked Spec; without `refuse` also what the physics lacks, to compare compilers."""
+    """`compile` for a checked Spec; without `refuse` it also compiles what the physics does not support (for tests)."""
     check_capacities(max_contacts, max_pairs)
     draft = Draft(spec, hooks)
     run_passes(draft, refuse)
@@ -166,8 +167,8 @@ def compile_all(
 
 
 def run_passes(draft: Draft, refuse: bool = True, passes: Sequence[Callable[[Draft], None]] = PASSES) -> None:
-    """Passes over the elements, all by default; the last checks that the numbers of the file have led to numbers."""
-    # what overflows is found by the last pass, and told with its place
+    """Runs passes over the elements, by default all of them; the last one checks that all fields are finite."""
+    # the last pass reports overflows with their place
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         for run in passes:
             run(draft)
@@ -178,11 +179,11 @@ def run_passes(draft: Draft, refuse: bool = True, passes: Sequence[Callable[[Dra
 
 @checked
 def save_inertials(spec: Spec) -> None:
-    """Gives every body of a Spec that has mass an `<inertial>`, in place, also where one says the same already.
+    """Adds an `<inertial>` with the compiled values to every body with mass, in place, replacing existing ones.
 
-    What MuJoCo's compiler setting `saveinertial` does when it saves a model. Here saving and compiling are apart: call
-    it before `mjcf.write`. A model that is compiled from the Spec is the same, unless `inertiafromgeom="auto"` and
-    geoms change afterwards: bodies then keep what was saved.
+    This is what MuJoCo's compiler setting `saveinertial` does when it saves a model. In diffsim compiling and saving
+    are separate, so call it before `mjcf.write`. The Spec compiles to the same model as before. If geoms change
+    afterwards and `inertiafromgeom` is "auto", bodies keep the saved values.
 
     Args:
       spec: the model as read.
@@ -198,7 +199,7 @@ def save_inertials(spec: Spec) -> None:
     for node, row in rows:
         if row["body_mass"] < MINVAL:
             continue
-        # in place of those that are there, also inside of frames
+        # delete existing ones, also inside frames
         for old in [child for child in standing_in(node.source) if isinstance(child, Inertial)]:
             assert old.parent is not None
             old.parent.children.remove(old)
@@ -207,22 +208,22 @@ def save_inertials(spec: Spec) -> None:
 
 
 def check_elements(draft: Draft) -> None:
-    """Note every actuator that diffsim cannot simulate."""
+    """Notes every actuator that diffsim does not support."""
     for node in draft.nodes["actuator"]:
         if node.e.target[0] not in TRANSMISSIONS:
             draft.problems.unsupported(node.source, "this transmission is not supported yet")
         if torn_apart(node.e.dyntype, node.e.gaintype, node.e.biastype):
-            reason = "its dynamics, gain and bias only work together: give all three the same type"
+            reason = "these dynamics, gain and bias types only work together: give all three the same type"
             draft.problems.unsupported(node.source, reason)
 
 
 def check_model(draft: Draft, model: Model) -> None:
-    """Note what only shows in the compiled model: what cannot sleep, sensors, pairs of geoms that may touch."""
+    """Notes unsupported features of the compiled model: sleeping equalities, sensors, pairs of geoms."""
     for equality, reason in sleepless_equalities(model):
         draft.problems.unsupported(draft.nodes["equality"][equality].source, reason, SLEEPLESS)
     for sensor, reason in unsupported_sensors(model.topology):
         draft.problems.unsupported(draft.nodes["sensor"][sensor].source, reason)
-    # one finding for each two types of geoms that may touch and that diffsim cannot collide
+    # one error for each two types of geoms that can touch and that diffsim cannot collide
     for pair in unsupported_pairs(model.topology, model.opt.disableflags):
         first, second = (draft.nodes["geom"][geom].source for geom in (pair.geom1, pair.geom2))
         message = f"contact with {second.label} at line {second.line}: {pair.reason}"

@@ -1,8 +1,8 @@
-"""The last passes before packing: the tree in integers, sizes, and empty arrays for kinds that have no objects.
+"""The last passes before packing: integer fields of the tree, sizes, and empty arrays for kinds without objects.
 
-The tree follows from a few integer arrays and from poses (two frames count as the same when they are within 1e-6), and
-is asked again nowhere else: parents, addresses, trees, simple bodies. Bodies are in depth-first order, joints in body
-order, dofs in joint order. Which fields a model has is declared in diffsim/types.
+The structure of the tree (parents, addresses, trees, simple bodies) follows from a few integer arrays and from poses;
+two frames count as equal within 1e-6. Bodies are in depth-first order, joints in the order of bodies, dofs in the order
+of joints. diffsim/types declares the fields of a model.
 Source: MuJoCo "Computation" (kinematic tree) and mjModel's field comments.
 """
 
@@ -20,8 +20,11 @@ from diffsim.types.topology import Topology
 Array = np.ndarray
 Integers = dict[str, Array]
 
+# elements of positions (m) and quaternions that differ by less are equal, as in MuJoCo
 FRAME_TINY = 1e-6
+# an element of a unit axis below this is zero (mjEPS)
 AXIS_TINY = 1e-14
+# the field with the body of each type of wrap object
 WRAPPED = {
     int(WrapType.SITE): "site_bodyid",
     int(WrapType.SPHERE): "geom_bodyid",
@@ -30,7 +33,7 @@ WRAPPED = {
 
 
 def joint_addresses(fields: Integers) -> Integers:
-    """jnt_qposadr, jnt_dofadr and the body's counts and addresses of joints, dofs and geoms."""
+    """jnt_qposadr, jnt_dofadr, and for each body the counts and addresses of its joints, dofs and geoms."""
     nbody = len(fields["body_parentid"])
     kind = fields["jnt_type"]
     body = fields["jnt_bodyid"]
@@ -53,7 +56,7 @@ def joint_addresses(fields: Integers) -> Integers:
 
 
 def body_ancestry(fields: Integers) -> Integers:
-    """body_rootid: the ancestor that is a child of the world; body_weldid: the nearest one that moves by itself."""
+    """body_rootid: the ancestor that is a child of the world; body_weldid: the nearest ancestor with a joint."""
     parent, joints = fields["body_parentid"], fields["body_jntnum"]
     root, weld = np.zeros_like(parent), np.zeros_like(parent)
     for body in range(1, len(parent)):
@@ -63,7 +66,7 @@ def body_ancestry(fields: Integers) -> Integers:
 
 
 def dof_ancestry(fields: Integers) -> Integers:
-    """dof_parentid, dof_treeid, body_treeid: the chain of dofs towards the root, and the tree that each is in."""
+    """dof_parentid, dof_treeid, body_treeid: the chain of dofs towards the root, and the tree of each dof and body."""
     parent, number, first = fields["body_parentid"], fields["body_dofnum"], fields["body_dofadr"]
     nv = int(number.sum())
     last = np.full(len(parent), -1, np.int32)
@@ -80,20 +83,21 @@ def dof_ancestry(fields: Integers) -> Integers:
 
 
 def same_vector(a: Array, b: Array) -> bool:
-    """Elementwise within 1e-6."""
+    """Whether two vectors are equal within FRAME_TINY."""
     return bool(np.all(np.abs(a - b) < FRAME_TINY))
 
 
 def same_rotation(a: Array, b: Array) -> bool:
-    """Quaternions within 1e-6 of each other or of each other's negative."""
+    """Whether two quaternions are equal, or opposite, within FRAME_TINY."""
     return same_vector(a, b) or same_vector(a, -b)
 
 
+# the quaternion of no rotation
 _UNIT = np.array([1.0, 0.0, 0.0, 0.0])
 
 
 def same_frame(pos: Array, quat: Array, ipos: Array, iquat: Array) -> SameFrame:
-    """Which frame of the body (or of its inertia) a pose coincides with, to skip work in kinematics."""
+    """The frame of the body, or of its inertia, with which a pose coincides; kinematics saves work with it."""
     if same_rotation(quat, _UNIT):
         return SameFrame.BODY if same_vector(pos, np.zeros(3)) else SameFrame.BODYROT
     if same_rotation(quat, iquat):
@@ -116,7 +120,11 @@ def same_frames(fields: Integers) -> Integers:
 
 
 def simple_bodies(fields: Integers) -> Integers:
-    """body_simple: 1 if the inertia of the body's dofs is diagonal, 2 if besides they are all slides."""
+    """body_simple: 1 if the inertia matrix of the body's dofs is diagonal, 2 if its dofs are also all slides.
+
+    This holds for a body without children, on the world or on a static child of it, whose frame is its inertial frame
+    and whose joints are along its axes.
+    """
     parent, kind = fields["body_parentid"], fields["jnt_type"]
     nbody = len(parent)
     fixed = (parent[parent] == 0) & (fields["body_dofnum"][parent] == 0)
@@ -134,7 +142,7 @@ def simple_bodies(fields: Integers) -> Integers:
 
 
 def _joints_are_simple(fields: Integers, joints: range) -> bool:
-    """Whether there is at most one rotation, as the last, with joints at the origin and axes along the frame's."""
+    """Whether joints are at the origin with axes along the frame's axes, and at most the last one is a rotation."""
     rotated = False
     for joint in joints:
         kind = kind_of(fields["jnt_type"][joint])
@@ -146,7 +154,7 @@ def _joints_are_simple(fields: Integers, joints: range) -> bool:
 
 
 def simple_under_tendons(fields: Integers) -> Integers:
-    """body_simple again: a body that a tendon with inertia runs over is not simple."""
+    """body_simple after tendons: bodies on the path of a tendon with armature are not simple."""
     simple = fields["body_simple"].copy()
     for tendon in np.flatnonzero(fields["tendon_armature"]):
         first = fields["tendon_adr"][tendon]
@@ -158,7 +166,7 @@ def simple_under_tendons(fields: Integers) -> Integers:
 
 
 def actuator_targets(fields: Integers) -> Integers:
-    """jnt_actuatorid, tendon_actuatorid: the one actuator that adds damping or inertia there, -1 none, -2 several."""
+    """jnt_actuatorid, tendon_actuatorid: the actuator that adds damping or armature there; -1 none, -2 several."""
     joint = np.full(len(fields["jnt_type"]), -1, np.int32)
     tendon = np.full(len(fields["tendon_adr"]), -1, np.int32)
     target = {TrnType.JOINT: joint, TrnType.JOINTINPARENT: joint, TrnType.TENDON: tendon}
@@ -172,7 +180,7 @@ def actuator_targets(fields: Integers) -> Integers:
     return {"jnt_actuatorid": joint, "tendon_actuatorid": tendon}
 
 
-# integer fields with more than one column, by the number of their columns
+# integer fields with more than one column, and their number of columns
 COLUMNS = {
     "cam_resolution": 2,
     "mat_texid": len(TextureRole),
@@ -192,12 +200,18 @@ COLUMNS = {
     "tendon_treeid": 2,
 }
 
-# mj_defaultStatistic: what stands where there is nothing to average over
-STATISTIC = {"meaninertia": 1.0, "meanmass": 1.0, "meansize": 0.2, "extent": 2.0, "center": np.zeros(3)}
+# statistics of a model with nothing to average over (mj_defaultStatistic)
+STATISTIC = {
+    "meaninertia": 1.0,  # kg m^2
+    "meanmass": 1.0,  # kg
+    "meansize": 0.2,  # m
+    "extent": 2.0,  # m
+    "center": np.zeros(3),  # m
+}
 
 
 def rows(draft: Draft) -> None:
-    """Rows of everything in the world body as arrays, now that poses are final."""
+    """Arrays of all objects in the world body, after their poses are final."""
     for kind in ("body", "joint", "geom", "site", "camera", "light"):
         draft.columns(kind)
 
@@ -205,7 +219,7 @@ def rows(draft: Draft) -> None:
 def tree(draft: Draft) -> None:
     """Addresses and ancestry of bodies, joints and dofs."""
     fields = draft.fields
-    # only now: a static body between it and the world may have been fused
+    # checked only now, because a static body between it and the world may have been fused
     for node in draft.nodes["joint"]:
         if is_free(node.e.type) and node.body is not None and node.body.row["body_parentid"] > 0:
             draft.problems.add(node.source, "a free joint can only be used on a child of the world")
@@ -218,7 +232,7 @@ def tree(draft: Draft) -> None:
     fields["ntree"] = int(fields["dof_treeid"].max(initial=-1)) + 1
 
 
-# user data by kind, and the setting that bounds how long it is
+# kinds with user data, and the setting for its length
 USER = {
     "body": "nuser_body",
     "joint": "nuser_jnt",
@@ -232,13 +246,15 @@ USER = {
 
 
 def sizes(draft: Draft) -> None:
-    """Counts of all kinds of objects and of their parts, zero where no pass has counted any; length of user data."""
+    """Sizes of all kinds of objects and of their parts, zero if no pass has set them; checks the length of user data."""
     for kind, setting in USER.items():
         most = getattr(draft.spec.size, setting)
         for node in draft.nodes[kind]:
             user = getattr(node.e, "user", None)
             if user is not None and 0 <= most < len(user):
-                draft.problems.add(node.source, f"user has {len(user)} numbers, more than {setting} = {most}")
+                draft.problems.add(
+                    node.source, f"attribute 'user': takes at most {setting} = {most} numbers, {len(user)} given"
+                )
     for kind, row in KINDS.items():
         draft.fields.setdefault(row.size, len(draft.nodes[kind]))
     for field in dataclasses.fields(Topology):
@@ -248,7 +264,7 @@ def sizes(draft: Draft) -> None:
 
 
 def empty_fields(draft: Draft) -> None:
-    """Every declared field that no pass has made: no rows, or zeros for what is derived later."""
+    """Adds all declared fields that no pass has made: without rows, or zeros for fields that are derived later."""
     fields = draft.fields
     for field in dataclasses.fields(Model):
         if "shape" in field.metadata and field.name not in fields:
@@ -260,13 +276,13 @@ def empty_fields(draft: Draft) -> None:
     fields["stat"] = dict(STATISTIC)
 
 
-# what a model in float32 can hold
+# the largest number of a model in float32
 LARGEST = float(np.finfo(np.float32).max)
-TOO_LARGE = "some number of the file is too large"
+TOO_LARGE = "some number in the file is too large"
 
 
 def check_finite(draft: Draft) -> None:
-    """Note every object with a field that is no number, or too large for float32. Ranges may be infinite."""
+    """Notes every object with a field that is NaN or too large for float32; ranges may be infinite."""
     for name, value in draft.fields["opt"].items():
         if not _fit(np.atleast_1d(value)):
             draft.problems.add(draft.spec.option, f"{name} is not a finite number", TOO_LARGE)
@@ -283,7 +299,7 @@ def check_finite(draft: Draft) -> None:
 
 
 def _owner(draft: Draft, size: str, row: int) -> Node | None:
-    """The object that a row of a field belongs to, by the size that counts the field's rows; None if there is none."""
+    """The object to which a row of a field with length `size` belongs; None if there is none."""
     for kind, described in KINDS.items():
         nodes = draft.nodes[kind]
         blocks = {block.size: block for block in described.blocks}
@@ -296,12 +312,12 @@ def _owner(draft: Draft, size: str, row: int) -> Node | None:
 
 
 def _fit(values: np.ndarray) -> bool:
-    """Whether all are numbers within the bounds; least and largest are NaN where one is."""
+    """Whether all numbers are within the bounds; the minimum and maximum are NaN if any number is."""
     return not values.size or bool(values.min() >= -LARGEST and values.max() <= LARGEST)
 
 
 def relations(draft: Draft) -> None:
-    """What bodies, tendons and actuators mean for each other: coincident frames, simple bodies, reflections."""
+    """Relations of bodies, tendons and actuators: coincident frames, simple bodies, actuators with armature."""
     fields = draft.fields
     fields.update(same_frames(fields))
     fields.update(simple_bodies(fields))
@@ -310,7 +326,7 @@ def relations(draft: Draft) -> None:
 
 
 def names(draft: Draft) -> dict[str, tuple[str, ...]]:
-    """Names by kind, one per object."""
+    """Names by kind, one for each object."""
     result = {kind: tuple(node.name for node in draft.nodes[kind]) for kind in KINDS}
     spare = draft.fields["nkey"] - len(result["key"])
     return result | {"key": result["key"] + spare * ("",)}

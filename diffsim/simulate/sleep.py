@@ -63,7 +63,7 @@ class Rest:
     """
 
     sleep: Sleep
-    asleep: Array | None = None
+    asleep: Array | None
 
     def dofs(self, values: Array) -> Array:
         """Velocities, accelerations or forces (nv,), zero for dofs that sleep."""
@@ -163,7 +163,7 @@ def wake_and_collide(
       UnsupportedError: the model has an equality that MuJoCo does not allow together with the flag `sleep`.
     """
     if not sleeps(model):
-        return collide(model, poses), Rest(sleep=Sleep(tree_sleep=state.tree_sleep))
+        return collide(model, poses), Rest(sleep=Sleep(tree_sleep=state.tree_sleep), asleep=None)
     if refused := sleepless_equalities(model):
         raise UnsupportedError(Problem("", 0, "", reason, SLEEPLESS, unsupported=True) for _, reason in refused)
     topology, plan, tree_asleep = model.topology, _plan(model.topology), _disturbed(model, state, inputs)

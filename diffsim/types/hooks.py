@@ -123,7 +123,7 @@ class Plugin:
 
 @dataclasses.dataclass(frozen=True)
 class Hooks:
-    """Callables of the user (MuJoCo's mjcb_*), or None.
+    """Functions of the user that stages call, like MuJoCo's callbacks; None for none.
 
     Attributes:
       passive: (nv,) force added to qfrc_passive, N or N m.

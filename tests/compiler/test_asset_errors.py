@@ -42,14 +42,14 @@ MESH_FILES = {
     "obj_infinite": ("m.obj", OBJ.replace(b"v ", b"v 1e99 0 0\nv ", 1), "not finite"),
     "obj_binary": ("m.obj", bytes(range(256)) * 10, "at least 4 vertices"),
     "msh_header": ("m.msh", MSH[:10], "header is missing"),
-    "msh_short": ("m.msh", MSH[:-4], "its counts ask for"),
+    "msh_short": ("m.msh", MSH[:-4], "its counts need"),
     "msh_counts": ("m.msh", struct.pack("<4i", 8, 3, 0, 12) + MSH[16:], "its counts are 8 3 0 12"),
     "msh_negative": ("m.msh", struct.pack("<4i", 8, 0, 0, -1) + MSH[16:], "its counts are"),
     "msh_huge": ("m.msh", struct.pack("<4i", 2**31 - 1, 0, 0, 12) + MSH[16:], "vertices, the limit is"),
     "msh_faces": ("m.msh", struct.pack("<4i", 8, 0, 0, 2**31 - 1) + MSH[16:], "triangles, the limit is"),
     "msh_corner": ("m.msh", MSH[:-4] + struct.pack("<i", -5), "of which there are 8"),
-    "kind": ("m.ply", STL, "'.ply' is not a kind of mesh file"),
-    "missing": ("other.stl", STL, "file 'm.stl' is not there"),
+    "kind": ("m.ply", STL, "'.ply' is not a supported kind of mesh file"),
+    "missing": ("other.stl", STL, "file 'm.stl' does not exist"),
 }
 
 FIELD_FILES = {
@@ -118,7 +118,7 @@ ELEMENTS = {
     ),
     "field_huge": ('<hfield name="h" nrow="100000" ncol="100000" size="1 1 1 1"/>', "10000000000 elevations"),
     "texture_huge": ('<texture name="t" builtin="flat" width="100000" height="100000"/>', "60000000000 pixels"),
-    "texture_none": ('<texture name="t" file="t.png"/>', "is not there"),
+    "texture_none": ('<texture name="t" file="t.png"/>', "does not exist"),
 }
 
 GEOMS = {
@@ -184,7 +184,7 @@ def test_polygons_that_take_long_to_cut_are_refused(monkeypatch: pytest.MonkeyPa
 
 def test_every_wrong_asset_is_named_at_once() -> None:
     meshes = '<mesh file="a.stl"/>\n<mesh file="b.obj"/>\n<mesh file="m.stl"/>'
-    error = refused("is not there", meshes, files={"m.stl": STL})
+    error = refused("does not exist", meshes, files={"m.stl": STL})
     assert [problem.line for problem in error.problems] == [1, 2]
 
 
@@ -196,7 +196,7 @@ def test_assets_outside_of_the_model_s_folder_are_refused(tmp_path: Path) -> Non
     for file in ("../m.stl", str(tmp_path / "m.stl"), "link.stl"):
         path = folder / "model.xml"
         path.write_text(f'<mujoco><asset><mesh name="m" file="{file}"/></asset></mujoco>')
-        with pytest.raises(MjcfError, match="outside of the model's folder"):
+        with pytest.raises(MjcfError, match="outside the model's folder"):
             load(path, allow_outside=False)
         assert load(path).topology.nmesh == 1
 
@@ -210,5 +210,5 @@ def test_a_texture_that_may_not_be_opened_is_white_and_says_so(tmp_path: Path) -
     ):
         model = load(path, allow_outside=False)
     assert model.topology.tex_data.tolist() == [255, 255, 255]
-    with pytest.raises(MjcfError, match=r"file '\.\./t\.png' is not there"):
+    with pytest.raises(MjcfError, match=r"file '\.\./t\.png' does not exist"):
         load(path)

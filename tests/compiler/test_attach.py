@@ -90,7 +90,7 @@ def test_errors_in_the_attached_file_name_it() -> None:
     text = '<mujoco><asset><model name="x" file="a.xml"/></asset></mujoco>'
     with pytest.raises(MjcfError, match=r"a\.xml:1 <geom>: unknown attribute 'sise'"):
         load(text, assets={"a.xml": b'<mujoco><worldbody><geom sise="1"/></worldbody></mujoco>'})
-    with pytest.raises(MjcfError, match=r"<model name=\"x\">: file 'a.xml' is not there"):
+    with pytest.raises(MjcfError, match=r"<model name=\"x\">: file 'a.xml' does not exist"):
         load(text, assets={})
     loop = b'<mujoco><asset><model name="x" file="a.xml"/></asset></mujoco>'
     with pytest.raises(MjcfError, match=r"model 'a.xml' attaches itself"):

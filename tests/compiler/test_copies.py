@@ -66,7 +66,7 @@ REFERRING = {
 }
 
 
-@pytest.mark.filterwarnings("ignore:.*is left out. it refers to 'o' outside of <replicate>")
+@pytest.mark.filterwarnings("ignore:.*is dropped, as in MuJoCo: it refers to 'o' outside <replicate>")
 @pytest.mark.parametrize("name", REFERRING)
 def test_what_refers_to_copies_is_the_oracles(name: str) -> None:
     text = f"<mujoco><worldbody>{BODY.format('o')}{COPIED}</worldbody>{REFERRING[name]}</mujoco>"
@@ -75,7 +75,9 @@ def test_what_refers_to_copies_is_the_oracles(name: str) -> None:
 
 def test_a_constraint_that_the_oracle_drops_is_named() -> None:
     text = f"<mujoco><worldbody>{BODY.format('o')}{COPIED}</worldbody>{REFERRING['equality']}</mujoco>"
-    with pytest.warns(UserWarning, match="<xml>:1 <(joint|weld)> is left out: it refers to 'o' outside of <replicate>"):
+    with pytest.warns(
+        UserWarning, match="<xml>:1 <(joint|weld)> is dropped, as in MuJoCo: it refers to 'o' outside <replicate>"
+    ):
         read(text)
 
 

@@ -63,7 +63,7 @@ def test_a_missing_file_is_one_kind_of_error(
 def test_names_of_files_may_be_too_long(element: str, tmp_path: pathlib.Path) -> None:
     shown = "<worldbody><geom type='mesh' mesh='m'/></worldbody>" if "mesh" in element else ""
     (tmp_path / "m.xml").write_text("<mujoco>" + element.format("n" * 256 + ".stl") + shown + "</mujoco>")
-    with pytest.raises(MjcfError, match="is no file name"):
+    with pytest.raises(MjcfError, match="is not a file name"):
         load(tmp_path / "m.xml")
 
 

@@ -75,7 +75,7 @@ def test_slopes() -> None:
 def test_what_is_not_made_is_said() -> None:
     with pytest.raises(MjcfError, match="needs three points or more"):
         diffsim.load(model(WAVE.format("", '<skin subgrid="1"/>', "box").replace("6 1 1", "2 1 1")))
-    with pytest.raises(MjcfError, match="gone from MuJoCo"):
+    with pytest.raises(MjcfError, match="MuJoCo removed composites"):
         mjcf.read(model('<composite type="rope" count="3 1 1" size="1"/>'))
     with pytest.raises(UnsupportedError, match="plugin is not supported here"):
         diffsim.load(model('<plugin plugin="mujoco.elasticity.other"/><geom size=".1"/>'))

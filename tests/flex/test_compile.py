@@ -19,11 +19,14 @@ SELECTED = list(cases())[::23]
 
 GRID = '<flexcomp name="f" type="grid" dim="2" count="3 3 1" spacing=".1 .1 .1" radius=".01" {}>{}</flexcomp>'
 WRONG = {
-    "parent without name": (model(GRID.format("", ""), "<body>{flex}</body>"), "must have a name"),
-    "dim": (model(GRID.replace('dim="2"', 'dim="4"').format("", "")), "dim is 1, 2 or 3, not 4"),
-    "too close": (model(GRID.replace('radius=".01"', 'radius=".06"').format("", "")), "spacing must be larger"),
+    "parent without name": (
+        model(GRID.format("", ""), "<body>{flex}</body>"),
+        "the parent body of a flexcomp needs attribute 'name'",
+    ),
+    "dim": (model(GRID.replace('dim="2"', 'dim="4"').format("", "")), "must be 1, 2 or 3, not 4"),
+    "too close": (model(GRID.replace('radius=".01"', 'radius=".06"').format("", "")), "must be at least 2 \* radius"),
     "pin": (model(GRID.format("", '<pin id="9"/>')), "out of range"),
-    "pins come in pairs": (model(GRID.format("", '<pin range="1 2 3"/>')), "no multiple of 2"),
+    "pins come in pairs": (model(GRID.format("", '<pin range="1 2 3"/>')), "multiple of 2, 3 given"),
     "mass": (model(GRID.format('mass="0"', "")), "must be positive"),
     "young and equality": (
         model(GRID.format("", '<edge equality="true"/><elasticity young="1"/>')),
@@ -37,7 +40,7 @@ WRONG = {
         model(GRID.format("", '<pin id="0"/><elasticity young="1" thickness=".1" elastic2d="bend"/>')),
         "pins are not supported for bending",
     ),
-    "a file that is not there": (model('<flexcomp name="f" type="mesh" file="none.obj"/>'), "is not there"),
+    "a file that is not there": (model('<flexcomp name="f" type="mesh" file="none.obj"/>'), "does not exist"),
     "an element of a flex": (
         "<mujoco><worldbody><body name='b'/></worldbody><deformable>"
         "<flex body='b' dim='2' vertex='0 0 0 1 0 0 0 1 0' element='0 1 3'/></deformable></mujoco>",

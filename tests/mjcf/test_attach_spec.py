@@ -111,7 +111,7 @@ def test_files_come_from_the_attached_models_folder(tmp_path) -> None:
 def test_other_units_are_not_written_to_one_file() -> None:
     spec = mjcf.read(BASE)
     spec.attach(mjcf.read(ARM.replace("<default>", '<compiler angle="radian"/><default>', 1)), prefix="l_")
-    with pytest.raises(UnsupportedError, match="compiler setting 'angle' is another"):
+    with pytest.raises(UnsupportedError, match="another compiler setting 'angle'"):
         mjcf.write(spec)
     assert diffsim.compile(spec).nbody == 4
 

@@ -19,12 +19,12 @@ WRONG = [
     ("", ["the model is empty"]),
     (b"<mujoco model='\xff'/>", ["not text in encoding utf-8"]),
     (b"<?xml version='1.0' encoding='klingon'?><mujoco/>", ["not text in encoding klingon"]),
-    ("no/such/file.xml", ["no/such/file.xml", "is not there"]),
-    ("a\0b", ["is no file name"]),
-    (model('<geom quat="1 0 0 0" euler="0 0 0"/>'), ["attributes quat and euler cannot both be given"]),
+    ("no/such/file.xml", ["no/such/file.xml", "does not exist"]),
+    ("a\0b", ["is not a file name"]),
+    (model('<geom quat="1 0 0 0" euler="0 0 0"/>'), ["attributes 'quat' and 'euler' cannot both be given"]),
     (
         model('<body><inertial pos="0 0 0" mass="1" quat="1 0 0 0" fullinertia="1 1 1 0 0 0"/></body>'),
-        ["fullinertia and quat cannot both be given"],
+        ["attributes 'fullinertia' and 'quat' cannot both be given"],
     ),
     (section("sensor", "<framepos objtype='xbody' objname='g'/>"), ["attribute 'objname': there is no body 'g'"]),
     (section("sensor", "<contact data='force found'/>"), ["keywords are out of order; the order is: found, force"]),
@@ -44,7 +44,7 @@ GOLDEN = """\
 <xml>:13 <light>: attribute 'pos': takes 3 numbers, 2 given
 <xml>:15 <joint name="knee">: attribute 'type': unknown keyword 'hing'; did you mean 'hinge'?
 <xml>:15 <joint name="knee">: attribute 'range': '90deg' is not a number
-<xml>:16 <geom name="shin">: attributes quat and euler cannot both be given
+<xml>:16 <geom name="shin">: attributes 'quat' and 'euler' cannot both be given
 <xml>:17 <geom name="shin">: the name is already used by <geom name="shin"> at <xml>:16
 <xml>:18 <sphere>: unknown element in <body>
 <xml>:22 <motor name="m">: attribute 'joint': there is no joint 'kne'; did you mean 'knee'?

@@ -68,7 +68,7 @@ def test_include_from_memory():
             {"a.xml": b"<x><include file='b.xml'/><include file='b.xml'/></x>", "b.xml": b"<x><size/></x>"},
             "already included",
         ),
-        ({"a.xml": b"<x>"}, "a.xml:1: not sound XML"),
+        ({"a.xml": b"<x>"}, "a.xml:1: not valid XML"),
         ({"a.xml": b""}, "a.xml: the file is empty"),
         ({"a.xml": b"<x/>"}, "contains no elements"),
         ({"a.xml": b"<!DOCTYPE x><x/>"}, "document types"),
@@ -86,11 +86,11 @@ def test_files_stay_in_the_models_folder(tmp_path):
     (tmp_path / "secret.xml").write_text("<x><worldbody><geom name='s'/></worldbody></x>")
     main = folder / "main.xml"
     main.write_text("<mujoco><include file='../secret.xml'/></mujoco>")
-    with pytest.raises(MjcfError, match=r"main.xml:1 <include>: file '../secret.xml' is outside of the model's folder"):
+    with pytest.raises(MjcfError, match=r"main.xml:1 <include>: file '../secret.xml' is outside the model's folder"):
         read(main, allow_outside=False)
     # MuJoCo reads what a file on the disk names
     assert read(main).all(Geom)[0].name == "s"
-    with pytest.raises(MjcfError, match=r"is not there; give it in assets=.* or load the model by its path"):
+    with pytest.raises(MjcfError, match=r"does not exist; pass it in assets=.* or load the model by its path"):
         read(main.read_text())
 
 
@@ -105,7 +105,7 @@ def test_asset_files(tmp_path):
     cube, missing = spec.all(Mesh)
     assert spec.read_file(cube) == b"solid"
     assert cube.known_as == "cube" and spec.names["mesh"]["cube"] is cube
-    with pytest.raises(ResourceError, match=r"meshes/no\.stl' is not there"):
+    with pytest.raises(ResourceError, match=r"meshes/no\.stl' does not exist"):
         spec.read_file(missing)
 
 
@@ -166,7 +166,7 @@ def test_newer_attributes_that_say_nothing_are_read(parts: tuple[str, ...]) -> N
         ),
         (('<actuator><pid joint="j"/></actuator>', "", 'name="j"', ""), "<pid>: is new in MuJoCo 3.12"),
         (('<actuator><orientation joint="j"/></actuator>', "", 'name="j"', ""), "is new in MuJoCo 3.11"),
-        (("", "", "", '/><attach body="b" prefix="a"'), "to leave out 'model' is new in MuJoCo 3.11"),
+        (("", "", "", '/><attach body="b" prefix="a"'), "leaving out 'model' is new in MuJoCo 3.11"),
     ],
 )
 def test_newer_attributes_that_change_the_motion_name_their_version(parts: tuple[str, ...], version: str) -> None:

@@ -97,7 +97,7 @@ WHOLE = (
 )
 
 
-@pytest.mark.filterwarnings("ignore:.*<mimic> is not simulated:UserWarning")
+@pytest.mark.filterwarnings("ignore:.*<mimic> is ignored:UserWarning")
 @pytest.mark.parametrize("name", ROBOTS)
 def test_a_robot_compiles_as_in_the_oracle(name: str) -> None:
     text = robot(ROBOTS[name])
@@ -185,7 +185,7 @@ WRONG = {
     "joint type": (TWO + joint("revolut"), "unknown keyword 'revolut'; did you mean 'revolute'"),
     "no type": (TWO + joint("x").replace('type="x"', ""), "attribute 'type' is required"),
     "no child": (TWO + joint("fixed").replace('<child link="b"/>', ""), "needs a <child>"),
-    "two children": (TWO + joint("fixed", '<child link="a"/>'), "stands more than once"),
+    "two children": (TWO + joint("fixed", '<child link="a"/>'), "appears more than once"),
     "short axis": (TWO + joint("revolute", '<axis xyz="1 0"/>'), "attribute 'xyz': takes 3 numbers, 2 given"),
     "no axis": (TWO + joint("revolute", "<axis/>"), "attribute 'xyz' is required"),
     "zero axis": (TWO + joint("revolute", '<axis xyz="0 0 0"/>'), "axis"),
@@ -205,7 +205,7 @@ WRONG = {
 
 # what the oracle passes over
 STRICTER = {
-    "other section": (link("a"), '<mujoco><visual/></mujoco>', "is not read in a URDF"),
+    "other section": (link("a"), '<mujoco><visual/></mujoco>', "is not supported in a URDF"),
     "unknown setting": (link("a"), '<mujoco><compiler fusesttic="false"/></mujoco>', "did you mean 'fusestatic'"),
 }  # fmt: skip
 

@@ -1,1 +1,1 @@
-"""Files and generated assets: meshes, height fields, images."""
+"""Assets: meshes, height fields, textures and distance fields."""

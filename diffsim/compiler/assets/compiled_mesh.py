@@ -1,13 +1,13 @@
-"""A mesh from its element to its own inertial frame.
+"""A mesh, from its element to its inertial frame.
 
-Its surface is checked, moved by refpos, refquat and scale, then to its center and principal axes.
+The surface is checked, moved by refpos, refquat and scale, then to its center and principal axes.
 
-The surface comes from a file, from numbers in the XML, from a builtin shape or from a distance field. Files are input
-from strangers: counts, indices and coordinates are checked before anything is computed from them. The surface of a
-distance field stays where the field is. As in MuJoCo its moments, the largest first, are taken to be about x, y and z
-of that frame all the same.
+The surface comes from a file, from numbers in the XML, from a builtin shape or from a distance field. Files may come
+from strangers: counts, indices and coordinates are checked before they are used. The surface of a distance field stays
+in the frame of the field. As in MuJoCo, its principal moments in decreasing order are nevertheless used as the moments
+about x, y and z of that frame.
 
-Meshes that may collide get their convex hull. Vertices and normals are rounded to float32, as MuJoCo stores them.
+Meshes that can collide get a convex hull. Vertices and normals are rounded to float32, as in MuJoCo.
 Source: MuJoCo "XML reference", mesh; user_mesh.cc (3.8.1) for the order of the steps.
 """
 
@@ -55,40 +55,44 @@ TRIANGLE_RELATIVE = 1e-6
 
 
 def mesh_source(draft: Draft, node: Node) -> Surface:
-    """The surface as the element gives it. Raises AssetError."""
+    """The surface of the element, checked. Raises AssetError."""
     e = node.e
     surface = Surface(np.zeros((0, 3), np.float32))
     content = kind_of(e.file_, e.content_type, KINDS) if e.file_ else ""
     field = field_of(draft, node)
     if field is not None:
         if e.file_ or e.builtin != "none":
-            raise AssetError("a mesh with a plugin has its surface from there", "remove its file or builtin")
+            raise AssetError(
+                "a mesh with a plugin takes its surface from the plugin", "remove attribute 'file' or 'builtin'"
+            )
         if not (e.scale == 1).all():
             raise AssetError("attribute 'scale' does not apply to a distance field")
         surface = field_surface(field)
     elif e.file_:
-        # two arms of one kind have the same files
+        # robots often use a file several times
         data = draft.contents(node)
         if (data, content) not in draft.surfaces:
             draft.surfaces[data, content] = read_mesh(e.file_, data, e.content_type)
         surface = draft.surfaces[data, content]
         if content == KINDS[".msh"] and e.scale.prod() <= 0:
-            # triangles of a mirrored MSH are turned once by the file, and once more later
+            # as in MuJoCo, triangles of a mirrored MSH are reversed here and once more later
             surface = replace(surface, face=surface.face[:, [0, 2, 1]])
     elif e.builtin != "none":
         surface = builtin_surface(e.builtin, e.params if e.params is not None else np.zeros(0))
     inline = {name: values for name in INLINE if (values := getattr(e, name)) is not None}
     for name, values in inline.items():
         if len(getattr(surface, name)):
-            raise AssetError(f"attribute '{name}' is given, but the mesh has one already")
+            raise AssetError(f"attribute '{name}' is given, but the file or shape has it already")
         if len(values) % INLINE[name]:
-            raise AssetError(f"attribute '{name}': {len(values)} numbers are no multiple of {INLINE[name]}")
+            raise AssetError(
+                f"attribute '{name}': the number of values must be a multiple of {INLINE[name]}, {len(values)} given"
+            )
         kind = np.int32 if name == "face" else np.float32
         with np.errstate(over="ignore"):
             values = np.clip(values, -(2**31), 2**31 - 1).astype(kind) if name == "face" else values.astype(kind)
         inline[name] = values.reshape(-1, INLINE[name])
     surface = replace(surface, **inline)
-    # what is only seen may be damaged: a normal that is no number will point up
+    # arrays for pictures may be damaged: a normal with NaN will point up
     seen = {name: np.where(np.isfinite(array), array, 0) for name in SEEN if len(array := getattr(surface, name))}
     surface = replace(surface, **seen)
     _check_surface(surface, obj=content == "model/obj")
@@ -96,25 +100,25 @@ def mesh_source(draft: Draft, node: Node) -> Surface:
 
 
 def _check_surface(surface: Surface, obj: bool) -> None:
-    """Raises AssetError where a surface is too small, too large, or refers to what is not there."""
+    """Raises AssetError if a surface is too small, too large, or uses vertices that do not exist."""
     nvert = len(surface.vertex)
     if nvert < 4:
-        raise AssetError(f"a mesh has at least 4 vertices, not {nvert}")
+        raise AssetError(f"a mesh needs at least 4 vertices, {nvert} given")
     check_count(nvert, MOST_VERTICES, "vertices")
     check_count(len(surface.face), MOST_FACES, "triangles")
     check_reach(surface.vertex)
     if len(surface.face) and not (surface.face.min() >= 0 and surface.face.max() < nvert):
         wrong = np.argmax(((surface.face < 0) | (surface.face >= nvert)).any(axis=1))
-        raise AssetError(f"triangle {wrong} uses vertices {surface.face[wrong].tolist()}, of which there are {nvert}")
+        raise AssetError(f"triangle {wrong} uses vertices {surface.face[wrong].tolist()}, but there are only {nvert}")
     if len(surface.texcoord) not in (0, nvert) and not len(surface.facetexcoord) and not obj:
         raise AssetError(f"{len(surface.texcoord)} texture coordinates for {nvert} vertices")
 
 
 def check_reach(vertex: Array) -> None:
-    """Raises AssetError where a vertex is so far out that products of coordinates lose their meaning."""
+    """Raises AssetError if a vertex is too far out for products of coordinates."""
     fits = np.abs(vertex) <= FURTHEST
     if not fits.all():
-        message = f"vertex {np.argmax(~fits.all(axis=1))} is not finite, or further out than {FURTHEST:g}"
+        message = f"vertex {np.argmax(~fits.all(axis=1))} is not finite or is further out than {FURTHEST:g} m"
         raise AssetError(message, "is its scale right? lengths are in metres")
 
 
@@ -122,9 +126,17 @@ def check_reach(vertex: Array) -> None:
 class Mesh:
     """A compiled mesh, in its inertial frame.
 
-    surface: vertices and triangles. pos, quat: the inertial frame seen from where the source put the mesh.
-    volume: of the body, area of a shell. box: half sizes of the box of equal inertia. low, high: corners of the
-    bounding box. hull, polygons, octree: None where the mesh needs none; polynormal: (npolygon, 3).
+    Attributes:
+      surface: vertices and triangles.
+      pos, quat: pose of the inertial frame in the frame of the source.
+      scale: (3,) attribute 'scale'.
+      volume: m^3, or m^2 (the area) of a shell.
+      box: (3,) m, half sizes of the box with equal inertia.
+      low, high: (3,) m, corners of the bounding box.
+      hull: the convex hull, None if it is not needed.
+      polygons: flat sides of the hull, None without a hull.
+      polynormal: (npolygon, 3) their unit normals.
+      octree: the sampled signed distance, None if it is not needed.
     """
 
     surface: Surface
@@ -142,7 +154,7 @@ class Mesh:
 
     @property
     def reach(self) -> Array:
-        """Half sizes of the smallest box around the origin that holds the mesh."""
+        """(3,) m, half sizes of the smallest box centered at the origin that contains the mesh."""
         return np.maximum(np.abs(self.low), np.abs(self.high))
 
 
@@ -156,14 +168,14 @@ def compile_mesh(e: Any, source: Surface, collides: bool, sampled: bool) -> Mesh
       sampled: whether the signed distance is needed.
 
     Raises:
-      AssetError: the surface has no volume, or is not closed where that matters.
+      AssetError: the surface has no volume, or its triangles are not consistently oriented.
     """
     kind = "shell" if e.builtin == "plate" else e.inertia
     stays = e.first(Plugin) is not None
     vertex = source.vertex.astype(float)
     edge = repeated_edge(vertex, source.face) if kind == "exact" else None
     if edge:
-        message = f"triangles at vertices {edge[0] + 1} and {edge[1] + 1} have inconsistent orientation"
+        message = f"the triangles at vertices {edge[0] + 1} and {edge[1] + 1} have inconsistent orientations"
         raise AssetError(message, 'list the corners of all triangles counterclockwise, or give inertia="convex"')
     hull = sides = None
     if collides or kind == "convex" or not len(source.face):
@@ -171,7 +183,7 @@ def compile_mesh(e: Any, source: Surface, collides: bool, sampled: bool) -> Mesh
         sides = polygons(vertex, hull)
     surface = _completed(source, vertex, hull, e.smoothnormal)
     if e.scale.prod() <= 0:
-        # mirrored: triangles the other way round
+        # a mirrored mesh needs reversed triangles
         mirrored = {name: getattr(surface, name)[:, [0, 2, 1]] for name in ("face", "facenormal", "facetexcoord")}
         surface = replace(surface, **mirrored)
     vertex = vertex - e.refpos
@@ -193,11 +205,24 @@ def compile_mesh(e: Any, source: Surface, collides: bool, sampled: bool) -> Mesh
     low, high = vertex.min(axis=0), vertex.max(axis=0)
     octree = octree_of(vertex, surface.face) if sampled else None
     surface = replace(surface, vertex=vertex.astype(np.float32), normal=product(normal, axes).astype(np.float32))
-    return Mesh(surface, pos, quat, e.scale, volume, box, low, high, hull, sides, polynormal, octree)
+    return Mesh(
+        surface=surface,
+        pos=pos,
+        quat=quat,
+        scale=e.scale,
+        volume=volume,
+        box=box,
+        low=low,
+        high=high,
+        hull=hull,
+        polygons=sides,
+        polynormal=polynormal,
+        octree=octree,
+    )
 
 
 def _completed(source: Surface, vertex: Array, hull: Hull | None, smooth: bool) -> Surface:
-    """A surface with triangles and normals: where the source has none, those of the hull, and means of the faces'."""
+    """The surface with triangles (by default of the hull) and normals (by default means over triangles)."""
     face = source.face if len(source.face) or hull is None else hull.face
     normal, facenormal, facetexcoord = source.normal, source.facenormal, source.facetexcoord
     if not len(normal):
@@ -209,13 +234,27 @@ def _completed(source: Surface, vertex: Array, hull: Hull | None, smooth: bool) 
         facetexcoord = face
     if not len(facetexcoord):
         facetexcoord = np.zeros_like(face)
-    return Surface(source.vertex, face, normal, source.texcoord, facenormal, facetexcoord)
+    return Surface(
+        vertex=source.vertex,
+        face=face,
+        normal=normal,
+        texcoord=source.texcoord,
+        facenormal=facenormal,
+        facetexcoord=facetexcoord,
+    )
 
 
 def _inertial_frame(vertex: Array, face: Array, solid: Array, kind: str) -> tuple[Array, Array, float, Array]:
-    """Center, principal axes, volume (area of a shell), and half sizes of the box of equal inertia.
+    """Center, principal axes, volume (or area of a shell), and half sizes of the box with equal inertia.
 
-    face: triangles of the surface, around whose centroid pyramids are built; solid: those that bound the volume.
+    A solid box of unit density with full sides a, b, c and volume V has moments V (b^2 + c^2) / 12 and so on, which are
+    solved for the sides.
+
+    Args:
+      vertex: (nvert, 3) m.
+      face: triangles of the surface; their centroid is the apex of the pyramids that are summed.
+      solid: triangles that bound the volume: of the surface, or of its hull for inertia "convex".
+      kind: attribute 'inertia'. "legacy" counts the volume of each pyramid as positive.
     """
     shell, absolute = kind == "shell", kind == "legacy"
     whole = triangles(vertex, face)
@@ -225,8 +264,8 @@ def _inertial_frame(vertex: Array, face: Array, solid: Array, kind: str) -> tupl
     if not shell:
         volume, center = volume_and_center(triangles(vertex, solid), whole.centroid, absolute)
         if volume < 0:
-            hint = "list the corners of triangles counterclockwise as seen from outside; a negative scale mirrors them"
-            raise AssetError("the volume of the mesh is negative: triangles are inside out", hint)
+            hint = "list the corners of triangles counterclockwise seen from outside; a negative scale mirrors them"
+            raise AssetError("the volume of the mesh is negative: its triangles are inside out", hint)
         if not volume >= SMALLEST:
             raise AssetError("the volume of the mesh is too small", 'try inertia="shell"')
     volume, full = inertia(vertex - center, solid, shell, absolute)
@@ -235,7 +274,7 @@ def _inertial_frame(vertex: Array, face: Array, solid: Array, kind: str) -> tupl
         raise AssetError("the inertia of the mesh has no positive eigenvalues", "is it flat?")
     allowed = moments * (1 - TRIANGLE_RELATIVE) - TRIANGLE_ABSOLUTE
     if (moments.sum() - moments < allowed).any():
-        raise AssetError("the inertia of the mesh violates A + B >= C", 'mend its triangles, or try inertia="convex"')
-    # a solid box of unit density with these moments
+        raise AssetError("the inertia of the mesh violates A + B >= C", 'repair its triangles, or try inertia="convex"')
+    # the sum of two moments minus the third is V times the square of one side / 6
     sides = (moments.sum() - 2 * moments) * 6 / volume
     return center, quat, volume, np.array([sqrt(max(0.0, side)) / 2 for side in sides])
