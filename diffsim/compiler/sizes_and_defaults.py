@@ -246,7 +246,7 @@ USER = {
 
 
 def sizes(draft: Draft) -> None:
-    """Sizes of all kinds of objects and of their parts, zero if no pass has set them; checks the length of user data."""
+    """Sizes of all kinds of objects and their parts, zero if no pass has set them; checks the length of user data."""
     for kind, setting in USER.items():
         most = getattr(draft.spec.size, setting)
         for node in draft.nodes[kind]:

@@ -24,7 +24,7 @@ WRONG = {
         "the parent body of a flexcomp needs attribute 'name'",
     ),
     "dim": (model(GRID.replace('dim="2"', 'dim="4"').format("", "")), "must be 1, 2 or 3, not 4"),
-    "too close": (model(GRID.replace('radius=".01"', 'radius=".06"').format("", "")), "must be at least 2 \* radius"),
+    "too close": (model(GRID.replace('radius=".01"', 'radius=".06"').format("", "")), r"must be at least 2 \* radius"),
     "pin": (model(GRID.format("", '<pin id="9"/>')), "out of range"),
     "pins come in pairs": (model(GRID.format("", '<pin range="1 2 3"/>')), "multiple of 2, 3 given"),
     "mass": (model(GRID.format('mass="0"', "")), "must be positive"),
