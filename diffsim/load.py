@@ -40,8 +40,8 @@ def load(
       max_pairs: pairs of geoms that are tested at once; None for what the model asks for.
       keep: names of switch fields (such as "dof_damping") that stay in the program although they are zero.
       hooks: your own functions, as in `model.replace(hooks=...)`. Plugins must be given here.
-      mujoco: the version of MuJoCo whose semantics the model gets: "3.8.1" (None), or a later one up to "4.0", whose
-        changes `docs/coming/newer.md` lists. A saved model keeps the version that it was loaded with.
+      mujoco: the version of MuJoCo whose semantics the model gets: "3.8.1" (None), or a later version up to "4.0",
+        whose changes `docs/coming/newer.md` lists. A saved model keeps the version with which it was loaded.
 
     Returns:
       The Model. Models of equal content have equal topologies and share all compiled programs.

@@ -23,8 +23,7 @@ from diffsim.types.model import Model
 
 # degrees of freedom: the masks of dofs and bodies are about 3 bool arrays of nv x nv, 0.4 GB
 MOST_DOFS = 12_000
-# bodies times degrees of freedom of one tree: the Jacobians of all its bodies, which derived constants need, take 0.15
-# GB
+# bodies times degrees of freedom of one tree: derived constants need the Jacobians of all its bodies at once
 MOST_JACOBIANS = 2500 * 2500
 # geoms: finding candidate pairs takes about 24 bytes for each two of them, 0.9 GB
 MOST_GEOMS = 6000

@@ -119,8 +119,8 @@ def compile(
         and `max_geom_pairs` or, if it has none, from the rule of `diffsim.collision`.
       keep: names of switch fields that stay in the program although they are zero (see `Model.replace`).
       hooks: functions of the user. Plugins must be given here; the others can be set later with `Model.replace`.
-      mujoco: the version of MuJoCo whose semantics the model gets, as for `diffsim.load`; None for `spec.mujoco`. It
-        stays in the Spec.
+      mujoco: the version of MuJoCo whose semantics the model gets, as for `diffsim.load`; None for `spec.mujoco`. The
+        Spec keeps it.
 
     Returns:
       The Model, on the default device and in the default precision.

@@ -316,7 +316,7 @@ def _check(spec: Spec, complete: bool, problems: Problems) -> None:
         check_references(spec, problems)
 
 
-# m/s, below which trees may fall asleep where a file does not say, since MuJoCo 3.11
+# m/s: trees that move slower may fall asleep; the default since MuJoCo 3.11
 SLEEP_TOLERANCE = 1e-3
 
 # the tag of each section

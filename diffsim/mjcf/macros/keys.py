@@ -34,8 +34,8 @@ from diffsim.mjcf.spec import Spec
 MOST_KEYS = 25_000
 # what a user does who wants a keyframe of all copies
 REPLICATED = (
-    "give numbers for one copy, from which MuJoCo makes one keyframe for each copy; for a keyframe of the whole model "
-    "remove this one and add it after the copies are made: diffsim.mjcf.check(spec), then "
+    "give numbers for one copy, from which MuJoCo 3.8.1 makes one keyframe for each copy; for a keyframe of the whole "
+    'model pass mujoco="4.0", or add the keyframe after the copies are made: diffsim.mjcf.check(spec), then '
     'spec.keyframe.add("key", name=..., qpos=...)'
 )
 # attributes of a keyframe that have numbers for each object
