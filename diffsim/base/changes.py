@@ -121,6 +121,13 @@ CHANGES: dict[str, Change] = {
         "`input` of `dcmotor` chooses a mode; gains are in volts",
         "`input` of `dcmotor` lists inputs; gains are in torque",
     ),
+    "box_box": Change(
+        "3.12",
+        "collision/narrowphase.py",
+        "two boxes touch in points that may be far below their faces (thin boxes with a margin are thrown apart), and "
+        "in none where they are sunk into each other by more than their half",
+        "two boxes touch in the corners of the overlap of two faces, or in one point of two edges",
+    ),
     "plane_mesh": Change(
         "3.13",
         "",

@@ -208,6 +208,8 @@ def _rows(
         first, second = (gather(model, poses, *end, tables) for end in zip(geoms, group.buckets, strict=True))
         margin, function = pick_existing(table.margin, chosen), group.collider.function
         axes = [row_axes(*side) for side in zip((first, second), group.buckets, strict=True)]
+        if group.collider.revised is not None and model.opt.follows("box_box"):
+            function = group.collider.revised
         if model.opt.events and group.collider.steady is not None:
             function = group.collider.steady
         if group.collider.parts is not None:

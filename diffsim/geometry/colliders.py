@@ -27,7 +27,7 @@ from diffsim.geometry.hull.pairs import convex_hull_bound, convex_hull_pair, wal
 from diffsim.geometry.hull.polytope import SHARED as SHARED_HULLS
 from diffsim.geometry.hull.polytope import box_or_mesh_sizes, boxes_and_meshes, hulls, rims
 from diffsim.geometry.hull.tables import Sizes, hull_sizes, rim_sizes
-from diffsim.geometry.primitive import box, box_box, primitives
+from diffsim.geometry.primitive import box, box_box, boxes, primitives
 from diffsim.geometry.sdf.data import ALL_OCTREES, field_number, fields
 from diffsim.geometry.sdf.distances import field_distance
 from diffsim.geometry.sdf.pairs import ROWS, field_pair, mesh_field, triangle_sizes, triangles_of
@@ -162,6 +162,7 @@ class Collider(NamedTuple):
         then sees one part.
       steady: a function whose rows keep their order as shapes turn, where those of `function` do not; for steps that
         hold what each row does (simulate/integrate/events.py).
+      revised: the function of models that follow MuJoCo 3.12, where it is another one.
       fitted: sizes -> a function for pairs of one type of which the smaller geom has at most these padded sizes, while
         the arrays of both have room for the larger.
       searches: whether `function` takes a fourth argument, whether the shapes are near: where they are not it costs
@@ -175,6 +176,7 @@ class Collider(NamedTuple):
     parts: Parts | None = None
     steady: PairFunction | None = None
     fitted: Callable[[Sizes], PairFunction] | None = None
+    revised: PairFunction | None = None
     searches: bool = False
     bound: Callable[[Shape, Shape, Array, Array], Array] | None = None
 
@@ -203,7 +205,7 @@ COLLIDERS: dict[Types, Collider] = {
     (SPHERE, BOX): Collider(box.sphere_box, 1),
     (CAPSULE, BOX): Collider(box.capsule_box, 2),
     (SPHERE, CYLINDER): Collider(primitives.sphere_cylinder, 1),
-    (BOX, BOX): Collider(box_box.box_box, box_box.ROWS),
+    (BOX, BOX): Collider(box_box.box_box, box_box.ROWS, revised=boxes.boxes),
     (CAPSULE, CAPSULE): Collider(primitives.capsule_capsule, 2),
     **{
         (kind1, kind2): Collider(convex_pair(kind1, kind2, rows), rows, searches=True)

@@ -9,7 +9,8 @@ pytestmark = needs_newer
 
 BALLS = """<mujoco><option cone="elliptic"/><worldbody><geom type="plane" size="1 1 1" margin="{}" gap="{}"/>
   <body pos="0 0 {}"><freejoint/><geom size="0.1" margin="0.01" gap="0.02"/></body>
-  <body pos="1 0 {}"><freejoint/><geom type="box" size="0.1 0.2 0.05" euler="5 10 0"/></body></worldbody></mujoco>"""
+  <body pos="1 0 {}"><freejoint/><geom type="box" size="0.1 0.2 0.05" euler="5 10 0"/></body>
+  </worldbody></mujoco>"""
 
 
 @pytest.mark.parametrize("margin, gap", [(0.02, 0.01), (0, 0.03), (-0.01, 0.03)])
@@ -26,3 +27,36 @@ def test_margin_and_gap(margin: float, gap: float) -> None:
         ours = np.asarray(data.contact.dist < data.contact.includemargin).sum()
         assert ours == (theirs[:, 3] == 0).sum()
     assert_slopes(xml, states, 1e-5)
+
+
+BOXES = """<mujoco><worldbody><body><freejoint/><geom type="box" size="{}" margin="{}"/></body>
+  <body><freejoint/><geom type="box" size="{}" margin="{}"/></body></worldbody></mujoco>"""
+SIZES = {"thick": ("0.1 0.2 0.3", "0.2 0.1 0.15"), "thin": ("0.3 0.2 0.002", "0.2 0.3 0.002")}
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+@pytest.mark.parametrize("margin", [0, 0.005])
+def test_two_boxes(sizes: str, margin: float) -> None:
+    size1, size2 = SIZES[sizes]
+    xml = BOXES.format(size1, margin, size2, margin)
+    rng, count = np.random.default_rng(0), 24
+    states = {name: np.repeat(value, count, axis=0) for name, value in oracle().sample(xml, count=1).items()}
+    together = np.array(size1.split(), float) + np.array(size2.split(), float)
+    states["qpos"] = np.tile([0, 0, 0, 1.0, 0, 0, 0] * 2, (count, 1))
+    # flat on each other, and in any pose
+    turns = rng.normal(size=(count, 4))
+    turns[::2] = [1, 0, 0, 0] + 1e-3 * rng.normal(size=(count // 2, 4))
+    states["qpos"][:, 10:] = turns / np.linalg.norm(turns, axis=1, keepdims=True)
+    states["qpos"][:, 7:10] = rng.uniform(-0.5, 0.5, size=(count, 3)) * together
+    states["qpos"][::2, 9] = together[2] - 1e-4
+    data = forward(load(xml), *given(load(xml), states))
+    theirs = oracle().run(xml, states, steps=0)["contacts"]
+    contact = data.contact
+    columns = np.concatenate([np.asarray(contact.dist)[..., None], contact.pos, contact.frame[:, :, 0]], axis=2)
+    active = np.asarray((contact.dist < contact.margin) & (contact.geom[..., 0] >= 0))
+    assert len(theirs) == active.sum() > count
+    for world in range(count):
+        ours, listed = columns[world][active[world]], theirs[theirs[:, 0] == world][:, [4, *range(6, 12)]]
+        assert len(ours) == len(listed)
+        for row in listed:
+            assert np.abs(ours - row).max(axis=1).min() < 1e-12

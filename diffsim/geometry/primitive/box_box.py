@@ -44,7 +44,8 @@ def least_axis(box1: Shape, box2: Shape) -> LeastAxis:
     # the order of sums, here and in `_corner`, is MuJoCo's: flush faces touch, or do not, by rounding
     depth1 = box1.size - jnp.abs(offset1) + mul_vec(jnp.abs(rotation), box2.size)
     depth2 = box2.size - jnp.abs(offset2) + mul_vec_t(jnp.abs(rotation), box1.size)
-    edges, away = stored(_edge_products(box1.size, box2.size, rotation, offset1))
+    shortest = 1e-15 if rotation.dtype == jnp.float64 else 1e-3
+    edges, away = stored(edge_products(box1.size, box2.size, rotation, offset1, shortest))
     # x of both boxes, y of both, z of both, then the products
     depth = jnp.concatenate([jnp.stack([depth1, depth2], axis=1).reshape(6), edges.reshape(9)])
     flip = jnp.concatenate([jnp.stack([offset1 < 0, offset2 < 0], axis=1).reshape(6), away.reshape(9)])
@@ -57,7 +58,7 @@ def least_axis(box1: Shape, box2: Shape) -> LeastAxis:
     return stored(LeastAxis(less, jnp.where(number < 6, face, number + 6), away))
 
 
-def _edge_products(size1: Array, size2: Array, rotation: Array, offset: Array) -> tuple[Array, Array]:
+def edge_products(size1: Array, size2: Array, rotation: Array, offset: Array, shortest: float) -> tuple[Array, Array]:
     """Penetration (3, 3) along n = edge i of box 1 x edge j of box 2, and whether n points from box 2 to box 1.
 
     In the frame of box 1 n has no component i, its others are those of column j of the rotation, and box 2 reaches
@@ -65,7 +66,7 @@ def _edge_products(size1: Array, size2: Array, rotation: Array, offset: Array) -
     """
     absolute, (next1, last1) = jnp.abs(rotation), (jnp.roll(rotation, -k, axis=0) for k in (1, 2))
     length = safe.sqrt(next1 * next1 + last1 * last1)
-    usable = length > (1e-15 if rotation.dtype == jnp.float64 else 1e-3)
+    usable = length > shortest
     inverse = 1 / jnp.where(usable, length, 1)
     (far1, near1), (far2, near2) = ([jnp.roll(size, -k) for k in (1, 2)] for size in (size1, size2))
     reach = far1[:, None] * jnp.abs(last1) + near1[:, None] * jnp.abs(next1)
