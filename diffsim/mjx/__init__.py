@@ -26,6 +26,7 @@ from diffsim.base.enums import ObjType as ObjType
 from diffsim.base.enums import SensorType as SensorType
 from diffsim.base.enums import TrnType as TrnType
 from diffsim.base.enums import WrapType as WrapType
+from diffsim.mjx import math as math
 from diffsim.mjx.io import get_data as get_data
 from diffsim.mjx.io import get_data_into as get_data_into
 from diffsim.mjx.io import get_state as get_state
