@@ -50,9 +50,31 @@ def rotate_inv(q: Array, v: Array) -> Array:
     return rotate(quat_conj(q), v)
 
 
+# a quaternion that is shorter stands for the identity (mjMINVAL)
+SHORTEST = 1e-15
+# float32: a quaternion whose square is below SMALL is multiplied by LIFT first. Otherwise the powers of its length that
+# derivatives need would overflow. LIFT is a power of two, so nothing is rounded
+SMALL = 1e-12
+LIFT = 2.0**40
+
+
 def quat_normalize(q: Array) -> Array:
-    """(..., 4) unit quaternion along q; the identity where q is zero. Derivatives are those in the tangent space."""
-    return safe.normalize(q, (1.0, 0.0, 0.0, 0.0))
+    """(..., 4) unit quaternion along q; the identity, with zero derivative, where |q| < 1e-15 (mju_normalize4).
+
+    Derivatives are those in the tangent space.
+    """
+    valid = dot(q, q) > SHORTEST**2
+    q = scale(q, _lift(q))
+    squared = dot(q, q)
+    unit = scale(q, jax.lax.rsqrt(jnp.where(valid, squared, 1)))
+    identity = jnp.asarray([1, 0, 0, 0], q.dtype)
+    return jnp.where(valid[..., None], unit, jnp.broadcast_to(identity, q.shape))
+
+
+def _lift(q: Array) -> Array:
+    """(...) a power of two that makes the powers of |q| in derivatives representable; 1 unless q is very short."""
+    # the squares of the shortest, 1e-30, suffice in float64
+    return jnp.where(dot(q, q) < SMALL, LIFT, 1) if q.dtype == jnp.float32 else jnp.ones_like(q[..., 0])
 
 
 def quat_to_mat(q: Array) -> Array:
@@ -110,17 +132,22 @@ def quat_sub(a: Array, b: Array) -> Array:
 
 
 def quat_integrate(q: Array, omega: Array, dt: Array) -> Array:
-    """q after rotating with the local angular velocity omega (rad/s) for dt: q exp(omega dt)."""
-    return quat_normalize(quat_mul(q, quat_exp(scale(omega, jnp.broadcast_to(dt, omega.shape[:-1])))))
+    """q after rotating with the local angular velocity omega (rad/s) for dt: q / |q| exp(omega dt).
+
+    As in MuJoCo (mju_quatIntegrate) q is normalized first: what stands for the identity turns like the identity.
+    """
+    return quat_mul(quat_normalize(q), quat_exp(scale(omega, jnp.broadcast_to(dt, omega.shape[:-1]))))
 
 
 def quat_rate(q: Array, change: Array) -> Array:
     """Local angular velocity of the rotation along q as q changes: 2 (q* change) / |q|^2 without its real part.
 
-    Zero where q is zero, as the derivative of `quat_normalize`.
+    Zero where q stands for the identity, as the derivative of `quat_normalize`.
     """
+    valid = dot(q, q) > SHORTEST**2
+    lift = _lift(q)
+    q, change = scale(q, lift), scale(change, lift)
     squared = dot(q, q)
-    valid = squared > safe.tiny(q)
     return scale(_left_conjugated(q, change)[..., 1:], jnp.where(valid, 2 / jnp.where(valid, squared, 1), 0))
 
 

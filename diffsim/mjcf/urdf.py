@@ -2,8 +2,8 @@
 
 Links become bodies, nested as the joints define. Links without a parent are fixed to the world (add a free joint to let
 the robot move). A link called "world" is the world itself, without its inertial. Angles are in radians. A `<mujoco>`
-element inside the robot may have the sections compiler, option and size. By default static bodies are fused and visual
-geoms are discarded; the latter happens here.
+element inside the robot the sections compiler, option and size count; others are ignored, with a warning. By default
+static bodies are fused and visual geoms are discarded; the latter happens here.
 
 diffsim follows MuJoCo 3.8.1 in these points: the rotation of an inertial origin is ignored; an inertia of zeros counts
 as missing; limits also apply to continuous joints; limits with only one end, or with the ends swapped, do not apply; a
@@ -87,10 +87,14 @@ class _Robot:
     # ------------------------------------------------------------------------------------------------------ settings
 
     def _compiler(self) -> Node:
-        for tag in {section.tag for section in self.sections}:
+        for tag in dict.fromkeys(section.tag for section in self.sections):
             same = [section for section in self.sections if section.tag == tag]
             if tag not in EXTENSION:
-                self.problems.add(same[0], "is not supported in a URDF", f"expected one of: {', '.join(EXTENSION)}")
+                warnings.warn(
+                    f"{same[0].file}:{same[0].line} <{tag}> in the <mujoco> of a URDF is ignored, as MuJoCo does;"
+                    f" it reads {', '.join(EXTENSION)}",
+                    stacklevel=2,
+                )
             elif len(same) > 1:
                 self.problems.add(same[1], f"there is more than one <{tag}>")
         compiler = next((section for section in self.sections if section.tag == "compiler"), None)

@@ -37,3 +37,13 @@ def test_positions_are_filled_from_qpos0() -> None:
         for quat in (slice(3, 7), slice(7, 11)):
             expected[quat] /= np.linalg.norm(expected[quat])
         np.testing.assert_allclose(key, expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("length", [0.0, 1e-20, 5e-16, 3e-15, 1e-9, 9e-8, 2e-7, 1.0, 1e9])
+def test_quaternions_of_any_length_are_stored_as_by_the_oracle(length: float) -> None:
+    quat = " ".join(repr(length * x) for x in (0.1, -0.7, 0.5, 0.5))
+    key = f'<key qpos="0 0 1 {quat} {quat} 0" mquat="{quat} {quat}"/>'
+    ours, oracle = diffsim.load(SCENE.format(key)), load_oracle(SCENE.format(key))
+    for field in ("key_qpos", "key_mquat"):
+        theirs = getattr(oracle, field)
+        np.testing.assert_allclose(np.reshape(getattr(ours, field), theirs.shape), theirs, atol=1e-15, rtol=1e-12)

@@ -191,6 +191,25 @@ def test_numbers_of_an_obj_are_the_nearest_floats(form: str) -> None:
     np.testing.assert_array_equal(surface.vertex, np.array(words).astype(np.float64).astype(np.float32))
 
 
+@pytest.mark.parametrize("corners", [99, 100, 101, 102])
+def test_polygons_with_more_than_100_corners_are_left_out_with_a_warning(corners: int) -> None:
+    angle = 2 * np.pi * np.arange(corners) / corners
+    lines = [f"v {np.cos(a):.6f} {np.sin(a):.6f} 0" for a in angle] + ["v 0 0 1"]
+    lines += ["f " + " ".join(str(k + 1) for k in range(corners))]
+    lines += [f"f {k + 1} {(k + 1) % corners + 1} {corners + 1}" for k in range(corners)]
+    assets = {"cone.obj": "\n".join(lines).encode()}
+    xml = """<mujoco><asset><mesh name='m' file='cone.obj' inertia='shell'/></asset>
+      <worldbody><body><geom type='mesh' mesh='m'/></body></worldbody></mujoco>"""
+    if corners > 100:
+        with pytest.warns(UserWarning, match=r"cone.obj has 1 polygons with more than 100 corners"):
+            ours = load(xml, assets=assets)
+    else:
+        ours = load(xml, assets=assets)
+    theirs = oracle.load_with_assets(xml, assets)
+    np.testing.assert_array_equal(ours.topology.mesh_facenum, theirs.mesh_facenum)
+    np.testing.assert_allclose(ours.body_mass, theirs.body_mass, rtol=1e-9)
+
+
 @pytest.mark.parametrize("word", [".", "-", "1..2", "1-.5", "-.", "1.2.", "--1."])
 def test_a_word_of_an_obj_that_is_no_number_is_refused(word: str) -> None:
     with pytest.raises(AssetError, match="not a number"):
@@ -239,6 +258,35 @@ def test_the_hull_holds_every_vertex_and_its_rims_close(any_contact: None) -> No
     assert directed == {(b, a) for a, b in directed}
 
 
+def edges_in_order(graph: np.ndarray) -> tuple[list[int], list[list[int]], list[int]]:
+    """The vertices of a hull, the neighbours of each and the triangles, all in the order of `mesh_graph`."""
+    count, faces = graph[:2].tolist()
+    start, vertex, edges = graph[2 : 2 + count], graph[2 + count : 2 + 2 * count], graph[2 + 2 * count :]
+    lists = [edges[first : first + int(np.argmax(edges[first:] < 0))] for first in start]
+    return vertex.tolist(), [vertex[around].tolist() for around in lists], edges[count + 3 * faces :].tolist()
+
+
+CORNERS = np.array([[x, y, z] for x in (-0.1, 0.1) for y in (-0.2, 0.2) for z in (-0.15, 0.15)])
+
+
+@pytest.mark.parametrize("kind", ["few", "many", "box", "prism"])
+def test_a_graph_has_the_order_of_the_oracle(kind: str) -> None:
+    """Where a plane touches a hull, its contacts are the first neighbours of the lowest vertex."""
+    rng = np.random.default_rng(2)
+    for _ in range(8):
+        vertex = {
+            "few": rng.normal(size=(8, 3)),
+            "many": rng.normal(size=(60, 3)),
+            "box": CORNERS[rng.permutation(8)],
+            "prism": np.array([[np.cos(a), np.sin(a), z] for z in (-1, 1) for a in 2 * np.pi * np.arange(7) / 7]),
+        }[kind]
+        numbers = " ".join(f"{x:.8g}" for x in vertex.ravel())
+        xml = f"""<mujoco><asset><mesh name='m' vertex='{numbers}'/></asset>
+          <worldbody><geom type='mesh' mesh='m'/></worldbody></mujoco>"""
+        ours, theirs = load(xml).topology.mesh_graph, oracle.load_with_assets(xml, {}).mesh_graph
+        assert edges_in_order(np.asarray(ours)) == edges_in_order(theirs)
+
+
 def test_a_rim_that_does_not_close_is_left_out_and_its_neighbours_stay() -> None:
     # a ring that touches itself in vertex 0: from the first edge the path turns into the hole and never comes back
     ring = [(0, 0), (-1, 0.5), (-1, -0.5), (1, -0.5), (1, 0.5), (-2, 0), (2, 0), (-2, 3), (2, 3), (0, 2)]
@@ -247,7 +295,8 @@ def test_a_rim_that_does_not_close_is_left_out_and_its_neighbours_stay() -> None
     round_ = [(5 + np.cos(a), np.sin(a), 0.3 * np.cos(a) + 0.2 * np.sin(a)) for a in np.linspace(0, 2 * np.pi, 21)[:-1]]
     fan = [(10, 10 + k, 11 + k) for k in range(1, 19)]
     vertex = np.array([(x, y, 0.0) for x, y in ring] + round_)
-    sides = polygons(vertex, Hull(np.array(faces + fan, np.int32)))
+    face = np.array(faces + fan, np.int32)
+    sides = polygons(vertex, Hull(face, face, np.zeros(len(face), bool)))
     assert sides.count.tolist() == [20]
     assert (np.roll(sides.vertex, 10 - sides.vertex[0]) == np.arange(10, 30)).all()
 

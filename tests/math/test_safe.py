@@ -9,6 +9,7 @@ import pytest
 from uncompiled import uncompiled
 
 from diffsim.math import safe
+from diffsim.math.rotation import quat_integrate, quat_normalize, quat_rate
 
 FUNCTIONS = {
     "sqrt": lambda x: safe.sqrt(x[0] * x[0] + x[1] * x[1]),
@@ -16,6 +17,11 @@ FUNCTIONS = {
     "norm": safe.norm,
     "normalize": lambda x: safe.normalize(x)[0],
     "arctan2": lambda x: safe.arctan2(x[0], x[1]),
+    "quat_normalize": lambda x: quat_normalize(x[jnp.array([0, 1, 1, 0])])[1],
+    "quat_integrate": lambda x: quat_integrate(x[jnp.array([0, 1, 1, 0])], jnp.ones(3, x.dtype), jnp.ones((), x.dtype))[
+        1
+    ],
+    "quat_rate": lambda x: quat_rate(x[jnp.array([0, 1, 1, 0])], jnp.ones(4, x.dtype))[1],
 }
 
 
@@ -28,6 +34,15 @@ def test_derivatives_are_finite_at_every_magnitude(name: str, dtype: str) -> Non
     values, slopes = uncompiled(jax.vmap(jax.value_and_grad(FUNCTIONS[name])))(points)
     assert np.all(np.isfinite(values))
     assert np.all(np.isfinite(slopes))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_quaternion_of_any_length_is_a_direction_down_to_the_limit_of_the_oracle(dtype: str) -> None:
+    direction = np.array([0.1, -0.7, 0.5, 0.5])
+    for length in (0.0, 1e-30, 1e-18, 9e-16, 1.1e-15, 1e-12, 1e-9, 1e-6, 1.0, 1e6, 1e15):
+        expected = direction if length > 1e-15 else [1, 0, 0, 0]
+        found = quat_normalize(jnp.asarray(length * direction, dtype))
+        np.testing.assert_allclose(found, expected, atol=1e-15 if dtype == "float64" else 1e-6)
 
 
 GREATER = {"maximum": (safe.maximum, np.maximum), "minimum": (safe.minimum, np.minimum)}

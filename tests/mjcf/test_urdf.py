@@ -205,7 +205,6 @@ WRONG = {
 
 # what the oracle passes over
 STRICTER = {
-    "other section": (link("a"), '<mujoco><visual/></mujoco>', "is not supported in a URDF"),
     "unknown setting": (link("a"), '<mujoco><compiler fusesttic="false"/></mujoco>', "did you mean 'fusestatic'"),
 }  # fmt: skip
 

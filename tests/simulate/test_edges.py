@@ -60,6 +60,43 @@ def test_bad_controls_count_as_zero_and_are_flagged(actuator: str, ctrl: float, 
     assert float(data.actuator_force[0]) == (0 if bad else 1)
 
 
+TURNING = """<mujoco><worldbody>
+  <body pos="0 0 1"><freejoint/><geom type="ellipsoid" size=".1 .2 .3"/></body>
+  <body><joint name="j" type="ball" stiffness="2" range="0 .5" damping=".1"/><geom size=".1" pos="2 0 0"/></body>
+  <body name="m" mocap="true" pos="3 3 3"><geom size=".1"/></body>
+  <body name="b" pos="3 3 3"><freejoint/><geom type="box" size=".1 .2 .3" contype="0"/></body></worldbody>
+  <equality><weld body1="m" body2="b"/></equality>
+  <sensor><framequat objtype="body" objname="m"/><ballquat joint="j"/></sensor></mujoco>"""
+
+
+def test_quaternions_of_any_length_move_as_in_the_oracle() -> None:
+    """Those shorter than 1e-15 are the identity, and turn like it; derivatives are finite at all lengths."""
+    model, theirs = diffsim.load(TURNING), mujoco.MjModel.from_xml_string(TURNING)
+    one, other = np.array([0.1, -0.7, 0.5, 0.5]), np.array([0.5, 0.1, 0.5, -0.7])
+
+    def height(qpos: jax.Array, state: diffsim.State, inputs: diffsim.Inputs) -> jax.Array:
+        after = diffsim.step(model, state.replace(qpos=qpos), inputs)
+        return jnp.sum(jnp.sin(after.qpos)) + jnp.sum(after.qvel)
+
+    slope = uncompiled(jax.grad(height))
+    for length in (0.0, 1e-300, 9e-16, 2e-15, 1e-9, 1e-3, 1.0, 1e8):
+        oracle = mujoco.MjData(theirs)
+        oracle.qpos[:] = np.concatenate([[0, 0, 1], length * one, length * other, [3, 3, 3], length * one])
+        oracle.mocap_quat[0] = length * other
+        oracle.qvel[:] = np.linspace(-1, 2, theirs.nv)
+        state = state_of(oracle)
+        inputs = diffsim.make_inputs(model).replace(mocap_quat=jnp.asarray(oracle.mocap_quat))
+        assert np.isfinite(slope(state.qpos, state, inputs)).all()
+        for _ in range(2):
+            mujoco.mj_step(theirs, oracle)
+            state = step(model, state, inputs)
+        np.testing.assert_allclose(state.qpos, oracle.qpos, atol=1e-12)
+        np.testing.assert_allclose(state.qvel, oracle.qvel, atol=1e-10)
+        data = forward(model, state, inputs)
+        mujoco.mj_forward(theirs, oracle)
+        np.testing.assert_allclose(data.sensordata, oracle.sensordata, atol=1e-12)
+
+
 def test_actuators_that_are_all_disabled_do_not_move() -> None:
     text = (
         '<mujoco><option><flag actuation="disable"/></option><worldbody><body><joint name="j"/><geom size=".1"/></body>'

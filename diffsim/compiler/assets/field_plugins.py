@@ -14,6 +14,7 @@ MarchingCubeCpp (public domain) for the table and for the order.
 """
 
 import json
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import jax
@@ -69,14 +70,7 @@ def field_of(draft: Draft, node: Node) -> FieldUse | None:
     number = draft.instance_of[id(plugin)]
     name, settings = json.loads(draft.fields["plugins"][number])
     if name in FUNCTIONS:
-        function = FUNCTIONS[name]
-        parameters = np.array(function.defaults)
-        for key, value in settings.items():
-            if key not in function.names:
-                hint = near_match(key, function.names, listed=8)
-                raise AssetError(f"plugin '{name}' has no setting '{key}'", hint)
-            parameters[function.names.index(key)] = _number(key, value)
-        return FieldUse(name, parameters)
+        return FieldUse(name, field_parameters(name, settings))
     if name.startswith(MUJOCO):
         hint = near_match(name, FUNCTIONS, listed=8)
         raise AssetError(f"plugin '{name}' is no distance field that diffsim knows", hint)
@@ -84,6 +78,22 @@ def field_of(draft: Draft, node: Node) -> FieldUse | None:
         first, count = (draft.fields[f"plugin_number{end}"][number] for end in ("adr", "num"))
         return FieldUse(name, draft.fields["plugin_number"][first : first + count])
     return FieldUse(name, np.array([_number(*setting) for setting in settings.items()]))
+
+
+def field_parameters(name: str, settings: Mapping[str, str]) -> np.ndarray:
+    """The parameters of one of MuJoCo's fields, as its settings give them.
+
+    Raises:
+      AssetError: a setting is unknown or no number.
+    """
+    function = FUNCTIONS[name]
+    parameters = np.array(function.defaults)
+    for key, value in settings.items():
+        if key not in function.names:
+            hint = near_match(key, function.names, listed=8)
+            raise AssetError(f"plugin '{name}' has no setting '{key}'", hint)
+        parameters[function.names.index(key)] = _number(key, value)
+    return parameters
 
 
 def _number(key: str, text: str) -> float:

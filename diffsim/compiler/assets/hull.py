@@ -1,7 +1,8 @@
 """Convex hulls: their triangles (by Qhull, as MuJoCo finds them), the graph of their edges, and their polygons.
 
 Collisions search the graph for the vertex furthest along a direction and clip polygons against each other. Host only.
-Source: user_mesh.cc (3.8.1) for the layout of mesh_graph and for what counts as one polygon.
+Source: user_mesh.cc (3.8.1) for the layout of mesh_graph and for what counts as one polygon; Qhull 2020.2 (poly_r.c,
+poly2_r.c) for the order of its lists.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,14 +23,34 @@ ANGLE = 0.01
 
 @dataclass(frozen=True)
 class Hull:
-    """A convex hull: its triangles (n, 3), counterclockwise from outside, as vertices of the mesh."""
+    """A convex hull in the order in which Qhull built it, with corners as vertices of the mesh.
+
+    Attributes:
+      face: (n, 3) triangles, counterclockwise from outside.
+      newest: (n, 3) the same triangles with their corners as Qhull lists them: the vertex that it added last first.
+      cut: (n,) whether Qhull cut the triangle out of a larger flat side, after all vertices had been added.
+    """
 
     face: Array
+    newest: Array
+    cut: Array
 
     @property
     def vertex(self) -> Array:
-        """The vertices of the mesh that are corners of the hull, in increasing order."""
-        return np.flatnonzero(np.bincount(self.face.ravel()))
+        """The vertices of the mesh that are corners of the hull, in the order of Qhull's list.
+
+        Qhull adds one vertex after another, each as the apex of a cone of new triangles. It moves the vertices of new
+        triangles to the end of its list: the apex, then the others as it meets them. At last it cuts larger sides into
+        triangles, which moves their vertices once more. So the place of a vertex is that of the last cone that has it.
+        """
+        apex = np.where(self.cut, -1, self.newest[:, 0])
+        cone = np.repeat(np.cumsum(np.diff(apex, prepend=apex[0]) != 0), 3)
+        corner, tip = self.newest.ravel(), np.repeat(apex, 3)
+        last = np.zeros(corner.max() + 1, int)
+        np.maximum.at(last, corner, cone)
+        met = np.flatnonzero(cone == last[corner])
+        met = met[np.lexsort((met, corner[met] != tip[met], cone[met]))]
+        return corner[met][np.sort(np.unique(corner[met], return_index=True)[1])]
 
 
 @dataclass(frozen=True)
@@ -56,12 +77,15 @@ def convex_hull(vertex: Array, most: int = -1) -> Hull:
         qhull = ConvexHull(vertex, qhull_options=options)
     except QhullError as error:
         raise AssetError(f"has no convex hull: {str(error).splitlines()[0]}") from None
-    face = qhull.simplices
+    newest = qhull.simplices
     plane = qhull.equations[:, :3]
-    corner = vertex[face]
+    corner = vertex[newest]
     outward = cross_product(corner[:, 1] - corner[:, 0], corner[:, 2] - corner[:, 0])
     turned = (outward * plane).sum(axis=1) < 0
-    return Hull(np.where(turned[:, None], face[:, [1, 0, 2]], face).astype(np.int32))
+    face = np.where(turned[:, None], newest[:, [1, 0, 2]], newest)
+    # triangles that were cut out of one side have its plane, to the last bit
+    _, side, triangles = np.unique(qhull.equations, axis=0, return_inverse=True, return_counts=True)
+    return Hull(face.astype(np.int32), newest.astype(np.int32), triangles[side.ravel()] > 1)
 
 
 def _check_spread(vertex: Array) -> None:
@@ -85,12 +109,19 @@ def _check_spread(vertex: Array) -> None:
 def graph(hull: Hull) -> Array:
     """mesh_graph: counts, where each vertex's neighbours begin, vertices, neighbours (each list ended by -1), faces.
 
-    Vertices and faces are numbered as in the mesh, neighbours as in the list of vertices.
+    Vertices and faces are numbered as in the mesh, neighbours as in the list of vertices. The order matters: where a
+    plane touches a hull, MuJoCo takes the first neighbours of the lowest vertex that are low enough. A vertex has its
+    triangles in the order in which they were made, and its neighbours in the order in which these triangles list them.
+    Qhull shuffles the triangles of a vertex further where it merges some of them into a larger side with more than
+    four corners; the neighbours of such a vertex may stand in another order than MuJoCo's.
     """
     vertex = hull.vertex
-    local = np.searchsorted(vertex, hull.face)
-    edges = np.sort(directed_edges(local).astype(np.int64) @ [len(vertex), 1])
-    edges = np.stack(np.divmod(edges[np.diff(edges, prepend=-1) > 0], len(vertex)), axis=1)
+    place = np.zeros(vertex.max() + 1, int)
+    place[vertex] = np.arange(len(vertex))
+    # the directed edges from each corner of each triangle to the two others, the first of equal ones alone
+    edges = place[hull.newest][:, [[0, 1], [0, 2], [1, 0], [1, 2], [2, 0], [2, 1]]].reshape(-1, 2)
+    edges = edges[np.sort(np.unique(edges @ [len(vertex), 1], return_index=True)[1])]
+    edges = edges[np.argsort(edges[:, 0], kind="stable")]
     degree = np.bincount(edges[:, 0], minlength=len(vertex))
     start = np.cumsum(degree + 1) - (degree + 1)
     neighbours = np.full(len(edges) + len(vertex), -1)

@@ -108,7 +108,7 @@ def _flex(draft: Draft, node: Node, places: tuple[Array, Array], edgeequality: i
     e = node.e
     parts = [(e.first(cls) or cls()).filled() for cls in (FlexContact, FlexEdge, FlexElasticity)]
     contact, edges, elasticity = cast(tuple[FlexContact, FlexEdge, FlexElasticity], parts)
-    order = ORDERS.get(e.dof, 0) if e.node else 0
+    order = ORDERS.get(e.dof, 0)
     element = _elements(e)
     bodies, vertex, nodes = _carriers(draft, node, order)
     nvert = len(bodies) if vertex is None else len(vertex)

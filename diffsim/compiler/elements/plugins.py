@@ -14,12 +14,15 @@ import numpy as np
 
 from diffsim.actuator import pid
 from diffsim.base.enums import BiasType, DynType, GainType
+from diffsim.compiler.assets.field_plugins import field_parameters
 from diffsim.compiler.draft import Draft, Node, addresses
 from diffsim.flex import cable
+from diffsim.geometry.sdf.functions import FUNCTIONS
 from diffsim.mjcf.elements.asset import Mesh
 from diffsim.mjcf.elements.body import Body
 from diffsim.mjcf.elements.deformable import MUJOCO, Config, PluginInstance
 from diffsim.mjcf.elements.deformable import Plugin as PluginElement
+from diffsim.mjcf.resources import AssetError
 from diffsim.mjcf.schema import Element
 from diffsim.sensor import touch_grid
 from diffsim.types.hooks import count_of
@@ -111,10 +114,29 @@ def plugin_rows(draft: Draft) -> None:
                 node.e.gaintype, node.e.biastype = GainType.USER, BiasType.USER
                 node.e.dyntype = node.e.dyntype if draft.plugins[name].act_dot is None else DynType.USER
         draft.fields[f"{kind}_plugin"] = column
+    _check_unused(draft)
     draft.problems.raise_if_any()
     cable_rows(draft)
     prm = np.array(parameters).reshape(-1, len(pid.SETTINGS))
     draft.fields.update(npid=len(parameters), actuator_pidprm=prm)
+
+
+def _check_unused(draft: Draft) -> None:
+    """Notes what is wrong with instances that no element uses: MuJoCo sets them up all the same."""
+    for number in set(range(len(draft.nodes["plugin"]))) - set(draft.instance_of.values()):
+        element = draft.nodes["plugin"][number].source
+        name, settings = json.loads(draft.fields["plugins"][number])
+        if name == pid.NAME:
+            draft.problems.add(element, "no actuator uses this instance of mujoco.pid", "remove the instance")
+        elif name == touch_grid.NAME:
+            _checked(draft, element, touch_grid.grid_of, settings, None)
+        elif name == cable.NAME:
+            _checked(draft, element, cable.moduli, settings, None)
+        elif name in FUNCTIONS:
+            try:
+                field_parameters(name, settings)
+            except AssetError as error:
+                draft.problems.add(element, str(error), error.hint)
 
 
 def cable_rows(draft: Draft) -> None:

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 
 from diffsim.base import changes
-from diffsim.base.enums import TextureRole
+from diffsim.base.enums import MINVAL, TextureRole
 from diffsim.base.joints import kind_of
 from diffsim.compiler.draft import Draft, Node, addresses, columns
 from diffsim.mjcf.elements.asset import Layer
 from diffsim.mjcf.elements.settings import MOST_NUMBERS, TupleElement
-from diffsim.mjcf.orientation import unit
+from diffsim.mjcf.orientation import IDENTITY, unit
 from diffsim.types.kinds import OBJECT_KIND
 from diffsim.types.model import Option
 
@@ -108,13 +108,15 @@ def key_rows(draft: Draft) -> None:
     }
     for node in draft.nodes["key"]:
         row = {f"key_{name}": _key_values(draft, node, name, value) for name, value in initial.items()}
-        # unit quaternions
+        # MuJoCo's compiler leaves quaternions shorter than 1e-7 as they are. For joints its engine normalizes again: a
+        # zero quaternion of a joint becomes the identity, one of a mocap body stays zero
         qpos = row["key_qpos"].copy()
         for kind, address in zip(fields.get("jnt_type", ()), fields["jnt_qposadr"], strict=True):
             start = kind_of(kind).quaternion
             if start is not None:
                 part = slice(address + start, address + start + 4)
-                qpos[part] = unit(qpos[part])[0]
+                length = np.linalg.norm(qpos[part])
+                qpos[part] = qpos[part] / length if length >= MINVAL else IDENTITY
         quats = [unit(quat)[0] for quat in row["key_mquat"].reshape(-1, 4)]
         row |= {"key_qpos": qpos, "key_mquat": np.concatenate([np.zeros(0), *quats])}
         node.row = {"key_time": node.e.time} | row

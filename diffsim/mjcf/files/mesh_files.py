@@ -4,13 +4,14 @@ Vertices and triangles have MuJoCo's order. An STL file repeats its vertices; eq
 occurrence. The other formats keep their vertices as they are. ASCII STL, which MuJoCo refuses, is read too.
 
 In an OBJ file the polygons of the first object count. A polygon is triangulated by cutting off ears, beginning with its
-first three corners, until a triangle is left. Groups after the first that has polygons are left out, as by MuJoCo,
-which also leaves out polygons of more than 100 corners; ours are cut. These readers are written here because the order
-of vertices and the cuts are MuJoCo's, which libraries do not keep.
+first three corners, until a triangle is left. As in MuJoCo, groups after the first that has polygons are left out, and
+so are polygons with more than 100 corners, with a warning. These readers are written here because the order of vertices
+and the cuts are MuJoCo's, which libraries do not keep.
 Source: MuJoCo "XML reference", mesh; the formats' public descriptions; tinyobjloader for the cuts.
 """
 
 import re
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import chain
@@ -39,7 +40,7 @@ def read_mesh(name: str, data: bytes, content_type: str | None = None) -> Surfac
     kind = kind_of(name, content_type, KINDS)
     if kind not in READERS:
         raise AssetError(f"'{kind}' is not a supported kind of mesh file", "use STL, OBJ or MSH")
-    return READERS[kind](data)
+    return read_obj(data, name) if kind == KINDS[".obj"] else READERS[kind](data)
 
 
 def read_stl(data: bytes) -> Surface:
@@ -117,8 +118,8 @@ _FORMS = (
     (re.compile(rb"(?:\d++/\d++\s*+)++"), (0, 1)),
 )
 
-# corners of one polygon: cutting takes time that grows with their cube
-MOST_CORNERS = 1000
+# MuJoCo leaves out polygons of an OBJ file with more corners
+MOST_CORNERS = 100
 # corners that are compared while all polygons of a file are cut: about a second
 MOST_WORK = 50_000_000
 # corners for which one round counts at least: the fixed time of its numpy calls
@@ -169,8 +170,8 @@ class _Lines:
         return np.where(minus, -number, number) / 10.0 ** (self.end - point - 1)
 
 
-def read_obj(data: bytes) -> Surface:
-    """A surface from OBJ. Raises AssetError if the file is damaged."""
+def read_obj(data: bytes, name: str = "an OBJ file") -> Surface:
+    """A surface from OBJ, the contents of file `name`. Raises AssetError if the file is damaged."""
     lines = _sorted_lines(data)
     check_count(len(lines["v"]), MOST_VERTICES, "vertices")
     check_count(len(lines["f"]), MOST_FACES, "polygons")
@@ -187,8 +188,15 @@ def read_obj(data: bytes) -> Surface:
             number = int(corner[np.argmax(wrong), column]) + 1
             raise AssetError(f"a polygon uses {what} {number}, but there are only {limit}")
     # ignore polygons with fewer than three corners
-    corner = corner[np.repeat(count >= 3, count)]
-    count = count[count >= 3]
+    kept = (count >= 3) & (count <= MOST_CORNERS)
+    if larger := int((count > MOST_CORNERS).sum()):
+        warnings.warn(
+            f"{name} has {larger} polygons with more than {MOST_CORNERS} corners: they are left out, as MuJoCo does;"
+            " write them as triangles",
+            stacklevel=2,
+        )
+    corner = corner[np.repeat(kept, count)]
+    count = count[kept]
     parts = corner[_cut(vertex, corner[:, 0], count)]
     check_count(len(parts), MOST_FACES, "triangles")
     at_corners = {"facenormal": parts[:, :, 2]} if len(normal) and len(parts) else {}
@@ -286,7 +294,6 @@ def _polygons(lines: _Lines) -> tuple[Array, Array]:
     """Corners (n, 3) of all polygons as vertex, texture coordinate and normal (-1: none), and their counts."""
     count = lines.count
     text = lines.text.strip()
-    check_count(int(count.max(initial=0)), MOST_CORNERS, "corners in a polygon")
     corner = np.full((int(count.sum()), 3), -1)
     form = next((columns for pattern, columns in _FORMS if pattern.fullmatch(text)), None)
     if form is None:

@@ -171,6 +171,8 @@ def _cloud(spec: Spec, source: FlexComp, e: Any) -> _Cloud:
         # from counts; texture coordinates are only made for a material
         check_count(int(np.prod(e.count[: e.dim].astype(float))), 50 * MOST_BODIES, "points")
         dim = 2 if e.type in SHEETS else e.dim
+        # elements of one's own are not used here; MuJoCo checks their number all the same
+        _rows(e.element if e.element is not None else np.zeros(0, int), dim + 1, "element")
         point, element, texcoord = (box if e.type in BOXES else grid)(e.type, dim, e.count, e.spacing)
         cloud = _Cloud(point, element, texcoord if e.material else texcoord[:0], np.zeros((0, 1), int))
     if not len(cloud.point) or not len(cloud.element):
