@@ -66,7 +66,7 @@ REFERRING = {
 }
 
 
-@pytest.mark.filterwarnings("ignore:.*is dropped, as in MuJoCo: it refers to 'o' outside <replicate>")
+@pytest.mark.filterwarnings("ignore:.*is dropped, as in MuJoCo")
 @pytest.mark.parametrize("name", REFERRING)
 def test_what_refers_to_copies_is_the_oracles(name: str) -> None:
     text = f"<mujoco><worldbody>{BODY.format('o')}{COPIED}</worldbody>{REFERRING[name]}</mujoco>"
