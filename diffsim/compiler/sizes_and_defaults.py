@@ -222,7 +222,7 @@ def tree(draft: Draft) -> None:
     # checked only now, because a static body between it and the world may have been fused
     for node in draft.nodes["joint"]:
         if is_free(node.e.type) and node.body is not None and node.body.row["body_parentid"] > 0:
-            draft.problems.add(node.source, "a free joint can only be used on a child of the world")
+            draft.problems.add(node.source, "a free joint is only allowed on a child of the world")
     for name in ("jnt_type", "jnt_bodyid", "geom_bodyid"):
         fields.setdefault(name, np.zeros(0, int))
     fields.update(joint_addresses(fields))

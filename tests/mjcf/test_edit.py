@@ -114,7 +114,7 @@ def test_what_is_referred_to_is_not_deleted(spec) -> None:
         '<motor name="me">',
         '<jointpos name="sense">',
     ]
-    assert "refers to joint 'elbow'; delete that first, or with cascade=True" in str(caught.value)
+    assert "refers to joint 'elbow'; delete that element first, or pass cascade=True" in str(caught.value)
     assert spec.find("joint", "elbow").parent is spec.find("body", "lower")
 
 

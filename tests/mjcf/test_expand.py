@@ -107,7 +107,7 @@ def test_parents_and_classes_of_copies():
 
 def test_copies_are_bounded():
     nested = "<replicate count='1000'>" * 3 + "<geom size='1'/>" + "</replicate>" * 3
-    with pytest.raises(MjcfError, match="macros would make more than"):
+    with pytest.raises(MjcfError, match="macros up to here would make more than"):
         read(f"<mujoco><worldbody>{nested}</worldbody></mujoco>")
 
 

@@ -184,5 +184,5 @@ def test_an_input_of_a_gain_that_3_8_1_has_not_like_this_is_refused() -> None:
     )
     spec = read(text.format("affine"))
     assert spec.resolve(spec.all(Actuator)[0]).input_ == 0
-    with pytest.raises(UnsupportedError, match=r"attribute 'input' of this type of gain is new in MuJoCo 3\.12"):
+    with pytest.raises(UnsupportedError, match=r"attribute 'input' with this gaintype is new in MuJoCo 3\.12"):
         load(text.format("muscle"))

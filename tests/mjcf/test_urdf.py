@@ -237,7 +237,7 @@ def test_a_floating_joint_below_a_root_that_is_fused() -> None:
     assert (model.nbody, model.nv) == (2, 6)
     assert model.body_pos[1].tolist() == [1, 2, 3]
     kept = FLOATING.replace('<link name="base"/>', '<mujoco><compiler fusestatic="false"/></mujoco><link name="base"/>')
-    with pytest.raises(MjcfError, match="a free joint can only be used on a child of the world"):
+    with pytest.raises(MjcfError, match="a free joint is only allowed on a child of the world"):
         diffsim.load(kept)
 
 

@@ -148,7 +148,7 @@ SAVED = """<mujoco><compiler saveinertial="true" angle="degree"/>
 
 def test_inertias_are_said_where_the_file_asks_for_them() -> None:
     spec = mjcf.read(SAVED)
-    with pytest.warns(UserWarning, match=r"<body name=\"one\"> does not give; call diffsim.save_inertials"):
+    with pytest.warns(UserWarning, match=r"<body name=\"one\"> has no <inertial>; call diffsim.save_inertials"):
         plain = mjcf.write(spec)
     assert plain.count("<inertial") == 1
     diffsim.save_inertials(spec)
