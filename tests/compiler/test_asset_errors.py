@@ -128,7 +128,7 @@ GEOMS = {
     "shell": ('<geom type="mesh" mesh="m" shellinertia="true"/>', 'give the mesh inertia="shell"'),
     "fromto": (
         '<geom type="capsule" mesh="m" size="1" fromto="0 0 0 1 1 1"/>',
-        "'fromto' and 'mesh' cannot both be given",
+        "'fromto' and 'mesh' cannot both",
     ),
     "plane": ('<geom type="plane" mesh="m" size="1 1 1"/>', "a plane cannot be fitted"),
 }

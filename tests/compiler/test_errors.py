@@ -34,7 +34,7 @@ LACKS = {
             '<geom name="g" size="1"/><body><plugin plugin="my.wind"/></body>',
             '<extension><plugin plugin="my.wind"/></extension>',
         ),
-        "is not supported on a body",
+        "no body can use plugin 'my.wind'",
     ),
 }
 

@@ -53,7 +53,7 @@ def test_a_missing_file_is_one_kind_of_error(
     name: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(FileNotFoundError, match="no such file|does not exist") as caught:
+    with pytest.raises(FileNotFoundError, match=r"no such file|does not exist") as caught:
         load(name)
     assert isinstance(caught.value, MissingFileError)
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)

@@ -48,7 +48,7 @@ GOLDEN = """\
 <xml>:17 <geom name="shin">: the name is already used by <geom name="shin"> at <xml>:16
 <xml>:18 <sphere>: unknown element in <body>
 <xml>:22 <motor name="m">: attribute 'joint': there is no joint 'kne'; did you mean 'knee'?
-<xml>:23 <position>: has no transmission target; give one of the attributes joint, jointinparent, tendon, cranksite, site
+<xml>:23 <position>: has no transmission target; give one of joint, jointinparent, tendon, cranksite, site
 <xml>:26 <accelerometer>: attribute 'site' is required"""
 GOLDEN_MODEL = """<mujoco>
   <!-- twelve mistakes -- and a comment that strict XML would refuse -->

@@ -104,7 +104,7 @@ def plugin_rows(draft: Draft) -> None:
             job = JOBS[kind]
             hint = f"load the model with hooks=Hooks(plugins={{'{name}': Plugin({JOBS[kind]}=...)}})"
             if name in draft.plugins and getattr(draft.plugins[name], job) is None:
-                message = f"plugin '{name}' has no function '{job}', which a plugin of a {kind} needs"
+                message = f"plugin '{name}' has no function '{job}', which every {kind} with a plugin needs"
                 draft.problems.add(element, message, hint)
             if kind != "geom" and name not in draft.plugins and KNOWN.get(name) != kind:
                 hint = (
@@ -112,7 +112,7 @@ def plugin_rows(draft: Draft) -> None:
                     if name.startswith(MUJOCO)
                     else hint
                 )
-                draft.problems.unsupported(element, f"plugin '{name}' is not supported on a {kind}", hint)
+                draft.problems.unsupported(element, f"no {kind} can use plugin '{name}'", hint)
             if kind == "actuator" and name == pid.NAME:
                 parameters.append(_checked(draft, element, pid.parameters, settings, np.zeros(len(pid.SETTINGS))))
             elif kind == "actuator" and name in draft.plugins:
