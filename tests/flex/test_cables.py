@@ -79,5 +79,5 @@ def test_what_is_not_made_is_said() -> None:
         mjcf.read(model('<composite type="rope" count="3 1 1" size="1"/>'))
     with pytest.raises(UnsupportedError, match="plugin is not supported here"):
         diffsim.load(model('<plugin plugin="mujoco.elasticity.other"/><geom size=".1"/>'))
-    with pytest.raises(UnsupportedError, match="and bodies; use"):
+    with pytest.raises(UnsupportedError, match="and bodies; load the XML"):
         diffsim.compiler.convert.from_mujoco(mujoco.MjModel.from_xml_string(CABLES["points, an instance"]))
