@@ -19,12 +19,18 @@ from diffsim.types.topology import Topology, per_topology, rows_of
 from diffsim.xla.gather import pick
 from diffsim.xla.select import if_anywhere
 
-# pairs of elements that are compared one by one; elements of a cluster
-ALL, CLUSTER = 1 << 15, 16
-# pairs that are looked at exactly: at least so many, and so many for each element
-LEAST, PER_ELEMENT = 256, 4
-# pairs of clusters that are looked into: so many for each cluster, beside so many
-PER_CLUSTER, CLUSTERS = 8, 256
+# pairs of elements up to which the boxes of all pairs are compared; beyond that clusters are compared first
+MOST_COMPARED = 1 << 15
+# elements of a cluster, so that two clusters that overlap make 256 pairs of boxes
+CLUSTER = 16
+# pairs of elements that are examined exactly: at least this many in total,
+LEAST_EXAMINED = 256
+# and this many for each element of the larger flex: room for the neighbours of the element that it lies on
+EXAMINED_PER_ELEMENT = 4
+# pairs of clusters whose elements are compared: this many for each cluster, room for itself and its neighbours,
+PAIRS_PER_CLUSTER = 8
+# and this many in addition, so that flexes of few clusters compare all of them
+MORE_CLUSTER_PAIRS = 256
 
 
 class NearPairs(NamedTuple):
@@ -72,7 +78,7 @@ def _overlap(first: Array, second: Array) -> Array:
 def _most(topology: Topology, flexes: tuple[int, int]) -> int:
     """How many pairs are looked at exactly."""
     sizes = [len(active_elements(topology, flex)) for flex in flexes]
-    return max(LEAST, PER_ELEMENT * max(sizes))
+    return max(LEAST_EXAMINED, EXAMINED_PER_ELEMENT * max(sizes))
 
 
 @per_topology
@@ -96,7 +102,7 @@ def _first_of(first: Array, second: Array, near: Array, most: int) -> NearPairs:
 def _static_pairs(topology: Topology, flexes: tuple[int, int]) -> tuple[np.ndarray, np.ndarray] | None:
     """All pairs of elements that share no body; None if there are too many."""
     ids = [active_elements(topology, flex) for flex in flexes]
-    if len(ids[0]) * len(ids[1]) > ALL * (2 if flexes[0] == flexes[1] else 1):
+    if len(ids[0]) * len(ids[1]) > MOST_COMPARED * (2 if flexes[0] == flexes[1] else 1):
         return None
     first, second = (grid.ravel() for grid in np.meshgrid(*ids, indexing="ij"))
     if flexes[0] == flexes[1]:
@@ -152,7 +158,7 @@ def pairs_by_clusters(topology: Topology, flexes: tuple[int, int], boxes: list[A
         around.append(jnp.stack([jnp.min(members[:, :, 0], axis=1), jnp.max(members[:, :, 1], axis=1)], axis=1))
     pairs = np.triu_indices(len(tables[0])) if same else tuple(x.ravel() for x in np.indices([*map(len, tables)]))
     touch = _overlap(*(pick(box, ids) for box, ids in zip(around, pairs, strict=True)))
-    most = CLUSTERS + PER_CLUSTER * max(map(len, tables))
+    most = MORE_CLUSTER_PAIRS + PAIRS_PER_CLUSTER * max(map(len, tables))
 
     def of_elements() -> NearPairs:
         overlapping = _first_of(jnp.asarray(pairs[0]), jnp.asarray(pairs[1]), touch, most)

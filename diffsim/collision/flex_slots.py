@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from diffsim.base.enums import DisableBit, FlexSelf, GeomType
-from diffsim.collision.flex_pairs import LEAST, PER_ELEMENT, active_elements, pair_count
+from diffsim.collision.flex_pairs import EXAMINED_PER_ELEMENT, LEAST_EXAMINED, active_elements, pair_count
 from diffsim.collision.layout import contact_layout
 from diffsim.collision.pairs import excluded_bodies, prevailing_dim
 from diffsim.flex.points import flex_elements
@@ -23,7 +23,7 @@ from diffsim.types.model import Model
 from diffsim.types.slots import ContactSlots, FlexMeeting, FlexSlots, Meeting, Slots
 from diffsim.types.topology import Topology, per_topology, rows_of
 
-# mjMAXCONPAIR
+# contacts that a meeting keeps (MuJoCo's mjMAXCONPAIR)
 MOST = 50
 # geoms of which it is searched for what elements they touch
 SEARCHED = (GeomType.HFIELD, GeomType.SDF)
@@ -78,7 +78,7 @@ def meeting_of(topology: Topology, flex: int, geoms: np.ndarray, all_elements: b
             count = min(MOST, len(touching)) if dim == 2 else 0
             if kind == GeomType.HFIELD:
                 prisms = len(touching) * prism_window(topology, flex, int(owner))[2]
-                count = min(prisms, max(LEAST, PER_ELEMENT * len(touching)))
+                count = min(prisms, max(LEAST_EXAMINED, EXAMINED_PER_ELEMENT * len(touching)))
             parts.append(rows(owner, np.zeros((count, 0), int)))
         else:
             elem = np.repeat(touching, element_collider(kind, dim).rows)

@@ -61,7 +61,7 @@ class Grid(NamedTuple):
     pair: np.ndarray
 
 
-class Group(NamedTuple):
+class PairGroup(NamedTuple):
     """Examined pairs [start, stop) of geoms of two types, with one pair function, and the buckets of their data.
 
     `sections`: those of the layout that the pairs are of. `rows`: of each pair.
@@ -106,7 +106,7 @@ class ContactLayout(NamedTuple):
     sections: tuple[Section, ...]
     # of the sections that examine only their nearest pairs, else None
     grids: tuple[Grid | None, ...]
-    groups: tuple[Group, ...]
+    groups: tuple[PairGroup, ...]
     blocks: tuple[Block, ...]
     # examined pair and order of every row: rows of the groups one after another, permuted by `row_order`
     row_pair: np.ndarray
@@ -270,7 +270,7 @@ def _groups(
     sections: tuple[Section, ...],
     kinds: list[Kind],
     options: Options,
-) -> tuple[Group, ...]:
+) -> tuple[PairGroup, ...]:
     """Sections whose pairs are of one kind."""
     pairs, kind = sorted_pairs
     numbers = np.array([kind[section.start] for section in sections], int)
@@ -292,7 +292,17 @@ def _groups(
         # the last size of a height field is how many parts of it are looked at
         parts = sizes[0][-1] if collider.parts else 1
         rows = parts * (collider.rows or options.searches)
-        groups.append(Group(types, collider, int(begin[run.start]), int(begin[run.stop]), run, (first, second), rows))
+        groups.append(
+            PairGroup(
+                kinds=types,
+                collider=collider,
+                start=int(begin[run.start]),
+                stop=int(begin[run.stop]),
+                sections=run,
+                buckets=(first, second),
+                rows=rows,
+            )
+        )
     return tuple(groups)
 
 

@@ -18,9 +18,9 @@ import numpy as np
 from jax import Array
 
 from diffsim.base.enums import GeomType
-from diffsim.collision.layout import ContactLayout, Grid, layout_of
+from diffsim.collision.layout import ContactLayout, Grid, PairGroup, layout_of
 from diffsim.collision.pairs import PairParameters, pair_parameters
-from diffsim.geometry.colliders import GeomFrames, Poses, frames_at, gather, row_axes
+from diffsim.geometry.colliders import Collider, GeomFrames, PairFunction, Poses, frames_at, gather, row_axes
 from diffsim.geometry.shapes import Candidates, Shape, bounding_boxes, negligible, unit_x
 from diffsim.kinematics.poses import geom_frames
 from diffsim.math import safe
@@ -79,7 +79,8 @@ def _boxes_around(kind: GeomType, shapes: Shape) -> _Boxes:
     pos, mat, size, hull = shapes
     if kind == GeomType.MESH:
         lower, upper = hull.box[:, 0], hull.box[:, 1]
-        middle, half = 0.5 * (lower + upper), 0.5 * (upper - lower)
+        middle = 0.5 * (lower + upper)
+        half = 0.5 * (upper - lower)
     else:
         middle, half = jnp.zeros_like(size), bounding_boxes(np.full(len(size), kind), size)
     return _boxes(pos, mat, middle, half, (-1,))
@@ -112,9 +113,11 @@ def colliding_frames(model: Model, kinematics: Kinematics) -> Poses:
     return GeomFrames(*geom_frames(model, kinematics, geoms), place)
 
 
-# pairs of these that make so many rows are worth a bound of their distances
-SORTED_OUT, FEWEST = {GeomType.CAPSULE, GeomType.BOX}, 24
-# m, distance of a row that can be no contact
+# geom types whose pair functions cost enough that a bound of the distance, computed first, saves time
+SORTED_OUT = {GeomType.CAPSULE, GeomType.BOX}
+# rows of one group from which on it does; fewer fit in a few vectors, and are computed without it
+FEWEST = 24
+# m, the distance of a row that can be no contact
 FAR = 1e10
 
 
@@ -164,22 +167,30 @@ def collide(model: Model, poses: Poses, awake: Array | None = None) -> Contacts:
 def _examine(
     model: Model, poses: Poses, layout: ContactLayout, table: PairParameters, moves: Array | None
 ) -> tuple[list[Index], Array]:
-    """Indices of the pairs to examine of each section, and how many that were left out may touch."""
+    """Indices of the pairs to examine in each section, and how many other pairs may touch ()."""
     chosen: list[Index] = []
     missed = jnp.zeros((), jnp.int32)
-    for (start, stop, kept), grid in zip(layout.sections, layout.grids, strict=True):
+    for section, grid in zip(layout.sections, layout.grids, strict=True):
         if grid is None:
-            chosen.append(np.arange(start, stop))
+            chosen.append(np.arange(section.start, section.stop))
             continue
-        gap = jax.lax.stop_gradient(bounding_gap(model, poses, grid) - table.margin[grid.pair])
-        depth = -gap
-        if moves is not None:
-            depth = jnp.where(moves[grid.geom1][:, None] | moves[grid.geom2][None], depth, -FAR)
-        # behind all pairs, also behind those that sleep, so that what is none is never taken
-        depth = stored(jnp.where(grid.pair < 0, -2 * FAR, depth)).reshape(-1)
-        chosen.append(pick_existing(jnp.asarray(grid.pair.reshape(-1)), largest(depth, kept)[1]))
-        missed = missed + jnp.maximum(count(depth > 0) - kept, 0)
+        depth = _depths(model, poses, grid, table.margin[grid.pair], moves)
+        nearest = largest(depth, section.kept)[1]
+        chosen.append(pick_existing(jnp.asarray(grid.pair.reshape(-1)), nearest))
+        missed = missed + jnp.maximum(count(depth > 0) - section.kept, 0)
     return chosen, missed
+
+
+def _depths(model: Model, poses: Poses, grid: Grid, margin: Array, moves: Array | None) -> Array:
+    """How deep (n * m,), m, the bounds of the pairs of a grid are in each other, with a margin (n, m).
+
+    Pairs of two geoms that sleep come after all others, and places of the grid without a pair after these, so that no
+    such place is chosen while there is a pair.
+    """
+    depth = -jax.lax.stop_gradient(bounding_gap(model, poses, grid) - margin)
+    if moves is not None:
+        depth = jnp.where(moves[grid.geom1][:, None] | moves[grid.geom2][None], depth, -FAR)
+    return stored(jnp.where(grid.pair < 0, -2 * FAR, depth)).reshape(-1)
 
 
 def _joined(chosen: Sequence[Index]) -> Index:
@@ -187,6 +198,108 @@ def _joined(chosen: Sequence[Index]) -> Index:
     if any(isinstance(indices, Array) for indices in chosen):
         return jnp.concatenate([jnp.asarray(indices) for indices in chosen])
     return np.concatenate([np.zeros(0, int), *chosen])
+
+
+class _GroupPairs(NamedTuple):
+    """The examined pairs (n,) of one group, and the modes in which their rows (n, k) are computed.
+
+    The modes differ in what they do for pairs that are apart; rows that are contacts are the same in all of them.
+
+    Attributes:
+      group: the collider, and how many rows a pair has.
+      function: the pair function.
+      first, second: the geoms as shapes, stacked.
+      axes: which arrays of each shape have an axis of pairs, for `vmap`.
+      margin: (n,) m, the distance below which a contact exists.
+      reach: () m, how far beyond the margin rows still matter (`opt.contact_reach`).
+      moves: (n,) whether one of the two geoms is awake; None if no geom can sleep.
+    """
+
+    group: PairGroup
+    function: PairFunction
+    first: Shape
+    second: Shape
+    axes: tuple[Any, Any]
+    margin: Array
+    reach: Array | float
+    moves: Array | None
+
+    def rows(self) -> tuple[Candidates, Array]:
+        """The rows of all pairs, and how many parts of first shapes (), which may touch, were left out."""
+        collider, left_out = self.group.collider, jnp.zeros((), jnp.int32)
+        if collider.parts is not None:
+            rows, left_out = self._of_parts()
+        elif collider.searches:
+            rows = self._searched()
+        elif set(self.group.kinds) <= SORTED_OUT and len(self.margin) * self.group.rows >= FEWEST:
+            rows = self._of_near_pairs()
+        else:
+            rows = self._of_all_pairs()
+        if self.moves is not None:
+            rows = rows._replace(valid=rows.valid & self.moves.reshape(-1, *(1,) * (rows.valid.ndim - 1)))
+        return rows, left_out
+
+    def _mapped(self, *further: int) -> PairFunction:
+        """The function for all pairs; `further`: the axes of arguments behind two shapes and a margin."""
+        # traced for one pair, then mapped: the placeholders of nested maps make tracing slow
+        return jax.vmap(jax.jit(self.function, inline=True), (*self.axes, 0, *further))
+
+    def _of_all_pairs(self) -> Candidates:
+        """Each pair is computed: the function costs less than finding out which pairs are near."""
+        return self._mapped()(self.first, self.second, self.margin)
+
+    def _of_parts(self) -> tuple[Candidates, Array]:
+        """The first shape has many parts, as a height field has prisms: those that the second may touch are chosen."""
+        choose = jax.vmap(self.group.collider.parts, (*self.axes, 0))  # type: ignore[arg-type]
+        parts, left_out = choose(self.first, self.second, self.margin)
+        left_out = left_out if self.moves is None else jnp.where(self.moves, left_out, 0)
+        of_parts = jax.vmap(self.function, (0, None, None))
+        chosen = self._replace(function=of_parts, first=parts, axes=(0, self.axes[1]))
+        return chosen._of_all_pairs(), jnp.sum(left_out)
+
+    def _searched(self) -> Candidates:
+        """The function searches, and is told which pairs are near; if no pair of any world is, it does not run."""
+        gap, enough = self._bound()
+        near, none = gap <= enough, self._no_rows(gap)
+        search = functools.partial(self._mapped(0), self.first, self.second, self.margin, near)
+        return self._within(enough, if_anywhere(near, search, none))
+
+    def _of_near_pairs(self) -> Candidates:
+        """Many pairs of which few are near: these are dealt out over the worlds, and the others are not computed."""
+        gap, enough = self._bound()
+        near, none = gap <= enough, self._no_rows(gap)
+        rows = rows_where(near, self._mapped(), (self.first, self.second, self.margin), none)
+        return self._within(enough, rows)
+
+    def _bound(self) -> tuple[Array, Array]:
+        """(bounds of the distances (n,), m, and beyond which distance (n,) a pair makes no contact)."""
+        enough = self.margin + self.reach
+        boxes = (_boxes_around(*end) for end in zip(self.group.kinds, (self.first, self.second), strict=True))
+        gap = _between_boxes(*boxes)
+        if self.group.collider.bound is not None:
+            closer = jax.vmap(self.group.collider.bound, (*self.axes, 0, 0))
+            look = functools.partial(closer, self.first, self.second, enough, gap <= enough)
+            gap = jnp.maximum(gap, if_anywhere(gap <= enough, look, gap, spares=True))
+        return gap, enough
+
+    def _no_rows(self, like: Array) -> Candidates:
+        """Rows that are no contacts, with finite numbers."""
+        zero = jnp.zeros((len(self.margin), self.group.rows, 3), like.dtype)
+        return Candidates(zero[..., 0] + FAR, zero, zero.at[..., 2].set(1), zero, zero[..., 0] > 0)
+
+    @staticmethod
+    def _within(enough: Array, rows: Candidates) -> Candidates:
+        """The rows, of which those further apart than `enough` (n,) are not valid."""
+        return rows._replace(valid=rows.valid & (rows.dist <= enough[:, None]))
+
+
+def _pair_function(model: Model, collider: Collider) -> PairFunction:
+    """The function of a collider that a model asks for by its version of MuJoCo and its events."""
+    if model.opt.events and collider.steady is not None:
+        return collider.steady
+    if model.opt.follows("box_box") and collider.revised is not None:
+        return collider.revised
+    return collider.function
 
 
 def _rows(
@@ -197,8 +310,11 @@ def _rows(
     table: PairParameters,
     moves: Array | None,
 ) -> tuple[Candidates, Array, Array]:
-    """All rows of all pair functions, one function after the other; in the order of the buffer by how much each is
-    apart, m, beyond where it counts; and how many parts that may touch were left out.
+    """The rows of all pair functions, and what the buffer needs to choose among them.
+
+    Returns:
+      (rows, one group after another; their distance beyond where a row counts, m, in the order of the buffer; how many
+      parts that may touch were left out).
     """
     groups, depths, missed = [], [], jnp.zeros((), jnp.int32)
     tables: dict[int, Any] = {}
@@ -206,49 +322,26 @@ def _rows(
         chosen = _joined(examined[group.sections])
         geoms = [pick_static(end, chosen) for end in layout.pairs[:2]]
         first, second = (gather(model, poses, *end, tables) for end in zip(geoms, group.buckets, strict=True))
-        margin, function = pick_existing(table.margin, chosen), group.collider.function
-        axes = [row_axes(*side) for side in zip((first, second), group.buckets, strict=True)]
-        if group.collider.revised is not None and model.opt.follows("box_box"):
-            function = group.collider.revised
-        if model.opt.events and group.collider.steady is not None:
-            function = group.collider.steady
-        if group.collider.parts is not None:
-            first, left_out = jax.vmap(group.collider.parts, (*axes, 0))(first, second, margin)
-            left_out = left_out if moves is None else jnp.where(moves[geoms[0]] | moves[geoms[1]], left_out, 0)
-            missed, function = missed + jnp.sum(left_out), jax.vmap(function, (0, None, None))
-            axes[0] = 0
-        # traced for one pair, and then mapped: the placeholders of nested maps are slow
-        function = jax.jit(function, inline=True)
-        rows_of = jax.vmap(function, (*axes, 0, *[0] * group.collider.searches))
-        searches = group.collider.searches
-        many = set(group.kinds) <= SORTED_OUT and len(chosen) * group.rows >= FEWEST
-        if not searches and not many:
-            rows = rows_of(first, second, margin)
-        else:
-            # a bound of the distance: what is further apart is left out
-            enough = margin + model.opt.contact_reach
-            gap = _between_boxes(*(_boxes_around(*end) for end in zip(group.kinds, (first, second), strict=True)))
-            if group.collider.bound is not None:
-                closer = jax.vmap(group.collider.bound, (*axes, 0, 0))
-                look = functools.partial(closer, first, second, enough, gap <= enough)
-                gap = jnp.maximum(gap, if_anywhere(gap <= enough, look, gap, spares=True))
-            zero, near = jnp.zeros((len(chosen), group.rows, 3), gap.dtype), gap <= enough
-            none = Candidates(zero[..., 0] + FAR, zero, zero.at[..., 2].set(1), zero, zero[..., 0] > 0)
-            if searches:
-                rows = if_anywhere(near, functools.partial(rows_of, first, second, margin, near), none)
-            else:
-                rows = rows_where(near, rows_of, (first, second, margin), none)
-            rows = rows._replace(valid=rows.valid & (rows.dist <= enough[:, None]))
-        if moves is not None:
-            either = moves[geoms[0]] | moves[geoms[1]]
-            rows = rows._replace(valid=rows.valid & either.reshape(-1, *(1,) * (rows.valid.ndim - 1)))
-        # near its limit what makes the constraint and what reads its force would see other contacts
+        pairs = _GroupPairs(
+            group=group,
+            function=_pair_function(model, group.collider),
+            first=first,
+            second=second,
+            axes=(row_axes(first, group.buckets[0]), row_axes(second, group.buckets[1])),
+            margin=pick_existing(table.margin, chosen),
+            reach=model.opt.contact_reach,
+            moves=None if moves is None else moves[geoms[0]] | moves[geoms[1]],
+        )
+        rows, left_out = pairs.rows()
+        missed = missed + left_out
+        # decided once: near its limit, what makes the constraint and what reads its force could see other contacts
         rows = stored(rows._replace(valid=decided(rows.valid)))
-        flat = {"dist": (len(chosen), -1), "valid": (len(chosen), -1)}
-        rows = Candidates(*(column.reshape(flat.get(name, (-1, 3))) for name, column in rows._asdict().items()))
-        depth = jnp.where(rows.valid, rows.dist, FAR) - pick_existing(table.includemargin, chosen)[:, None]
+        # one axis of rows, also where a pair has several parts with some rows each
+        dist, valid = (column.reshape(len(chosen), -1) for column in (rows.dist, rows.valid))
+        depth = jnp.where(valid, dist, FAR) - pick_existing(table.includemargin, chosen)[:, None]
         depths.append(depth.reshape(-1))
-        groups.append(rows._replace(dist=rows.dist.reshape(-1), valid=rows.valid.reshape(-1)))
+        pos, normal, tangent = (column.reshape(-1, 3) for column in (rows.pos, rows.normal, rows.tangent))
+        groups.append(Candidates(dist.reshape(-1), pos, normal, tangent, valid.reshape(-1)))
     if not groups:
         none, vectors = jnp.zeros((0,), poses.geom_xpos.dtype), jnp.zeros((0, 3), poses.geom_xpos.dtype)
         rows = Candidates(none, vectors, vectors, vectors, jnp.zeros((0,), bool))
@@ -259,17 +352,21 @@ def _rows(
 
 
 def _nearest(layout: ContactLayout, depth: Array) -> tuple[Array | None, Array]:
-    """Rows that fill the slots (None: all of them in order), and how many active rows found no slot."""
+    """Rows that fill the slots (None: all of them in order), and how many active rows found no slot ().
+
+    `depth` (n,): of each row how far it is beyond the distance at which it counts, m, in the order of the buffer.
+    """
     dropped = jnp.zeros((), jnp.int32)
     if all(block.kept == block.stop - block.start for block in layout.blocks):
         return None, dropped
     rows = []
-    for start, stop, kept in layout.blocks:
-        if kept == stop - start:
-            rows.append(jnp.arange(start, stop))
+    for block in layout.blocks:
+        if block.kept == block.stop - block.start:
+            rows.append(jnp.arange(block.start, block.stop))
             continue
-        rows.append(start + largest(-depth[start:stop], kept)[1])
-        dropped = dropped + jnp.maximum(count(depth[start:stop] < 0) - kept, 0)
+        of_block = depth[block.start : block.stop]
+        rows.append(block.start + largest(-of_block, block.kept)[1])
+        dropped = dropped + jnp.maximum(count(of_block < 0) - block.kept, 0)
     return jnp.concatenate(rows), dropped
 
 

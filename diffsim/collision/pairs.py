@@ -43,10 +43,13 @@ from diffsim.types.model import Model
 from diffsim.types.topology import Topology, per_topology
 from diffsim.xla.gather import pick
 
-# pairs of a group whose geometry is computed at most, and slots of a contact dimension at least, by default
-PAIRS, CONTACTS = 1024, 40
-# MuJoCo's option sdf_initpoints
+# by default, pairs of one kind and contact dimension whose geometry is computed; of more pairs the nearest
+PAIRS = 1024
+# by default, rows of one contact dimension that all have a slot; of more rows the nearest
+CONTACTS = 40
+# searches for contacts of a distance field, MuJoCo's default of the option sdf_initpoints
 STARTS = 40
+# geom types with flat sides, which can touch in several contacts
 FLAT = (GeomType.CYLINDER, GeomType.BOX, GeomType.MESH)
 
 NUMERICS = {"max_contacts": "max_contact_points", "max_pairs": "max_geom_pairs"}
@@ -80,7 +83,7 @@ def capacities_of_numerics(names: tuple[str, ...], values: np.ndarray) -> dict[s
     return {key: int(values[at]) for key, at in places.items() if values[at] > 0}
 
 
-# geoms whose pairs with all others are looked at together
+# geoms whose pairs with all other geoms are listed in one go: limits the memory of the (ROWS, ngeom) tables
 ROWS = 256
 
 
@@ -212,10 +215,17 @@ def _keys(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     return np.minimum(first, second).astype(np.int64) << 32 | np.maximum(first, second)
 
 
-# a kind runs as a larger one, which saves a program, where that costs all its pairs at most so many products of edges
-# more, or so many vertices more to search (of few pairs, so many times as many); so many pairs are few
-WORTH, VERTICES, TIMES, FEW = 4096, 512, 4, 64
-# edges of what is no mesh: a box
+# A kind of pairs may run in the arrays of a larger kind, which saves the compilation of a program. These limits say
+# what may be spent on it.
+# pairs of edges that all pairs of the kind together may compare in addition
+WORTH = 4096
+# vertices that the search of a pair may look at in addition
+MORE_VERTICES = 512
+# how many times its own vertices the search of a pair may look at, if the kind has few pairs
+TIMES = 4
+# pairs of a kind up to which it has few
+FEW = 64
+# edges of a geom that is not a mesh: a box has most
 EDGES = 12
 # pairs with a box run as those of two meshes do
 INSTEAD = {(GeomType.BOX, GeomType.MESH): (GeomType.MESH, GeomType.MESH)}
@@ -255,7 +265,7 @@ def _joins(kind: Kind, larger: Kind, pairs: int) -> bool:
         return pairs * (_work(larger) - _work(kind)) <= WORTH
     first, second = (sum(sizes[0] if sizes else 1 for sizes in one.sizes) for one in (joined, larger))
     few = pairs <= FEW
-    most = max(first + VERTICES, TIMES * first) if few else first + VERTICES
+    most = max(first + MORE_VERTICES, TIMES * first) if few else first + MORE_VERTICES
     return second <= most and (few or _work(kind) > MOST)
 
 

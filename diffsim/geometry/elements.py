@@ -114,7 +114,9 @@ def _capsule(vertices: Array, radius: Array) -> Shape:
 
 def nearest_of_triangle(vertices: Array, point: Array) -> Array:
     """The point of a triangle (3, 3) that is nearest to a point (3,), m; which part it is on is not differentiated."""
-    side1, side2, away = vertices[1] - vertices[0], vertices[2] - vertices[0], point - vertices[0]
+    side1 = vertices[1] - vertices[0]
+    side2 = vertices[2] - vertices[0]
+    away = point - vertices[0]
     normal = cross(side1, side2)
     squared = dot(normal, normal)
     second = safe.divide(dot(cross(side1, away), normal), squared)
@@ -122,7 +124,8 @@ def nearest_of_triangle(vertices: Array, point: Array) -> Array:
     within = jax.lax.stop_gradient((first >= 0) & (second >= 0) & (first + second <= 1) & (squared > 0))
     inside = vertices[0] + scale(side1, first) + scale(side2, second)
     ends = vertices[np.array([1, 2, 0])]
-    sweep, back = ends - vertices, point[None] - vertices
+    sweep = ends - vertices
+    back = point[None] - vertices
     share = safe.clip(safe.divide(dot(back, sweep), dot(sweep, sweep)), 0, 1)
     on_sides = vertices + scale(sweep, share)
     gap = jax.lax.stop_gradient(on_sides - point[None])
@@ -205,7 +208,8 @@ def prisms_under(field: Shape, vertices: Array, radius: Array, margin: Array) ->
     def of_element(corner: Array) -> PrismsUnder:
         lower, upper = jnp.min(corner, axis=0), jnp.max(corner, axis=0)
         window = window_under(terrain, lower, upper)
-        columns, rows = window.first[0] + terrain.columns, window.first[1] + terrain.rows
+        columns = window.first[0] + terrain.columns
+        rows = window.first[1] + terrain.rows
         normal, point, top = window_triangles(terrain, columns, rows, margin)
         heights = [dot(normal, jnp.broadcast_to(vertex, normal.shape)) for vertex in corner]
         gap = functools.reduce(jnp.minimum, heights) - dot(normal, point) - radius - 0.5 * margin
@@ -250,7 +254,8 @@ def element_pairs(
         rows = jax.vmap(capsules)(first, second)
         return rows._replace(valid=rows.valid & near[:, None]).one_list()
     pos = jnp.mean(first, axis=1)
-    one, other = first - pos[:, None], second - pos[:, None]
+    one = first - pos[:, None]
+    other = second - pos[:, None]
     upright = jnp.eye(3, dtype=pos.dtype)
     if max(first.shape[1], second.shape[1]) > 3:
         return HullPairs(one, other, pos, upright, radii, near)

@@ -194,7 +194,8 @@ def _choose_prisms(kind: GeomType, terrain: Terrain, body: Shape, margin: Array)
     """Column, row and triangle (k, 3) of prisms under a body, whether it may touch them (k,), and how many more ()."""
     lower, upper = bounds(kind, body)
     window = window_under(terrain, lower, upper)
-    columns, rows = window.first[0] + terrain.columns, window.first[1] + terrain.rows
+    columns = window.first[0] + terrain.columns
+    rows = window.first[1] + terrain.rows
     normal, point, top = window_triangles(terrain, columns, rows, margin)
     above = lowest(*boxed(kind, body), normal.reshape(-1, 3)).reshape(top.shape) - dot(normal, point)
     # MuJoCo looks at prisms that rise to the lowest point of the body; the body is rounded by half the margin

@@ -1,18 +1,19 @@
-"""The feature of the Minkowski difference M of two hulls that is closest to the origin: by GJK, and by EPA in overlap.
+"""The feature of the Minkowski difference M of two hulls that is closest to the origin: GJK, and EPA if they overlap.
 
-GJK (Gilbert, Johnson and Keerthi): a simplex of up to three corners of M comes closer to the origin step by step. Its
-closest point x tells the next corner, the one furthest along -x; of all simplices that hold the new corner the closest
-is kept. The search ends when no corner is closer, or when a tetrahedron holds the origin.
+GJK (Gilbert, Johnson and Keerthi) works on a simplex of up to three corners of M that comes closer to the origin step
+by step. Let x be the point of the simplex that is closest to the origin. The next corner is the corner of M furthest
+along -x; of all simplices that contain the new corner the closest is kept. The search ends when no corner is closer,
+or when a tetrahedron contains the origin: then the hulls overlap.
 
-EPA (expanding polytope): a polytope inside of M, at first a tetrahedron, grows. Its face closest to the origin, by the
-signed distance of its plane, gets the corner of M furthest beyond it, which replaces all faces that it sees. The
-distance of that face is a lower bound of the depth, and that of the corner an upper bound; where they meet the face
-belongs to M. Planes with the origin on their outer side count as negative, so that the first tetrahedron may lie
-anywhere. There is room for as many corners as hulls of their size need.
+EPA (expanding polytope algorithm) grows a polytope inside M, which starts as a tetrahedron. The face whose plane has
+the least signed distance from the origin is extended by the corner of M furthest beyond it; the new corner replaces
+all faces that it sees. The distance of that face is a lower bound of the penetration depth, the distance of the new
+corner along its normal an upper bound. Where the two are equal, the face belongs to M. Planes with the origin on their
+outer side have negative distances, so that the first tetrahedron need not contain the origin.
 
-Each direction that is tried is a bound of the distance, so that a few tell that two hulls are too far from each other.
+Every direction that GJK tries gives a lower bound of the distance, so that a few steps show that hulls are far apart.
 
-What several operations must agree on is `decided` once.
+Decisions that several operations must agree on pass through `decided`.
 Source: Gilbert et al. 1988; van den Bergen 2003, ch. 4.3; van den Bergen 2001 (depth).
 """
 
@@ -34,13 +35,14 @@ from diffsim.xla.batched_loops import in_groups
 from diffsim.xla.gather import pick_existing
 from diffsim.xla.select import first, where_tree
 
+# steps of GJK after which the search stops, whatever rounding does
 ITERATIONS = 40
-# how many directions are tried to tell that hulls are apart
+# steps of GJK that may be spent on showing that hulls are apart, before they are searched in full
 TRIES = 6
 
 
 class Corner(NamedTuple):
-    """A corner of M, or several: `point` (..., 3) m, and the places (...) of its points in the lists of vertices."""
+    """A corner of M or several: `point` (..., 3) m, and where its two vertices are in the lists of the hulls (...)."""
 
     point: Array
     first: Array
@@ -48,7 +50,7 @@ class Corner(NamedTuple):
 
 
 def support(pair: HullPair, direction: Array, near: Corner | None = None) -> Corner:
-    """The corner of M furthest along a direction (3,); `near`: one that is not far from it."""
+    """The corner of M furthest along a direction (3,); `near`: a corner close to it, from which graphs are searched."""
     starts = (None, None) if near is None else near[1:]
     places = (
         _furthest(pair.first, -direction, starts[0]),
@@ -58,7 +60,7 @@ def support(pair: HullPair, direction: Array, near: Corner | None = None) -> Cor
 
 
 def _furthest(corners: Any, direction: Array, start: Array | None) -> Array:
-    """Place of the vertex, of (v, 3) or of a graph, furthest along a direction (3,)."""
+    """The index of the vertex, of (v, 3) or of a graph, furthest along a direction (3,)."""
     if isinstance(corners, GraphHull):
         return corners.furthest(direction, pick_existing(corners.table.begin, corners.slot) if start is None else start)
     heights = heights_along(corners, direction)
@@ -66,20 +68,29 @@ def _furthest(corners: Any, direction: Array, start: Array | None) -> Array:
 
 
 def with_corner(corners: Corner, here: Array, new: Corner) -> Corner:
-    """Corners (n, ...) of M with a new one where it is `here` (n,)."""
+    """Corners (n, ...) of M, replaced by a new one where `here` (n,) is set."""
     columns = zip(corners, new, strict=True)
     return Corner(*(jnp.where(here.reshape(-1, *[1] * (old.ndim - 1)), one[None], old) for old, one in columns))
 
 
-# which of three old corners stay beside the new one: none, one, two
+# The seven simplices that contain the new corner and none, one or two of three old corners: which old ones each keeps.
+# A search compares all of them at once, in place of Johnson's recursion over sub-simplices.
 KEPT = np.array([[0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 0], [1, 0, 1], [0, 1, 1]], bool)
+# the pairs of old corners, in the order of the last three rows of KEPT
 PAIRS = np.array([[0, 1], [0, 2], [1, 2]])
 
 
 class _SimplexSearch(NamedTuple):
-    """Corners (3), of which those `used` (3,) span the simplex; its closest point `x` (3,); whether it is over.
+    """The state of GJK.
 
-    `bound` (): m, of the distance, the greatest of all directions that were tried.
+    Attributes:
+      corners: three corners of M.
+      used: (3,) which of them span the simplex.
+      x: (3,) m, the point of the simplex that is closest to the origin.
+      bound: () m, a lower bound of the distance, the greatest of all steps.
+      overlap: () whether a tetrahedron of corners contains the origin.
+      done: () whether the search has ended.
+      steps: () how many steps were made.
     """
 
     corners: Corner
@@ -92,7 +103,7 @@ class _SimplexSearch(NamedTuple):
 
 
 def closest_feature(pair: HullPair) -> tuple[Feature, Array]:
-    """(the feature of M that is closest to the origin, unless the hulls overlap, whether they overlap or touch)."""
+    """(the feature of M that is closest to the origin, whether the hulls overlap or touch; then it means nothing)."""
     size = size_of(pair)
     end = _simplex_search(pair, size, lambda search: search.steps < ITERATIONS)
     # used corners first
@@ -106,13 +117,13 @@ def closest_feature(pair: HullPair) -> tuple[Feature, Array]:
 
 
 def distance_bound(pair: HullPair, enough: Array) -> Array:
-    """A bound () of the distance of two hulls, m, by a few directions: those that are tried until it is `enough` ()."""
+    """A lower bound () of the distance of two hulls, m, after a few steps of GJK, or as soon as it exceeds `enough`."""
     size = size_of(pair)
     return _simplex_search(pair, size, lambda search: (search.steps < TRIES) & (search.bound <= enough)).bound
 
 
 def _simplex_search(pair: HullPair, size: Array, goes_on: Callable[[_SimplexSearch], Array]) -> _SimplexSearch:
-    """The simplex where the search ends, or where it is stopped."""
+    """The state of GJK when the search has ended, or no longer `goes_on`."""
     begin = support(pair, -pair.offset)
     corners = Corner(*(jnp.stack([part] * 3) for part in begin))
     none, bound = jnp.asarray(False), jnp.full_like(size, -jnp.inf)
@@ -123,13 +134,15 @@ def _simplex_search(pair: HullPair, size: Array, goes_on: Callable[[_SimplexSear
 
 
 def _closer(pair: HullPair, search: _SimplexSearch, size: Array) -> _SimplexSearch:
-    """The simplex with one more corner of M, unless none is closer to the origin."""
-    # of those that are known the one that is furthest there is not far from it
+    """One step of GJK: the simplex with one more corner of M, unless no corner is closer to the origin."""
+    # The new corner w is the support point along -x. The plane through w across x separates the origin from M, so that
+    # the distance is at least x . w / |x|. The step gains at most |x|^2 - x . w, and where this is rounding, x is the
+    # closest point of M. A corner that is known or a simplex that is no closer come from rounding, and end the search
+    # too. In graphs w is searched from the known corner that is furthest along -x.
     heights = jnp.where(search.used, heights_along(search.corners.point, -search.x), -jnp.inf)
     new = support(pair, -search.x, jax.tree.map(lambda x: x[jnp.argmax(heights)], search.corners))
     squared = dot(search.x, search.x)
     limit = (resolution(size) * size) ** 2
-    # the distance is at least x . new / |x|
     lower = dot(search.x, new.point)
     gain, bound = squared - lower, jnp.maximum(search.bound, safe.divide(lower, jnp.sqrt(squared)))
     known = jnp.any(search.used & (search.corners.first == new.first) & (search.corners.second == new.second))
@@ -146,10 +159,15 @@ def _closer(pair: HullPair, search: _SimplexSearch, size: Array) -> _SimplexSear
 
 
 def _closest(points: Array, used: Array, new: Array) -> tuple[Array, Array, Array]:
-    """(closest point to the origin, which old corners (3,) span it beside the new one, whether the origin is inside).
+    """(point closest to the origin, which old corners (3,) span it with the new one, whether the origin is inside).
 
-    Of the simplices of some old corners (3, 3) and the new one (3,).
+    Over all simplices of the new corner (3,) and some of the old corners (3, 3) that are `used` (3,).
     """
+    # With the new corner w and sides s_i = p_i - w, the foot of the origin
+    #   on the edge w + t s_i           is at t = -w . s_i / |s_i|^2,
+    #   on the plane with normal n = s_i x s_j is n (n . w) / |n|^2, with shares a, b of s_i and s_j by Cramer's rule.
+    # A foot counts where it lies inside its edge or triangle; the closest of the feet that count, or w, is the closest
+    # point. Feet outside are closest points of a smaller simplex, which is in the list too.
     sides = points - new[None]
     lengths = dot(sides, sides)
     along = -safe.divide(dot(sides, new[None]), lengths)
@@ -163,7 +181,8 @@ def _closest(points: Array, used: Array, new: Array) -> tuple[Array, Array, Arra
     part2 = safe.divide(dot(cross(side1, away), normals), squares)
     faces = scale(normals, safe.divide(dot(normals, new[None]), squares))
     face_exists = used[PAIRS[:, 0]] & used[PAIRS[:, 1]] & (part1 > 0) & (part2 > 0) & (part1 + part2 < 1)
-    # the tetrahedron: shares of its corners by Cramer's rule; normals are those of sides 01, 02, 12
+    # the tetrahedron contains the origin where -w = sum of c_k s_k with positive c_k whose sum is below 1;
+    # normals[0], [1] and [2] are s_0 x s_1, s_0 x s_2 and s_1 x s_2
     volume = dot(sides[0], normals[2])
     shares = [safe.divide(sign * -dot(new, normals[k]), volume) for k, sign in ((2, 1), (1, -1), (0, 1))]
     overlap = jnp.all(used) & (shares[0] > 0) & (shares[1] > 0) & (shares[2] > 0) & (sum(shares) < 1)
@@ -174,17 +193,20 @@ def _closest(points: Array, used: Array, new: Array) -> tuple[Array, Array, Arra
     return candidates[choice], jnp.asarray(KEPT)[choice], overlap
 
 
-# how many corners a polytope has room for, by the vertices of the larger hull
+# (vertices of the larger hull at most, corners for which the polytope has room): what hulls of that size need
 ROOM = ((32, 32), (128, 64), (float("inf"), 96))
-# the distance of a face without area, which is never the closest
+# m, the distance of a face without area, so that it is never the closest; less than infinity, which means no face
 FLAT = 1e18
 
 
 class _Polytope(NamedTuple):
-    """Corners (c); faces `face` (f, 3) by numbers of corners, counterclockwise from outside, with their planes.
+    """A closed surface of triangles; with c corners it has f = 2 c - 4 faces (Euler's formula).
 
-    Planes: `normal` (f, 3) outward, `distance` (f,) m, infinite where there is no face. A closed surface of
-    triangles with c corners has f = 2 c - 4 of them.
+    Attributes:
+      corners: (c) corners of M.
+      face: (f, 3) the numbers of each face's corners, counterclockwise from outside.
+      normal: (f, 3) unit, outward.
+      distance: (f,) m, signed distance of the plane from the origin; infinite where there is no face.
     """
 
     corners: Corner
@@ -194,7 +216,15 @@ class _Polytope(NamedTuple):
 
 
 class _FaceSearch(NamedTuple):
-    """The polytope, how many corners it has, the best face so far, the upper bound of the depth, whether it is over."""
+    """The state of EPA.
+
+    Attributes:
+      polytope: what has grown so far.
+      number: () how many corners it has.
+      best: the face with the least upper bound of the depth.
+      depth: () m, that bound.
+      done: () whether the search has ended.
+    """
 
     polytope: _Polytope
     number: Array
@@ -204,9 +234,9 @@ class _FaceSearch(NamedTuple):
 
 
 def deepest_feature(pair: HullPair, overlap: Array) -> Feature:
-    """The face of M that is closest to the origin; anything unless the hulls `overlap` ().
+    """The face of M that is closest to the origin, by EPA; anything unless the hulls `overlap` ().
 
-    A tetrahedron in M grows corner by corner (EPA); those of a batch do until the last is done.
+    In a batch the loop runs until the last search has ended.
     """
 
     def search(overlap: Array, pair: HullPair) -> Feature:
@@ -224,13 +254,15 @@ def deepest_feature(pair: HullPair, overlap: Array) -> Feature:
 
 
 def room_for(pair: HullPair) -> int:
-    """How many corners a polytope in the difference of two hulls has room for."""
+    """The number of corners for which a polytope in the difference of two hulls has room."""
     largest = max(len(x.table.vert if isinstance(x, GraphHull) else x) for x in (pair.first, pair.second))
     return next(room for most, room in ROOM if largest <= most)
 
 
 def _tetrahedron(pair: HullPair) -> _Polytope:
-    """Four corners of M that span a volume."""
+    """Four corners of M that span a volume, if M has any."""
+    # both ends of M along the line of centres, then the corner furthest from the line through these, then the corner
+    # furthest from the plane through the three
     axis = safe.normalize(pair.offset)
     begin = support(pair, -axis)
     ends = [begin, support(pair, axis, begin)]
@@ -240,7 +272,7 @@ def _tetrahedron(pair: HullPair) -> _Polytope:
     normal = safe.normalize(cross(line, third.point - begin.point))
     fourth = _further(pair, begin, normal)
     corners = [*ends, third, fourth]
-    # the fourth lies above the first three, seen counterclockwise
+    # faces run counterclockwise from outside: which way round depends on the side of the plane with the fourth corner
     above = decided(dot(fourth.point - begin.point, normal) > 0)
     base = jnp.where(above, jnp.array([0, 2, 1, 3]), jnp.array([0, 1, 2, 3]))
     most = room_for(pair)
@@ -255,14 +287,14 @@ def _tetrahedron(pair: HullPair) -> _Polytope:
 
 
 def _further(pair: HullPair, origin: Corner, direction: Array) -> Corner:
-    """The corner of M furthest from another along a direction, forth or back."""
+    """The corner of M furthest from `origin` along a direction (3,) or against it."""
     forth, back = support(pair, direction, origin), support(pair, -direction, origin)
     farther = decided(dot(forth.point - origin.point, direction) >= -dot(back.point - origin.point, direction))
     return where_tree(farther, forth, back)
 
 
 def _planes(a: Array, b: Array, c: Array) -> tuple[Array, Array]:
-    """Unit normals (n, 3) and distances (n,) of the planes of triangles."""
+    """Unit normals (n, 3) and signed distances (n,) from the origin of the planes of triangles; `FLAT` without area."""
     normal = cross(b - a, c - a)
     squared = dot(normal, normal)
     longest = jnp.maximum(dot(b - a, b - a), dot(c - a, c - a))
@@ -272,7 +304,10 @@ def _planes(a: Array, b: Array, c: Array) -> tuple[Array, Array]:
 
 
 def _larger(pair: HullPair, search: _FaceSearch, size: Array) -> _FaceSearch:
-    """The polytope with one more corner."""
+    """One step of EPA: the polytope with one more corner, the support point w along the normal n of its closest face.
+
+    With that face at the distance d the depth is between d and n . w.
+    """
     polytope = search.polytope
     closest = jnp.argmin(polytope.distance)
     normal, lower = polytope.normal[closest], polytope.distance[closest]
@@ -289,7 +324,12 @@ def _larger(pair: HullPair, search: _FaceSearch, size: Array) -> _FaceSearch:
 
 
 def _grown(polytope: _Polytope, new: Corner, number: Array, limit: Array) -> _Polytope:
-    """The hull of the polytope and a new corner, which gets a number."""
+    """The convex hull of the polytope and a new corner, the `number`-th.
+
+    The faces that the new corner sees, whose planes it is beyond by `limit`, are removed. They form a patch, whose rim
+    is joined to the new corner by new faces. So each corner on the rim starts one new face, and places of removed faces
+    suffice for the new ones, but for two that are free.
+    """
     table, face = polytope.corners, polytope.face
     most = len(table.first)
     seen = decided(dot(polytope.normal, new.point[None]) > polytope.distance - limit)
@@ -299,7 +339,7 @@ def _grown(polytope: _Polytope, new: Corner, number: Array, limit: Array) -> _Po
     corners = with_corner(table, here, new)
     apex = jnp.broadcast_to(new.point, table.point.shape)
     normals, distances = _planes(table.point, table.point[jnp.maximum(following, 0)], apex)
-    # new faces take places that are free, one after another
+    # the i-th free place takes the i-th new face: cumulative sums number both, without a scatter
     free = seen | (polytope.distance == jnp.inf)
     place, counts = jnp.cumsum(free) - 1, jnp.cumsum(on_rim)
     filled = free & (place < counts[-1])
@@ -316,9 +356,9 @@ def _grown(polytope: _Polytope, new: Corner, number: Array, limit: Array) -> _Po
 def _rim(face: Array, seen: Array, most: int) -> Array:
     """For each corner (c,) the next one along the rim of the faces (f, 3) that are `seen` (f,); -1 off the rim.
 
-    An edge is on the rim if the face on its other side, along which it runs backwards, is not seen.
+    An edge from corner i to j of a seen face is on the rim if no seen face has the edge from j to i.
     """
-    # what is not seen goes to a row of its own
+    # a matrix of edges; those of faces that are not seen go to a row of their own, which is dropped
     start = jnp.where(seen[:, None], face, most)
     edges = jnp.zeros((most + 1, most), bool).at[start, jnp.roll(face, -1, axis=1)].set(True)[:most]
     rim = edges & ~edges.T

@@ -227,7 +227,8 @@ def _tables(topology: Topology, meshes: tuple[int, ...]) -> GraphTables:
         around = vertices + owner[edges >= 0], vertices + edges[edges >= 0]
         of_polygons = rows, polygons + side, corner, following
         columns.append((int(topology.mesh_vertadr[mesh]) + hull, *around, place[hull_triangles(graph)], *of_polygons))
-        vertices, polygons = vertices + count, polygons + len(rows)
+        vertices = vertices + count
+        polygons = polygons + len(rows)
     joined = (np.concatenate(column) for column in zip(*columns, strict=True))
     vertex, owner, neighbour, facet, polygon, side, corner, following = joined
     begin = np.cumsum([0, *(len(column[0]) for column in columns[:-1])])

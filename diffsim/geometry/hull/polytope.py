@@ -346,7 +346,8 @@ def _of_edge(points: Array) -> tuple[Array, Array]:
 
 def _of_face(points: Array, toward: Array) -> tuple[Array, Array]:
     """The same for a face, whose normal is on the side of `toward` (3,)."""
-    side1, side2 = points[1] - points[0], points[2] - points[0]
+    side1 = points[1] - points[0]
+    side2 = points[2] - points[0]
     area = cross(side1, side2)
     sign = jnp.where(decided(jax.lax.stop_gradient(dot(area, toward)) < 0), -1, 1).astype(area.dtype)
     squared = dot(area, area)

@@ -181,7 +181,8 @@ def _representatives(vertex: np.ndarray, triangle: np.ndarray) -> np.ndarray:
     # pairs of neighbours, the smaller of which is in the plane of the larger
     twin = _twins(triangle.ravel(), np.roll(triangle, -1, axis=1).ravel())
     here = np.flatnonzero(twin >= 0)
-    one, other = here // 3, twin[here] // 3
+    one = here // 3
+    other = twin[here] // 3
     links = np.where((area[one] >= area[other])[:, None], np.stack([one, other], 1), np.stack([other, one], 1))
     links = links[flat(links[:, 1], links[:, 0])]
     number = np.arange(len(triangle))

@@ -132,7 +132,8 @@ def _segment(center: Vector, half: Vector, size: Vector) -> _Segment:
     mc = dot_components(half, half)
     inverse = []
     for h, s in zip(half, size, strict=True):
-        ma, mb = s * s, -s * h
+        ma = s * s
+        mb = -s * h
         determinant = ma * mc - mb * mb
         limit = 1e-15 if mc.dtype == jnp.float64 else 1e-15 + 1e-6 * ma * mc
         parallel = jax.lax.stop_gradient(jnp.abs(determinant) < limit)
@@ -208,10 +209,13 @@ def _closest(segment: _Segment, signs: Vector, parallel: Sequence[Array | np.nda
     c, h, s, inverse = (
         jnp.where(parallel[0], x, jnp.where(parallel[1], y, z)) for x, y, z in (center, half, size, inverses)
     )
-    ma, mb, u = s * s, -s * h, s * c
+    ma = s * s
+    mb = -s * h
+    u = s * c
     # v = half . (middle of the edge - center)
     v = total([sign * (x * y) for sign, x, y in zip(signs, size, half, strict=True)]) - turn
-    free1, free2 = (mc * u - mb * v) * inverse, (ma * v - mb * u) * inverse
+    free1 = (mc * u - mb * v) * inverse
+    free2 = (ma * v - mb * u) * inverse
     clamped = jax.lax.stop_gradient(jnp.abs(free1) > 1)
     x1, side = safe.clip(free1, -1, 1), jnp.where(clamped, jnp.sign(free1), 0)
     x2 = jnp.where(clamped, safe.divide(v - mb * x1, jnp.broadcast_to(mc, v.shape)), free2)
@@ -238,7 +242,8 @@ def _from_corner(axis: Vector, half: Vector, size: Vector, differ: Vector, near:
     reverse = number == 2
     which = jnp.where(differ[0] ^ reverse, 0, jnp.where(differ[1] ^ reverse, 1, jnp.full_like(number, 2)))
     sign = jnp.where(reverse, -1, jnp.ones_like(near.along))
-    ahead, behind = 1 - sign * near.along, 1 + sign * near.along
+    ahead = 1 - sign * near.along
+    behind = 1 + sign * near.along
     overshoot = [_ratio(2 * s, h) for s, h in zip(size, half, strict=True)]
     along_edge = safe.minimum(ahead, _pick(which, overshoot))
     for k, most in enumerate(overshoot):

@@ -137,7 +137,8 @@ def face_overlap(box1: Shape, box2: Shape, axis: LeastAxis) -> Overlap:
 
 def edge_overlap(box1: Shape, box2: Shape, axis: LeastAxis) -> Overlap:
     """Two edges: the faces beside them that the other edge is least inclined to."""
-    edge1, edge2 = jnp.maximum(axis.code - 12, 0) // 3, jnp.maximum(axis.code - 12, 0) % 3
+    edge1 = jnp.maximum(axis.code - 12, 0) // 3
+    edge2 = jnp.maximum(axis.code - 12, 0) % 3
     rotation = mul_mat(transpose(box1.mat), box2.mat)
     toward = jnp.where(axis.away, -1, 1).astype(rotation.dtype)
     # product of the edges, in the frame of box 1
@@ -230,7 +231,8 @@ def clip(overlap: Overlap, margin: Array) -> Points:
     crossings = Points(*(part.reshape(16, *part.shape[2:]) for part in crossings))
     alone = jnp.sum(crossings.valid) == 0
     # the corners of the face, from those of the parallelogram (4, 3) and their projections (4, 3)
-    side1, side2 = flat[1, :2] - flat[0, :2], flat[2, :2] - flat[0, :2]
+    side1 = flat[1, :2] - flat[0, :2]
+    side2 = flat[2, :2] - flat[0, :2]
     determinant = side1[0] * side2[1] - side2[0] * side1[1]
     sides = (points[0], points[1] - points[0], points[2] - points[0], flat[0, :2], side1, side2)
     signs = jnp.asarray([[-1, -1], [-1, 1], [1, -1], [1, 1]], flat.dtype)
@@ -263,7 +265,8 @@ def _crossings(projection: _Projection, ends: tuple[tuple[Array, Array], ...], e
     """Where one edge, projected, crosses the four sides of the face; its ends come with their projections."""
     (begin, flat_begin), (end, flat_end) = ends
     half = projection.overlap.half
-    sweep, flat_sweep = end - begin, flat_end - flat_begin
+    sweep = end - begin
+    flat_sweep = flat_end - flat_begin
     crossings = []
     for q in range(2):
         crosses = jnp.abs(flat_sweep[q]) > 1e-15
@@ -292,7 +295,8 @@ def _face_corner(
     inverse = safe.divide(jnp.ones_like(divisor), divisor)
     u = stored((offset[0] * side2[1] - offset[1] * side2[0]) * inverse)
     v = stored((offset[1] * side1[0] - offset[0] * side1[1]) * inverse)
-    inside_u, inside_v = (u >= 0) & (u <= 1), (v >= 0) & (v <= 1)
+    inside_u = (u >= 0) & (u <= 1)
+    inside_v = (v >= 0) & (v <= 1)
     strictly = (u > 0) & (u < 1) & (v > 0) & (v < 1)
     near = (inside_u & inside_v) | (alone & (inside_u | inside_v))
     above = start + safe.clip(u, 0, 1) * rise1 + safe.clip(v, 0, 1) * rise2
@@ -317,7 +321,8 @@ def _incident(
     # of face contacts the lowest corner is always a candidate
     over_face = lowest | (strictly[0] & strictly[1])
     clamped = safe.clip(flat[:2], -overlap.half, overlap.half)
-    excess, raised = flat[:2] - clamped, point[2] * projection.rise
+    excess = flat[:2] - clamped
+    raised = point[2] * projection.rise
     length = safe.sqrt(dot(excess, excess) + raised * raised)
     depth = jnp.where(overlap.is_edge, jnp.where(point[2] < 0, -length, length), point[2])
     reached = jnp.where(overlap.is_edge, (point[2] <= 0) | (length <= margin), exists & (point[2] <= margin))

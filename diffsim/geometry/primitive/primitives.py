@@ -212,7 +212,8 @@ def capsule_capsule(capsule1: Shape, capsule2: Shape, margin: Array) -> Candidat
 def _crossing_parameters(quadratic: _Quadratic, determinant: Array) -> tuple[Array, Array]:
     """(x1, x2) of the closest points of segments that are not parallel."""
     ma, mb, mc, u, v = quadratic
-    free1, free2 = (mc * u - mb * v) / determinant, (ma * v - mb * u) / determinant
+    free1 = (mc * u - mb * v) / determinant
+    free2 = (ma * v - mb * u) / determinant
     x1 = safe.clip(free1, -1, 1)
     clamped = (free1 > 1) | (free1 < -1)
     x2 = jnp.where(clamped, safe.divide(v - mb * x1, mc), free2)

@@ -40,9 +40,11 @@ from diffsim.types import Model
 from diffsim.types.topology import Topology, per_topology
 from diffsim.xla.gather import pick
 
+# steps of a march along a ray (MuJoCo has as many)
 STEPS = 40
-# m, to the surface, where a march ends; further out there is nothing
-NEAR = {jnp.dtype(jnp.float64): 1e-7, jnp.dtype(jnp.float32): 1e-5}
+# m, distance from the surface at which a march has arrived, by precision
+ARRIVED = {jnp.dtype(jnp.float64): 1e-7, jnp.dtype(jnp.float32): 1e-5}
+# m, distance from the surface at which a march gives up
 FAR = 1e6
 
 
@@ -64,7 +66,7 @@ def search_fields(model: Model, geoms: np.ndarray, lines: Lines) -> tuple[Array,
 
 def _march(function: FieldFunction, parameters: Parameters, lines: Lines) -> Array:
     """Distances (k,) along rays to one field, infinite for nothing."""
-    near = NEAR[lines.origin.dtype]
+    near = ARRIVED[lines.origin.dtype]
     length = safe.norm(lines.direction)
     unit = safe.normalize(lines.direction)
 

@@ -110,7 +110,8 @@ def capsule_distance(size: Array, origin: Array, direction: Array) -> Array:
 
 def ellipsoid_distance(size: Array, origin: Array, direction: Array) -> Array:
     """An ellipsoid with half axes `size`."""
-    p, v = origin / size, direction / size
+    p = origin / size
+    v = direction / size
     x0, x1, real = _roots(dot(v, v), dot(v, p), dot(p, p) - 1)
     return _nearest([(x0, real), (x1, real)])
 
@@ -133,14 +134,16 @@ def cylinder_distance(size: Array, origin: Array, direction: Array) -> Array:
 
 def cylinder_surface(size: Array, point: Array) -> Array:
     """Distance from the side or from an end, whichever is nearer."""
-    beyond, above = safe.norm(_flat(point)) - size[..., 0], jnp.abs(point[..., 2]) - size[..., 1]
+    beyond = safe.norm(_flat(point)) - size[..., 0]
+    above = jnp.abs(point[..., 2]) - size[..., 1]
     return jnp.where(jnp.abs(beyond) <= jnp.abs(above), beyond, above)
 
 
 def cylinder_normal(size: Array, point: Array) -> Array:
     """Radial on the side, along z on the ends; the surface that the point is nearer to decides."""
     radial = _flat(point)
-    beyond, above = safe.norm(radial) - size[..., 0], jnp.abs(point[..., 2]) - size[..., 1]
+    beyond = safe.norm(radial) - size[..., 0]
+    above = jnp.abs(point[..., 2]) - size[..., 1]
     side = jnp.abs(beyond) <= jnp.abs(above)
     zero = jnp.zeros_like(beyond)
     end = pack([zero, zero, jnp.sign(point[..., 2])])

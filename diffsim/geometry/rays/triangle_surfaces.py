@@ -184,7 +184,8 @@ def _cross_plane(
     """Where a ray crosses the plane corner + right u + up v over a cell: distance, u, v, and whether it does."""
     u, v = (start - place for start, place in zip(line.start, cell, strict=False))
     du, dv, dz = line.slope
-    above, sinking = line.start[2] - corner - right * u - up * v, right * du + up * dv - dz
+    above = line.start[2] - corner - right * u - up * v
+    sinking = right * du + up * dv - dz
     distance = above / jnp.where(sinking == 0, 1, sinking)
     return distance, u + distance * du, v + distance * dv, (sinking != 0) & (distance >= 0)
 
@@ -248,8 +249,10 @@ def hfield_facets(model: Model, assets: np.ndarray | Array, lines: Lines) -> tup
 def hfield_corners(model: Model, assets: Array, facets: Array) -> Array:
     """Three points of a triangle of the surface, or of the plane of a face, as `search_hfields` counts them."""
     field = _fields(model, assets)
-    cell, upper = jnp.maximum(facets, 0) // 2, jnp.maximum(facets, 0) % 2
-    row, column = cell // field.ncol, cell % field.ncol
+    cell = jnp.maximum(facets, 0) // 2
+    upper = jnp.maximum(facets, 0) % 2
+    row = cell // field.ncol
+    column = cell % field.ncol
     second, third = (column + 1, row + upper), (column + 1 - upper, row + 1)
     (width, length), (x, y, _, depth) = field.width, unpack(field.size)
     points = [pack([c * width - x, r * length - y, field.height(r, c)]) for c, r in ((column, row), second, third)]

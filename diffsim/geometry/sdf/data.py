@@ -139,7 +139,8 @@ def _sides(root: Array, point: Array) -> tuple[Array, Array]:
 def _place(depth: int, octree: Octree, point: Array) -> _Place:
     """The leaves in which points (..., 3) are."""
     center, half = _sides(octree.root, point)
-    low, high = center - half, center + half
+    low = center - half
+    high = center + half
     share = (point - low) / (high - low)
     node, corner, count = _leaf(depth, octree, jax.lax.stop_gradient(share))
     return _Place(_at(octree.coeff, node), share * count - corner, count)
@@ -375,5 +376,6 @@ def halton(count: int) -> np.ndarray:
         number, digit = np.arange(count), 1 / base
         while number.any():
             points[:, axis] += digit * (number % base)
-            number, digit = number // base, digit / base
+            number = number // base
+            digit = digit / base
     return points

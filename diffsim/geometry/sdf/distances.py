@@ -147,7 +147,8 @@ def _moved(field: Field, parameters: Any, point: Array, nearest: Array) -> Array
     ratio = safe.divide(dot(jax.lax.stop_gradient(point) - nearest, slope), squared)
     one, unit = jnp.eye(3, dtype=nearest.dtype), safe.normalize(slope)
     hessian = jax.jacfwd(lambda place: _value(field, jax.lax.stop_gradient(parameters), place)[1])(nearest)
-    bent, tangent = one + ratio * jnp.asarray(hessian), one - outer(unit, unit)
+    bent = one + ratio * jnp.asarray(hessian)
+    tangent = one - outer(unit, unit)
     block = mul_mat(tangent, mul_mat(bent, tangent)) + outer(unit, unit)
     # where the surface has an edge the conditions are not those of a least distance: it counts as flat
     # positive definite, with some room
@@ -194,7 +195,9 @@ def _shares(corner: Array, point: Array) -> Array:
         share = safe.clip(safe.divide(dot(point - corner[first], along), dot(along, along)), 0, 1)
         shares.append((1 - share) * ends[first] + share * ends[second])
     # in the plane; negative for a triangle without area
-    b, c, off = corner[1] - corner[0], corner[2] - corner[0], point - corner[0]
+    b = corner[1] - corner[0]
+    c = corner[2] - corner[0]
+    off = point - corner[0]
     normal = cross(b, c)
     second, third = (safe.divide(dot(v, normal), dot(normal, normal), -1) for v in (cross(off, c), cross(b, off)))
     return jnp.stack([*shares, jnp.stack([1 - second - third, second, third])])
@@ -204,9 +207,11 @@ def _mixed(corner: Array, share: Array) -> Array:
     return total([share[k] * corner[k] for k in range(3)])
 
 
-# searches, and steps of each
-STARTS, STEPS = 16, 16
-# what keeps Newton's steps finite along surfaces that are flat
+# pairs of sample points at which searches for the least gap begin: the nearest pairs
+STARTS = 16
+# steps of each search: Newton's steps converge quadratically, steps to the middle, where these fail, by halves
+STEPS = 16
+# damping of Newton's steps, relative to a derivative of 1: keeps them finite where both surfaces are flat
 FLAT = 1e-7
 
 
@@ -260,7 +265,8 @@ def _gap(kind: GeomType, first: Shape, second: Shape) -> Candidates:
     nearest = _least(_surfaces(kind, *fixed), *_nearest_samples(kind, *fixed))
     ends = _ends(_surfaces(kind, first, second), nearest.point, nearest.one, nearest.other)
     moved = -ends.newton(rest(nearest.point - 0.5 * (ends.one + ends.other), nearest.gap))
-    one, other = ends.one + mul_vec(ends.slope_one, moved), ends.other + mul_vec(ends.slope_other, moved)
+    one = ends.one + mul_vec(ends.slope_one, moved)
+    other = ends.other + mul_vec(ends.slope_other, moved)
     normal = mul_vec(second.mat, safe.normalize(other - one))
     pos = second.pos + mul_vec(second.mat, 0.5 * (one + other))
     dist = safe.norm(ends.held_other - ends.held_one)

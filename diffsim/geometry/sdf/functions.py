@@ -63,7 +63,8 @@ def ellipsoid_distance(size: Array, point: Array) -> Array:
 def ellipsoid_gradient(size: Array, point: Array) -> Array:
     """The gradient of the distance, as a unit vector."""
     half = _along(size, point)
-    once, twice = point / half, point / (half * half)
+    once = point / half
+    twice = point / (half * half)
     k0, k1 = safe.norm(once), safe.norm(twice)
     by_k0, by_k1 = safe.divide(2 * k0 - 1, k0 * k1), safe.divide(k0 * (k0 - 1), k1 * k1 * k1)
     return safe.normalize(scale(twice, by_k0) - scale(twice / (half * half), by_k1))
@@ -175,7 +176,8 @@ def _gear(parameters: Array) -> Gear:
     diameter, teeth = parameters[1], parameters[2]
     addendum = diameter / teeth
     pressure = 3.096e-5 * teeth * teeth - 6.557e-3 * teeth + 0.551
-    pitch, tip = diameter / 2, diameter / 2 + addendum
+    pitch = diameter / 2
+    tip = diameter / 2 + addendum
     foot = tip - 2.2 * addendum
     hole = jnp.where(parameters[4] >= 0, parameters[4] / 2, foot - 0.14 * diameter)
     stride = 2 * jnp.pi / teeth

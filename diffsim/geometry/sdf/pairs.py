@@ -167,8 +167,12 @@ def _for_each(matrix: Array, point: Array) -> Array:
     return jnp.broadcast_to(matrix, (*point.shape, 3))
 
 
-# triangles of a mesh that are looked at closely, and rows; triangles of a flex
-TRIANGLES, ROWS, NEAREST = 64, 50, 256
+# triangles of a mesh on which deepest points are searched for: more than the rows that are kept
+TRIANGLES = 64
+# rows of a mesh and a field (MuJoCo's mjMAXCONPAIR)
+ROWS = 50
+# triangles of a flex, near the field, on which deepest points are searched for; others are counted as left out
+FLEX_TRIANGLES = 256
 
 
 class Triangles(NamedTuple):
@@ -237,9 +241,9 @@ def field_triangles(other: Shape, corner: Array, most: int) -> TriangleRows:
     middle = _middles(still)
     near, place = data.field.distance(data.parameters, middle) < _circumradius(still), jnp.arange(len(corner))
     left_out = jnp.zeros((), jnp.int32)
-    if len(corner) > NEAREST:
-        place = jnp.nonzero(near, size=NEAREST, fill_value=len(near))[0]
-        left_out = jnp.maximum(jnp.sum(near, dtype=jnp.int32) - NEAREST, 0)
+    if len(corner) > FLEX_TRIANGLES:
+        place = jnp.nonzero(near, size=FLEX_TRIANGLES, fill_value=len(near))[0]
+        left_out = jnp.maximum(jnp.sum(near, dtype=jnp.int32) - FLEX_TRIANGLES, 0)
         near, place = place < len(near), jnp.minimum(place, len(near) - 1)
         local, still = local[place], still[place]
     share, reached = _deepest(data, still)

@@ -199,8 +199,10 @@ def derivatives(
     for ellipsoid in pair.ellipsoids:
         v, w1, w2 = (mul_vec_t(ellipsoid.mat, x) * ellipsoid.size for x in (normal, *basis))
         inverse = 1 / safe.maximum(safe.norm(v), rounding(v) * ellipsoid.size[0])
-        v1, v2 = dot(v, w1) * inverse, dot(v, w2) * inverse
-        first, second = first - v1, second - v2
+        v1 = dot(v, w1) * inverse
+        v2 = dot(v, w2) * inverse
+        first = first - v1
+        second = second - v2
         h11 = h11 - (dot(w1, w1) - v1 * v1) * inverse
         h12 = h12 - (dot(w1, w2) - v1 * v2) * inverse
         h22 = h22 - (dot(w2, w2) - v2 * v2) * inverse
@@ -218,7 +220,8 @@ def newton_step(
     # where the Hessian is not negative, its greatest eigenvalue changes sign
     greatest = mean + spread
     shift = jnp.where(greatest > -floor, jnp.abs(greatest) + greatest + floor, 0) + damping
-    a, c = h11 - shift, h22 - shift
+    a = h11 - shift
+    c = h22 - shift
     determinant = a * c - h12 * h12
     step1 = -safe.divide(c * gradient[0] - h12 * gradient[1], determinant)
     step2 = -safe.divide(a * gradient[1] - h12 * gradient[0], determinant)
@@ -265,7 +268,8 @@ def midpoint(pair: ConvexPair, best: Stratum, normal: Array, dist: Array) -> Arr
         later = sum((reach(other, axis) for other in range(k + 1, len(parts))), jnp.zeros_like(reach_here))
         middle = 0.5 * (safe.maximum(-reach_here, wanted - later) + safe.minimum(reach_here, wanted + later))
         taken = scale(axis, jnp.where(reach_here > 0, middle, 0))
-        missing, shared[part.owner] = missing - taken, shared[part.owner] + taken
+        missing = missing - taken
+        shared[part.owner] = shared[part.owner] + taken
     return 0.5 * (points[0] + shared[0] + points[1] - shared[1])
 
 
@@ -292,7 +296,8 @@ def _fill_crossing(
     for i, segment in enumerate(pair.segments):
         part = jnp.where(best.first == i, part1, jnp.where(best.second == i, part2, 0))
         taken = jnp.where(cross_only, scale(segment.half, part), 0)
-        missing, shared[segment.owner] = missing - taken, shared[segment.owner] + taken
+        missing = missing - taken
+        shared[segment.owner] = shared[segment.owner] + taken
     return shared, missing
 
 
