@@ -206,7 +206,7 @@ MIXED = """
 def test_what_belongs_together_is_not_mixed() -> None:
     with pytest.raises(diffsim.UnsupportedError, match="only work together"):
         diffsim.load(MIXED.format("fixed", 'actearly="true"'))
-    with pytest.raises(diffsim.MjcfError, match="actearly cannot be false"):
+    with pytest.raises(diffsim.MjcfError, match="'actearly': cannot be false"):
         diffsim.load(MIXED.format("dcmotor", ""))
-    with pytest.raises(diffsim.MjcfError, match="actdim 2 does not go with dyntype 'dcmotor'; it has 1 states"):
+    with pytest.raises(diffsim.MjcfError, match="'actdim': 2 does not match dyntype 'dcmotor'; this"):
         diffsim.load(MIXED.format("dcmotor", 'actearly="true" actdim="2"'))

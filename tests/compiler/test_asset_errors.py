@@ -63,8 +63,8 @@ FIELD_FILES = {
     "huge": ("h.bin", struct.pack("<2i", 100_000, 100_000), r"10000000000 elevations \(100000 by 100000\), the limit"),
     "short": ("h.bin", struct.pack("<2i", 3, 3) + bytes(35), "43 bytes for 3 by 3"),
     "nan": ("h.bin", struct.pack("<2i3f", 1, 3, 1, np.nan, 2), r"row 0 from the lowest y, column 1\) is not finite"),
-    "range": ("h.bin", struct.pack("<2i2f", 1, 2, -3e38, 3e38), "further apart"),
-    "kind": ("h.stl", STL, "'model/stl' is not a kind of height field"),
+    "range": ("h.bin", struct.pack("<2i2f", 1, 2, -3e38, 3e38), "too large for float32"),
+    "kind": ("h.stl", STL, "'model/stl' is not a supported kind of height field"),
 }
 
 TETRAHEDRON = 'vertex="0 0 0 1 0 0 0 1 0 0 0 1"'
@@ -96,7 +96,7 @@ ELEMENTS = {
     "scales": (f'<mesh name="m" {TETRAHEDRON} scale="0 0 0"/>', "surface of the mesh is too small"),
     "texcoord": (f'<mesh name="m" {TETRAHEDRON} texcoord="0 1 2 3"/>', "2 texture coordinates for 4"),
     "twice": ('<mesh name="m" file="m.stl" vertex="0 0 0"/>', "has it already"),
-    "params": ('<mesh name="m" builtin="sphere" params="1 2"/>', "has 1 params, 2 given"),
+    "params": ('<mesh name="m" builtin="sphere" params="1 2"/>', "takes 1 numbers, 2 given"),
     "sphere": ('<mesh name="m" builtin="sphere" params="5"/>', "from 0 to 4, not 5"),
     "supersphere": ('<mesh name="m" builtin="supersphere" params="100000 1 1"/>', "vertices, the limit"),
     "torus": ('<mesh name="m" builtin="supertorus" params="9 2 1 1"/>', r"radius in \(0, 1\]"),
@@ -107,7 +107,7 @@ ELEMENTS = {
         "1000000 vertices of a wedge, the limit is",
     ),
     "cone": ('<mesh name="m" builtin="cone" params="-1 1"/>', "from 0 to 5000"),
-    "no_field": ('<hfield name="h" size="1 1 1 1"/>', "needs a file, or nrow and ncol"),
+    "no_field": ('<hfield name="h" size="1 1 1 1"/>', "needs attribute 'file', or 'nrow' and 'ncol'"),
     "field_size": ('<hfield name="h" nrow="2" ncol="2" size="1 1 0 1"/>', "must be positive"),
     "field_nan": ('<hfield name="h" nrow="1" ncol="2" size="1 1 1 1" elevation="0 nan"/>', "'nan' is not a finite"),
     "field_count": ('<hfield name="h" nrow="2" ncol="2" size="1 1 1 1" elevation="0 1 2"/>', "= 4 numbers, 3 given"),
@@ -124,9 +124,12 @@ GEOMS = {
     "no_mesh": ('<geom type="mesh"/>', "needs attribute 'mesh'"),
     "unknown": ('<geom type="mesh" mesh="n"/>', "there is no mesh 'n'"),
     "no_field": ('<geom type="hfield"/>', "needs attribute 'hfield'"),
-    "field_on_box": ('<geom type="box" size="1 1 1" hfield="h"/>', "requires type 'hfield'"),
+    "field_on_box": ('<geom type="box" size="1 1 1" hfield="h"/>', "needs type 'hfield'"),
     "shell": ('<geom type="mesh" mesh="m" shellinertia="true"/>', 'give the mesh inertia="shell"'),
-    "fromto": ('<geom type="capsule" mesh="m" size="1" fromto="0 0 0 1 1 1"/>', "fromto cannot be used with a mesh"),
+    "fromto": (
+        '<geom type="capsule" mesh="m" size="1" fromto="0 0 0 1 1 1"/>',
+        "'fromto' and 'mesh' cannot both",
+    ),
     "plane": ('<geom type="plane" mesh="m" size="1 1 1"/>', "a plane cannot be fitted"),
 }
 

@@ -14,11 +14,11 @@ BALL = '<geom size="1" contype="0" conaffinity="0"/>'
 TOO_MANY = {
     "bodies": (
         f'<worldbody><replicate count="2500"><body name="b"><freejoint/>{BALL}</body></replicate></worldbody>',
-        r'<freejoint>: with it the model has more than \d+ degrees of freedom, 15000 in all',
+        r'<freejoint>: from here on the model has more than \d+ degrees of freedom, 15000 in total',
     ),
     "static geoms": (
         f'<worldbody><replicate count="50000">{BALL}</replicate></worldbody>',
-        "macros would make more than 20000 elements",
+        "macros up to here would make more than 20000 elements",
     ),
     "static geoms in full": (
         f"<worldbody>{BALL * 60_000}</worldbody>",
@@ -26,37 +26,37 @@ TOO_MANY = {
     ),
     "geoms": (
         f'<worldbody><replicate count="7000">{BALL}</replicate></worldbody>',
-        r"<geom>: with it the model has more than \d+ geoms, 7000 in all",
+        r"<geom>: from here on the model has more than \d+ geoms, 7000 in total",
     ),
     "pairs": (
         '<worldbody><replicate count="2900"><geom size="1"/></replicate>'
         '<body><freejoint/><replicate count="2900"><geom size="1"/></replicate></body></worldbody>',
-        r"<geom>: 8410000 pairs of geoms could touch, 2900 of them with this one",
+        r"<geom>: 8410000 pairs of geoms could touch, 2900 of them with this geom",
     ),
     "keys": (
         f'<worldbody><replicate count="300"><body><freejoint/>{BALL}</body></replicate></worldbody>'
         '<keyframe>' + '<key/>' * 20_000 + '</keyframe>',
-        r"<replicate>: with a keyframe for each copy the model has 6020000, more than 25000",
+        r"<replicate>: with one keyframe for each copy the model has 6020000, more than 25000",
     ),
     "one tree": (
         f'<worldbody><body name="b"><joint/>{BALL}<replicate count="3000"><body><joint/>{BALL}</body></replicate>'
         '</body></worldbody>',
-        r'<body name="b">: the tree has 3001 bodies and 3001 degrees of freedom, too many to derive its constants',
+        r'<body name="b">: the tree has 3001 bodies and 3001 degrees of freedom, too many for its derived constants',
     ),
     "actuators": (
         f'<worldbody><body><joint name="j"/>{BALL}</body></worldbody>'
         '<actuator>' + '<motor joint="j"/>' * 12_001 + '</actuator>',
-        r"<motor>: with it the model has more than 12000 actuators, 12001 in all",
+        r"<motor>: from here on the model has more than 12000 actuators, 12001 in total",
     ),
     "activations of the longest, for each": (
         f'<worldbody><body><joint name="j"/>{BALL}</body></worldbody><actuator>'
         '<general name="a" joint="j" dyntype="user" actdim="9000000"/><motor joint="j"/></actuator>',
-        r'<general name="a">: 2 actuators of as many activations have more than 10000000',
+        r'<general name="a">: 2 actuators with as many activations as this one have more than 10000000',
     ),
     "activations": (
         f'<worldbody><body><joint name="j"/>{BALL}</body></worldbody>'
         '<actuator><general name="a" joint="j" dyntype="integrator" actdim="2147483647"/></actuator>',
-        r'<general name="a">: with it the model has more than 10000000 activations, 2147483647 in all',
+        r'<general name="a">: from here on the model has more than 10000000 activations, 2147483647 in total',
     ),
 }  # fmt: skip
 
@@ -77,7 +77,7 @@ def test_attaching_twice_again_and_again_is_refused(tmp_path: pathlib.Path) -> N
         text = f'<asset><model name="m" file="{level - 1}.xml"/></asset><worldbody>{twice}</worldbody>'
         (tmp_path / f"{level}.xml").write_text(f"<mujoco>{text}</mujoco>")
     start = time.process_time()
-    with pytest.raises(MjcfError, match="12288 in all"):
+    with pytest.raises(MjcfError, match="12288 in total"):
         load(tmp_path / "11.xml")
     assert time.process_time() - start < 10.0
 
@@ -87,7 +87,7 @@ def test_a_hundred_dofs_under_the_limit_pass(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(budget, "MOST_DOFS", 18)
     assert load(text).nv == 18
     monkeypatch.setattr(budget, "MOST_DOFS", 17)
-    with pytest.raises(MjcfError, match="more than 17 degrees of freedom, 18 in all"):
+    with pytest.raises(MjcfError, match="more than 17 degrees of freedom, 18 in total"):
         load(text)
 
 

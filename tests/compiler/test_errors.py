@@ -13,10 +13,10 @@ WRONG = {
         world(f'<body><joint name="a" type="slide"/><joint name="b" type="slide"/>{BALL}</body>'),
         r'degrees of freedom \[0, 1\] of <joint name="a"> \(line 1\) and <joint name="b"> \(line 1\)',
     ),
-    "fromto_sphere": (world('<geom size="1" fromto="0 0 0 1 1 1"/>'), "fromto requires"),
+    "fromto_sphere": (world('<geom size="1" fromto="0 0 0 1 1 1"/>'), "'fromto' needs"),
     "fromto_and_pos": (
         world('<geom type="capsule" size="1" pos="1 0 0" fromto="0 0 0 1 1 1"/>'),
-        "both pos and fromto",
+        "'pos' and 'fromto' cannot both be given",
     ),
     "endless_length": (
         world(f'<body><joint name="j"/>{BALL}</body>', '<actuator><muscle joint="j"/></actuator>'),
@@ -34,7 +34,7 @@ LACKS = {
             '<geom name="g" size="1"/><body><plugin plugin="my.wind"/></body>',
             '<extension><plugin plugin="my.wind"/></extension>',
         ),
-        "is no body that diffsim knows",
+        "no body can use plugin 'my.wind'",
     ),
 }
 

@@ -64,12 +64,12 @@ def nut(settings: str = "", mesh: str = "", geom: str = "", body: str = "") -> s
 
 WRONG = {
     "unknown_setting": (nut("<config key='radios' value='1'/>"), "no setting 'radios'.*radius"),
-    "no_number": (nut("<config key='radius' value='wide'/>"), "is a number, not 'wide'"),
+    "no_number": (nut("<config key='radius' value='wide'/>"), "must be a number, not 'wide'"),
     "scale": (nut(mesh="scale='2 2 2'"), "'scale' does not apply"),
-    "builtin": (nut(mesh="builtin='sphere' params='1'"), "has its surface from there"),
-    "unknown": (nut(geom="<plugin plugin='mujoco.sdf.wheel'/>"), "no distance field that diffsim knows"),
-    "other": (nut(geom="<plugin plugin='mujoco.sdf.gear' instance='i'/>"), "is one of plugin 'mujoco.sdf.nut'"),
-    "neither": (nut(geom="<plugin/>"), "neither attribute 'plugin' nor 'instance'"),
+    "builtin": (nut(mesh="builtin='sphere' params='1'"), "takes its surface from the plugin"),
+    "unknown": (nut(geom="<plugin plugin='mujoco.sdf.wheel'/>"), "not a distance field that diffsim supports"),
+    "other": (nut(geom="<plugin plugin='mujoco.sdf.gear' instance='i'/>"), "belongs to plugin 'mujoco.sdf.nut'"),
+    "neither": (nut(geom="<plugin/>"), "needs attribute 'plugin' or 'instance'"),
     "no_surface": (
         nut().replace("nut", "bowl").replace("name='i'>", "name='i'><config key='radius' value='-1'/>"),
         "no surface",
@@ -106,5 +106,5 @@ def test_from_mujoco_refuses_a_field_that_its_mesh_does_not_show() -> None:
     torus = "<extension><plugin plugin='mujoco.sdf.torus'><instance name='t'/></plugin>"
     text = nut().replace("<extension>", torus).replace("instance='i'/></mesh>", "instance='t'/></mesh>")
     mjmodel = oracle.load_oracle(text)
-    with pytest.raises(UnsupportedError, match="cannot tell which distance field geom 0 has"):
+    with pytest.raises(UnsupportedError, match="cannot identify the distance field of geom 0"):
         from_mujoco(mjmodel)

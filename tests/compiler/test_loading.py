@@ -34,9 +34,9 @@ def test_text_may_be_bytes() -> None:
 @pytest.mark.parametrize("name", ["max_contacts", "max_pairs"])
 @pytest.mark.parametrize("number", [-1, 2.5, "3", True, 10**12, float("nan")])
 def test_a_capacity_is_a_number_of_contacts(name: str, number: Any, tmp_path: pathlib.Path) -> None:
-    with pytest.raises(ArgumentError, match=f"{name}: an integer from 0"):
+    with pytest.raises(ArgumentError, match=f"{name} is .*, expected an integer from 0"):
         load(BALL, **{name: number})
-    with pytest.raises(ArgumentError, match=f"{name}: an integer from 0"):
+    with pytest.raises(ArgumentError, match=f"{name} is .*, expected an integer from 0"):
         load(tmp_path / "saved.npz", **{name: number})
 
 
@@ -53,7 +53,7 @@ def test_a_missing_file_is_one_kind_of_error(
     name: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(FileNotFoundError, match="there") as caught:
+    with pytest.raises(FileNotFoundError, match=r"no such file|does not exist") as caught:
         load(name)
     assert isinstance(caught.value, MissingFileError)
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
@@ -129,7 +129,7 @@ def test_a_model_that_cuts_its_contacts_warns() -> None:
     cut = BALL.replace("</worldbody>", '<body><freejoint/><geom type="box" size="1 1 1"/></body></worldbody>').replace(
         "</mujoco>", '<custom><numeric name="max_contact_points" data="2"/></custom></mujoco>'
     )
-    with pytest.warns(CapacityWarning, match="keep at most 2 contacts, where"):
+    with pytest.warns(CapacityWarning, match="keep at most 2 contacts; without"):
         assert load(cut).topology.max_contacts == 2
     # who gives the number knows it
     assert load(cut, max_contacts=3).topology.max_contacts == 3

@@ -145,7 +145,7 @@ def test_triangles_whose_corners_are_one_are_passed_over_as_in_the_oracle() -> N
 def test_a_mesh_that_is_too_fine_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where all triangles are long, cells and triangles make more and more pairs."""
     monkeypatch.setattr("diffsim.compiler.assets.octree.MOST_PAIRS", 10_000)
-    with pytest.raises(MjcfError, match=r"too many for the cells of a distance field; .*coarser") as caught:
+    with pytest.raises(MjcfError, match=r"too many triangles for a distance field; .*coarser") as caught:
         load(f"<mujoco>{ASSETS}<worldbody><geom type='sdf' mesh='ring'/></worldbody></mujoco>")
     assert '<mesh name="ring">' in str(caught.value)
 
@@ -155,7 +155,7 @@ WRONG = {
     "surface": ("<geom type='sdf' mesh='torus'/>", "surface of a plugin's field and has no octree"),
     "sdflib": (
         "<geom type='sdf' mesh='corner'><plugin plugin='mujoco.sdf.sdflib'/></geom>",
-        "'mujoco.sdf.sdflib' is no distance field that diffsim knows",
+        "'mujoco.sdf.sdflib' is not a distance field that diffsim supports",
     ),
     "flat": ("<geom type='sdf' mesh='flat'/>", "the vertices are in one plane"),
 }

@@ -14,7 +14,7 @@ ALWAYS = LOCK.replace("0 1 0", "1 0 0")
 
 
 def test_a_gimbal_that_is_locked_at_qpos0_moves_from_elsewhere() -> None:
-    with pytest.warns(UserWarning, match="singular at qpos0; inverse weights are those of a pose nearby"):
+    with pytest.warns(UserWarning, match="singular at qpos0; inverse weights are taken at a nearby pose"):
         model = diffsim.load(LOCK)
     assert np.isfinite(model.dof_invweight0).all()
     mjmodel = oracle.mujoco.MjModel.from_xml_string(LOCK)

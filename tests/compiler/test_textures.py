@@ -103,10 +103,10 @@ def test_the_twister_is_the_library_s() -> None:
 
 WRONG = {
     "damaged": ('file="bad.png" type="2d"', "damaged PNG"),
-    "grid": ('file="wide.png" gridsize="3 4" gridlayout=".U..LFRB.D.."', "no grid of 3 by 4"),
-    "letter": ('file="cross.png" gridsize="3 4" gridlayout=".X..LFRB.D.."', "'X', which is none of"),
-    "faces": ('fileright="square.png" fileleft="wide.png"', "square and of one size"),
-    "channels": ('file="square.png" type="2d" nchannel="2"', "nchannel is 2"),
+    "grid": ('file="wide.png" gridsize="3 4" gridlayout=".U..LFRB.D.."', "not a grid of 3 by 4"),
+    "letter": ('file="cross.png" gridsize="3 4" gridlayout=".X..LFRB.D.."', "'X', which is not one of"),
+    "faces": ('fileright="square.png" fileleft="wide.png"', "square and of the same size"),
+    "channels": ('file="square.png" type="2d" nchannel="2"', "must be 1, 3 or 4, not 2"),
     "cube_channels": ('file="square.png" nchannel="4"', "3 channels, not 4"),
     "builtin_channels": ('type="2d" builtin="flat" width="2" height="2" nchannel="1"', "3 channels, not 1"),
     "nothing": ('type="2d"', "needs attribute 'file' or 'builtin'"),

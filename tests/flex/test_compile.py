@@ -34,17 +34,17 @@ WRONG = {
     ),
     "poisson": (
         model(GRID.format("", '<elasticity young="1" poisson=".5" thickness=".1" elastic2d="stretch"/>')),
-        "poisson must be at least 0",
+        "'poisson': must be at least 0",
     ),
     "pinned bending": (
         model(GRID.format("", '<pin id="0"/><elasticity young="1" thickness=".1" elastic2d="bend"/>')),
-        "pins are not supported for bending",
+        "bending does not support pins",
     ),
     "a file that is not there": (model('<flexcomp name="f" type="mesh" file="none.obj"/>'), "does not exist"),
     "an element of a flex": (
         "<mujoco><worldbody><body name='b'/></worldbody><deformable>"
         "<flex body='b' dim='2' vertex='0 0 0 1 0 0 0 1 0' element='0 1 3'/></deformable></mujoco>",
-        "a vertex that is not there",
+        "a vertex does not exist",
     ),
     "weights of a skin": (
         "<mujoco><worldbody><body name='b'/></worldbody><deformable><skin vertex='0 0 0 1 0 0 0 1 0' face='0 1 2'>"

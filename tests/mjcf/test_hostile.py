@@ -48,8 +48,8 @@ BOMBS = {
         '<size nkey="9999999"/><worldbody><body><freejoint/><geom size="1"/></body></worldbody>',
         "10000000 numbers",
     ),
-    "sensor": ('<sensor><user dim="2000000000"/></sensor>', "10000000 numbers"),
-    "contact": ('<sensor><contact num="2000000000"/></sensor>', "10000000 numbers"),
+    "sensor": ('<sensor><user dim="2000000000"/></sensor>', "10000000 values"),
+    "contact": ('<sensor><contact num="2000000000"/></sensor>', "10000000 values"),
     "numeric": ('<custom><numeric name="n" size="2000000000"/></custom>', "at most 500"),
     "depth": (
         "<worldbody>" + "<body>" * 100_000 + "</body>" * 100_000 + "</worldbody>",

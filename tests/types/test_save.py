@@ -195,7 +195,7 @@ def test_checkpoints_hold_what_is_not_empty() -> None:
     state, inputs = diffsim.support.from_checkpoint(tree, moved)
     np.testing.assert_array_equal(state.qpos, tree[0].qpos + 1)
     assert inputs.mocap_pos.shape == tree[1].mocap_pos.shape
-    with pytest.raises(ValueError, match="another tree: leaf 1"):
+    with pytest.raises(ValueError, match="another pytree: leaf 1"):
         diffsim.support.from_checkpoint(tree, moved | {"1": np.zeros(7)})
     with pytest.raises(TypeError, match="leaves is a tuple, expected a table"):
         diffsim.support.from_checkpoint(tree, tree)

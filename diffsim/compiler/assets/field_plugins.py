@@ -1,14 +1,15 @@
-"""What an element's `<plugin>` says of a distance field: which function, with which parameters; and its surface.
+"""Distance fields from `<plugin>`: the function and its parameters, and the surface of the field as a mesh.
 
-A mesh with such a plugin is the surface of its field, on a grid of about 300 points along all three sides. A geom of
-type sdf has the plugin too, and collides with the field itself; without one it collides with the octree of its mesh. A
-plugin that is not MuJoCo's is a function of the user's, who sets it on the model (`Hooks.sdf`): here it has numbers, in
-their order, and no surface.
+A mesh with such a plugin is the surface of its field, sampled on a grid with about 300 points along the three sides in
+total. A geom of type sdf has the same plugin and collides with the field itself; without a plugin it collides with the
+octree of its mesh. A plugin that is not one of MuJoCo's is a function of the user, set on the model (`Hooks.sdf`). The
+compiler only knows its parameters, in their order, and cannot make its surface.
 
-The surface is found by marching cubes, as MuJoCo does it. A cube of the grid has 8 corners and 12 edges; `TRIANGLES`
-lists for each set of corners inside which edges its triangles join. Corners are numbered by x + 2 y + 4 z; edges first
-those along x, then along y, then along z, each by the other two coordinates of its first corner, the lower axis first.
-Vertices come in the order in which one cube after another, x fastest, first meets them.
+The surface is found by marching cubes, as in MuJoCo. A cube of the grid has 8 corners and 12 edges. For each of the 256
+sets of corners inside the surface, `TRIANGLES` lists the edges that its triangles join. The number of a corner is
+x + 2 y + 4 z. Edges along x come first, then edges along y, then along z; within an axis they are numbered by the other
+two coordinates of their first corner, the lower axis fastest. Vertices have the order in which the cubes, with x
+fastest, first reach them.
 Source: MuJoCo "XML reference", extension; `mjCMesh::LoadSDF` of user_mesh.cc (3.8.1). Lorensen and Cline 1987;
 MarchingCubeCpp (public domain) for the table and for the order.
 """
@@ -31,38 +32,42 @@ from diffsim.mjcf.resources import AssetError
 
 Array = np.ndarray
 
-# grid points along all three sides together, less one or two for each
+# grid points along the three sides in total, as in MuJoCo
 POINTS = 300
 
 
 class FieldUse(NamedTuple):
-    """A field: the name of its plugin, empty for none, and its parameters (k,)."""
+    """A distance field: the name of its plugin (empty: no field) and its parameters (k,)."""
 
     name: str
     parameters: np.ndarray
 
     @property
     def function(self) -> FieldFunction:
-        """The field that the plugin computes.
+        """The function of the plugin.
 
         Raises:
-          AssetError: it is the user's.
+          AssetError: it is a function of the user.
         """
         if self.name not in FUNCTIONS:
-            hint = "give the mesh a file, vertices or builtin, and only the geom the plugin"
-            raise AssetError(f"plugin '{self.name}' is a function that is not known when the model is compiled", hint)
+            hint = "give the mesh a file, vertices or a builtin shape, and the plugin only to the geom"
+            raise AssetError(
+                f"plugin '{self.name}' is a function of the user, so the compiler cannot make its surface", hint
+            )
         return FUNCTIONS[self.name]
 
 
+# a geom or mesh without a field
 NO_FIELD = FieldUse("", np.zeros(0))
+# the field sampled in the octree of a mesh
 SAMPLED = FieldUse(OCTREE, np.zeros(0))
 
 
 def field_of(draft: Draft, node: Node) -> FieldUse | None:
-    """The field that a geom or mesh has by its `<plugin>`; None if it has none.
+    """The field that `<plugin>` gives to a geom or mesh; None if it has no plugin.
 
     Raises:
-      AssetError: the plugin is MuJoCo's and not known here, or a parameter is unknown or no number.
+      AssetError: diffsim does not have this plugin of MuJoCo, or a parameter is unknown or not a number.
     """
     plugin = node.e.first(Plugin)
     if plugin is None:
@@ -73,7 +78,7 @@ def field_of(draft: Draft, node: Node) -> FieldUse | None:
         return FieldUse(name, field_parameters(name, settings))
     if name.startswith(MUJOCO):
         hint = near_match(name, FUNCTIONS, listed=8)
-        raise AssetError(f"plugin '{name}' is no distance field that diffsim knows", hint)
+        raise AssetError(f"plugin '{name}' is not a distance field that diffsim supports", hint)
     if name in draft.plugins:
         first, count = (draft.fields[f"plugin_number{end}"][number] for end in ("adr", "num"))
         return FieldUse(name, draft.fields["plugin_number"][first : first + count])
@@ -97,23 +102,23 @@ def field_parameters(name: str, settings: Mapping[str, str]) -> np.ndarray:
 
 
 def _number(key: str, text: str) -> float:
-    """A setting that is not empty, as a number."""
+    """A setting as a number. Raises AssetError if it is not a finite number."""
     try:
         value = float(text)
     except ValueError:
         value = np.nan
     if not np.isfinite(value):
-        raise AssetError(f"setting '{key}' of a plugin is a number, not '{text}'")
+        raise AssetError(f"setting '{key}' of the plugin must be a number, not '{text}'")
     return value
 
 
 def field_surface(field: FieldUse) -> Surface:
-    """The surface of a field. Raises AssetError if its parameters leave none."""
+    """The surface of a field. Raises AssetError if the field has no surface on the grid."""
     with jax.enable_x64(True):
         half = np.array(interpret(field.function.half_sides, field.parameters), float)
         sizes = np.floor(POINTS / half.sum() * half) + 1 if (half > 0).all() else np.zeros(3)
         if not (sizes >= 2).all():
-            raise AssetError(f"a field of half sides {half.tolist()} m has no surface that a grid can show")
+            raise AssetError(f"a field with half sides {half.tolist()} m has no surface on a grid")
         sides = [-h + 2 * h * np.arange(n) / (n - 1) for h, n in zip(half, sizes, strict=True)]
         grid = np.stack(np.meshgrid(*sides, indexing="ij"), axis=-1)
         values = interpret(field.function.distance, field.parameters, grid)
@@ -123,7 +128,7 @@ def field_surface(field: FieldUse) -> Surface:
     return surface
 
 
-# for each of 256 sets of corners inside, by 3 edges a triangle; "-" for none
+# for each of the 256 sets of corners inside: three edges (hexadecimal digits) for each triangle; "-" if there are none
 TABLE = """
 - 048 509 495489 1a4 1801a8 1a4950 51a5a99a8 b15 5b1804 0b109b 14818bb89 a5ba45 05b0b88ba 40949aa9b 8ba89b 286
 062046 950628 295256654 41a286 a62a21120 0958621a4 61a621251295 28615b 604620b15 b09b10628 46162916919b
@@ -154,7 +159,7 @@ a26a12102 a16126182148 259265645 058568526592 026064 268 8ab8b9 4904a9ab9 0b508b
 """
 TRIANGLES = TABLE.split()
 
-# (x, y, z) of the first corners of a cube's edges, by axis
+# (x, y, z) of the first corner of each edge of a cube, by the axis of the edge
 STARTS = np.array(
     [
         [(0, 0, 0), (0, 1, 0), (0, 0, 1), (0, 1, 1)],
@@ -165,17 +170,17 @@ STARTS = np.array(
 
 
 def _marching_cubes(values: Array, low: Array, high: Array) -> Surface:
-    """The surface between corners of a grid that are inside (below zero) and outside.
+    """The zero surface of values on a grid; negative values are inside.
 
     Args:
-      values: of the function at the grid points (nx, ny, nz); at least two along each axis.
-      low, high: where the first and the last grid point are, (3,) m.
+      values: (nx, ny, nz) at the grid points; at least two along each axis.
+      low, high: (3,) m, the first and the last grid point.
 
     Returns:
-      The surface in float32, with normals that are means of its triangles'.
+      The surface in float32, with area-weighted mean normals.
     """
     values = values.astype(np.float32)
-    # of each cube the set of its corners inside; then the cubes that the surface passes through, x fastest
+    # for each cube the set of its corners inside, as 8 bits; then the cubes that the surface passes, with x fastest
     inside = (values < 0).astype(np.uint8)
     corners = np.zeros([size - 1 for size in values.shape], np.uint8)
     for corner in range(8):
@@ -184,12 +189,12 @@ def _marching_cubes(values: Array, low: Array, high: Array) -> Surface:
     cubes = np.stack(np.nonzero((corners.T != 0) & (corners.T != 255))[::-1], axis=1)
     edge, vertex, key = map(np.concatenate, zip(*(_crossed_edges(values, axis) for axis in range(3)), strict=True))
     order = np.argsort(key)
-    # by axis and first corner, the vertex on each edge of the grid
+    # the vertex on each edge of the grid, by the axis and the first corner of the edge
     number = np.full((3, *values.shape), -1)
     number[tuple(edge[order].T)] = np.arange(len(edge))
     vertex = vertex[order].astype(float)
     face = _triangles(cubes, corners[tuple(cubes.T)], number)
-    # normals of the triangles at each vertex, by area
+    # the sum of the triangles' normals at each vertex, weighted by area
     a, b, c = (vertex[face[:, corner]] for corner in range(3))
     normal = np.zeros_like(vertex)
     for corner in range(3):
@@ -201,8 +206,9 @@ def _marching_cubes(values: Array, low: Array, high: Array) -> Surface:
 def _crossed_edges(values: Array, axis: int) -> tuple[Array, Array, Array]:
     """The edges of the grid along an axis that the surface crosses.
 
-    Returns (axis, first corner) (k, 4) of each, the vertex (k, 3) on it in grid units, and a number (k,) that grows in
-    the order in which the cubes meet them.
+    Returns:
+      The axis and the first corner of each edge (k, 4); the vertex on it (k, 3), in grid units, by linear
+      interpolation; and a number (k,) that increases in the order in which the cubes reach the edges.
     """
     ahead = np.roll(values, -1, axis)
     crossed = (values < 0) != (ahead < 0)
@@ -212,7 +218,7 @@ def _crossed_edges(values: Array, axis: int) -> tuple[Array, Array, Array]:
     vertex = place.astype(np.float32)
     vertex[:, axis] += start / (start - end)
     edge = np.concatenate([np.full((len(place), 1), axis), place], axis=1)
-    # the first cube that has an edge lies behind it along both other axes, if there is one
+    # the first cube with this edge is the one before it along both other axes, if there is one
     others = [other for other in range(3) if other != axis]
     behind = np.minimum(place[:, others], 1)
     cube = place.copy()
@@ -222,7 +228,7 @@ def _crossed_edges(values: Array, axis: int) -> tuple[Array, Array, Array]:
 
 
 def _triangles(cubes: Array, corners: Array, number: Array) -> Array:
-    """Triangles (k, 3) of all cubes, in the order of cubes and of the table."""
+    """(k, 3) the triangles of all cubes, in the order of cubes and of the table."""
     length = np.array([0 if row == "-" else len(row) for row in TRIANGLES])
     table = np.zeros((256, length.max()), int)
     for row, edges in enumerate(TRIANGLES):

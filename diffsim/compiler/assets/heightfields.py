@@ -1,7 +1,7 @@
-"""hfield_rows: height fields, from numbers, a PNG image, or a binary file, scaled to [0, 1].
+"""hfield_rows: height fields from numbers in the XML, a PNG image or a binary file, scaled to [0, 1].
 
-Rows of hfield_data go from -y to +y, columns from -x to +x; hfield_size is (half width in x, in y, height of 1, depth
-of the base). Of numbers in the XML, as of images, the first row is the one at +y.
+Rows of hfield_data go from -y to +y, columns from -x to +x. hfield_size is (half width in x, half width in y, height of
+the value 1, depth of the base). In the XML, as in images, the first row is the one at +y.
 Source: MuJoCo "XML reference", hfield.
 """
 
@@ -36,7 +36,7 @@ def hfield_rows(draft: Draft) -> None:
     for node in draft.nodes["hfield"]:
         try:
             if not (np.asarray(node.e.size) > 0).all():
-                raise AssetError("all four sizes of a height field must be positive")
+                raise AssetError("attribute 'size': all four numbers must be positive")
             grid = _elevation(draft, node)
             total += grid.size
             check_count(total, MOST_IN_ALL, "elevations together with the height fields before it")
@@ -57,18 +57,18 @@ def hfield_rows(draft: Draft) -> None:
 
 
 def _elevation(draft: Draft, node: Node) -> Array:
-    """Elevations (rows, columns) float32, lowest y first."""
+    """(rows, columns) float32: elevations, the row at -y first."""
     e = node.e
     if e.file_:
         data = draft.contents(node)
-        # what has no ending that is known is taken for a binary file
+        # a file with an unknown extension counts as a binary file
         kind = e.content_type and kind_of(e.file_, e.content_type, KINDS)
         kind = kind or KINDS.get(kind_of(e.file_, None, {}), BINARY)
         if kind not in (PNG, BINARY):
-            raise AssetError(f"'{kind}' is not a kind of height field", "use PNG or MuJoCo's binary format")
+            raise AssetError(f"'{kind}' is not a supported kind of height field", "use PNG or MuJoCo's binary format")
         if kind == PNG:
             return png_gray(data)[::-1].astype(np.float32)
-        # two counts, then the elevations
+        # two counts, then the elevations row by row
         if len(data) < 8:
             raise AssetError("is not a height field: the header is missing")
         rows, columns = (int(number) for number in np.frombuffer(data, "<i4", 2))
@@ -76,10 +76,10 @@ def _elevation(draft: Draft, node: Node) -> Array:
             raise AssetError(f"is not a height field: it has {rows} rows and {columns} columns")
         check_count(rows * columns, MOST_PIXELS, f"elevations ({rows} by {columns})")
         if len(data) != 8 + 4 * rows * columns:
-            raise AssetError(f"is damaged: {len(data)} bytes for {rows} by {columns} elevations")
+            raise AssetError(f"is damaged: it has {len(data)} bytes for {rows} by {columns} elevations")
         return np.frombuffer(data, "<f4", rows * columns, 8).reshape(rows, columns)
     if e.nrow < 1 or e.ncol < 1:
-        raise AssetError("a height field needs a file, or nrow and ncol")
+        raise AssetError("a height field needs attribute 'file', or 'nrow' and 'ncol'")
     check_count(e.nrow * e.ncol, MOST_PIXELS, f"elevations ({e.nrow} by {e.ncol})")
     if e.elevation is None:
         return np.zeros((e.nrow, e.ncol), np.float32)
@@ -88,7 +88,7 @@ def _elevation(draft: Draft, node: Node) -> Array:
 
 
 def _normalized(grid: Array) -> Array:
-    """Elevations scaled to [0, 1], all 0 where they are equal."""
+    """Elevations scaled to [0, 1]; all 0 if they are equal."""
     if not np.isfinite(grid).all():
         row, column = np.argwhere(~np.isfinite(grid))[0]
         raise AssetError(f"an elevation (row {row} from the lowest y, column {column}) is not finite")
@@ -96,5 +96,5 @@ def _normalized(grid: Array) -> Array:
     with np.errstate(over="ignore"):
         span = highest - lowest
     if not np.isfinite(span):
-        raise AssetError("the elevations are further apart than float32 can say")
+        raise AssetError("the range of the elevations is too large for float32")
     return (grid - lowest) / (span if span > FLAT else np.float32(1))

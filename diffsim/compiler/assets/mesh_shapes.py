@@ -1,7 +1,7 @@
-"""Builtin meshes -> Surface: sphere, hemisphere, cone, supersphere, supertorus, wedge, plate.
+"""Builtin meshes: sphere, hemisphere, cone, supersphere, supertorus, wedge, plate.
 
-The numbers of vertices and triangles follow MuJoCo's order, which tactile sensors show. Where a shape has no
-triangles (cone, wedge) its convex hull gives them. Source: MuJoCo "XML reference", mesh, builtin and params.
+Vertices and triangles have MuJoCo's order, which is visible in the readings of tactile sensors. Shapes without
+triangles (cone, wedge) get those of their convex hull. Source: MuJoCo "XML reference", mesh, builtin and params.
 """
 
 from collections.abc import Callable
@@ -39,7 +39,7 @@ MOST_IN_RING = 5_000
 
 
 def sphere(params: Array) -> Surface:
-    """Radius 1, an icosahedron whose triangles are split in four as often as params say."""
+    """A unit sphere: an icosahedron whose triangles are repeatedly split into four."""
     splits = _whole(params[0], 0, 4, "subdivision")
     vertex = np.array(_ICOSAHEDRON, np.float32)
     vertex = (vertex / np.sqrt(1 + np.float32(_GOLDEN) ** 2)).astype(np.float32)
@@ -50,7 +50,7 @@ def sphere(params: Array) -> Surface:
 
 
 def _split(vertex: Array, face: Array) -> tuple[Array, Array]:
-    """Every triangle as four; the middles of edges, in the order in which they turn up, move out to the sphere."""
+    """Splits each triangle into four; midpoints of edges, in order of appearance, are projected to the sphere."""
     edges = np.sort(directed_edges(face), axis=1)
     _, first, index = np.unique(edges[:, 0] * len(vertex) + edges[:, 1], return_index=True, return_inverse=True)
     order = np.argsort(first)
@@ -66,11 +66,11 @@ def _split(vertex: Array, face: Array) -> tuple[Array, Array]:
 
 
 def hemisphere(params: Array) -> Surface:
-    """The upper half of the unit sphere in rings of 4, 8, 12 ... vertices, closed by a disc."""
+    """The upper half of the unit sphere, in rings of 4, 8, 12, ... vertices, closed by a disc."""
     rings = 1 + _whole(params[0], 0, 10, "resolution")
 
     def ring(row: int) -> Array:
-        """The vertices of one ring, side by side; the octahedron's points moved out to the sphere."""
+        """The vertices of one ring: points of an octahedron, side by side, projected to the sphere."""
         factor = row / rings
         up = np.array([0.0, 0, 1])
         corners = np.array([(1, 0, 0), (0, 1, 0), (-1, 0, 0), (0, -1, 0)], float)
@@ -91,7 +91,7 @@ def hemisphere(params: Array) -> Surface:
 
 
 def _band(row: int, here: int, below: int) -> list[tuple[int, int, int]]:
-    """Triangles between a ring of 4 row vertices and the next one."""
+    """Triangles between a ring of 4 * row vertices and the next ring."""
     face = []
     for side in range(4):
         for k in range(row + 1):
@@ -105,12 +105,15 @@ def _band(row: int, here: int, below: int) -> list[tuple[int, int, int]]:
 
 
 def supersphere(params: Array) -> Surface:
-    """A superellipsoid with exponents e (around) and n (up), on a grid of `resolution` points around."""
+    """A superellipsoid with exponents e (around) and n (upward), with `resolution` points around.
+
+    A point is (cos^n v cos^e u, cos^n v sin^e u, sin^n v), with powers that keep the sign.
+    """
     count = _whole(params[0], 3, MOST_VERTICES, "resolution")
     check_count((count - 1) * count + 2, MOST_VERTICES, "vertices")
     around, upward = params[1:]
     if around < 0 or upward < 0:
-        raise AssetError("the exponents of a supersphere cannot be negative")
+        raise AssetError("attribute 'params': the exponents of a supersphere cannot be negative")
     v = (-pi / 2 + np.arange(1, count) * pi / count)[:, None]
     u = (-pi + np.arange(count) * 2 * pi / count)[None]
     rings = [
@@ -129,12 +132,12 @@ def supersphere(params: Array) -> Surface:
 
 
 def supertorus(params: Array) -> Surface:
-    """A torus of radius 1 with a tube of `radius`, with exponents s (of the tube) and t (around)."""
+    """A torus of radius 1 with a tube of `radius`, and exponents s (of the tube) and t (around)."""
     count = _whole(params[0], 3, MOST_VERTICES, "resolution")
     check_count(count * count, MOST_VERTICES, "vertices")
     radius, tube, around = params[1:]
     if not 0 < radius <= 1 or tube <= 0 or around <= 0:
-        raise AssetError("a supertorus has a radius in (0, 1] and positive exponents")
+        raise AssetError("attribute 'params': a supertorus needs a radius in (0, 1] and positive exponents")
     u = (2 * pi * np.arange(count) / count)[:, None]
     v = (2 * pi * np.arange(count) / count)[None]
     reach = 1 + radius * _power(np.cos(v), tube)
@@ -147,15 +150,15 @@ def supertorus(params: Array) -> Surface:
 
 
 def wedge(params: Array) -> Surface:
-    """Points on a part of the unit sphere seen from its center, with frames; denser in the middle for gamma > 0."""
+    """Points with frames on a part of the unit sphere, seen from its center; denser in the middle for gamma > 0."""
     count = _grid(params)
     gamma = params[4]
     check_count(count[0] * count[1], MOST_IN_HULL, "vertices of a wedge")
     fov = params[2:4]
     if not (0 < fov[0] <= 180 and 0 < fov[1] <= 90):
-        raise AssetError("the field of view of a wedge is at most 180 by 90 degrees")
+        raise AssetError("attribute 'params': the field of view of a wedge is at most 180 by 90 degrees")
     if not 0 <= gamma <= 1:
-        raise AssetError("gamma of a wedge lies in [0, 1]")
+        raise AssetError("attribute 'params': gamma of a wedge must be in [0, 1]")
     edges = [np.linspace(-1, 1, n + 1) for n in count]
     angles = [(gamma * x**5 + (1 - gamma) * x) * limit * pi / 180 for x, limit in zip(edges, fov, strict=True)]
     a, e = np.meshgrid(*((x[1:] + x[:-1]) / 2 for x in angles), indexing="ij")
@@ -167,7 +170,7 @@ def wedge(params: Array) -> Surface:
 
 
 def plate(params: Array) -> Surface:
-    """A square grid of points in the plane z = -1, with frames."""
+    """A square grid of points with frames, in the plane z = -1."""
     rows, columns = _grid(params)
     x, y = (-1 + (np.arange(n) + 0.5) * 2 / n for n in (rows, columns))
     vertex = np.stack([*np.meshgrid(x, y, indexing="ij"), np.full((rows, columns), -1.0)], axis=-1)
@@ -182,7 +185,7 @@ def plate(params: Array) -> Surface:
 
 
 def cone(params: Array) -> Surface:
-    """A regular polygon at z = -1 and a smaller one, or a point for radius 0, at z = 1."""
+    """A regular polygon at z = -1, and a smaller one (or a point if `radius` is 0) at z = 1."""
     count = _whole(params[0], 0, MOST_IN_RING, "number of edges")
     radius = params[1]
     angle = 2 * pi * np.arange(count) / count if count else np.zeros(0)
@@ -202,9 +205,9 @@ def _quads(a: Array, b: Array, c: Array, d: Array) -> Array:
 
 
 def _whole(value: float, least: int, most: int, what: str) -> int:
-    """A parameter that is a whole number; a fraction is cut off."""
+    """A parameter as an integer, rounded towards zero."""
     if not least <= int(value) <= most:
-        raise AssetError(f"the {what} is from {least} to {most}, not {value:g}")
+        raise AssetError(f"attribute 'params': the {what} must be from {least} to {most}, not {value:g}")
     return int(value)
 
 
@@ -216,7 +219,7 @@ def _grid(params: Array) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Builtin:
-    """How a shape is made, and the number of its parameters."""
+    """The function that makes a shape, and its number of parameters."""
 
     make: Callable[[Array], Surface]
     params: int
@@ -234,8 +237,8 @@ BUILTINS: dict[str, Builtin] = {
 
 
 def builtin_surface(name: str, params: Array) -> Surface:
-    """The builtin mesh of that name. Raises AssetError if the parameters are wrong."""
+    """The builtin mesh with a name. Raises AssetError if the parameters are wrong."""
     shape = BUILTINS[name]
     if len(params) != shape.params:
-        raise AssetError(f"a builtin {name} has {shape.params} params, {len(params)} given")
+        raise AssetError(f"attribute 'params': a builtin {name} takes {shape.params} numbers, {len(params)} given")
     return shape.make(params)

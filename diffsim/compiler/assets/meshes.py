@@ -1,7 +1,7 @@
-"""mesh_rows: all mesh assets, from their elements (compiled_mesh.py) to the fields of the model.
+"""mesh_rows: all meshes (compiled_mesh.py) as fields of the model.
 
-Every mesh is in its own inertial frame; mesh_pos and mesh_quat say where that was, and the geoms that use the mesh move
-with it. Lengths are in the model's unit (m).
+Each mesh is in its own inertial frame. mesh_pos and mesh_quat are the pose of this frame in the frame of the file;
+geoms that use the mesh are moved accordingly. Lengths are in m.
 Source: MuJoCo "XML reference", mesh; mjModel's field comments (3.8.1).
 """
 
@@ -23,12 +23,12 @@ Fields = dict[str, Any]
 
 
 def mesh_rows(draft: Draft) -> None:
-    """Compile all meshes: `node.row["mesh"]` of each."""
+    """Compiles all meshes; the result of each is `node.row["mesh"]`."""
     geoms = [node for node in draft.nodes["geom"] if node.e.type in (GeomType.MESH, GeomType.SDF)]
     paired = {name for node in draft.nodes["pair"] for name in (node.e.geom1, node.e.geom2)}
-    # of geoms that may touch something; planes touch the hull of a distance field's surface
+    # meshes of geoms that can touch something need a hull; planes collide with the hull of a distance field's surface
     hulls = {node.e.mesh for node in geoms if node.e.contype or node.e.conaffinity or node.name in paired}
-    # of geoms that collide with the signed distance of their mesh: of type sdf, and without a plugin
+    # meshes of geoms of type sdf without a plugin need an octree
     fields = {node.e.mesh for node in geoms if node.e.type == GeomType.SDF and node.e.first(Plugin) is None}
     total = 0
     for node in draft.nodes["mesh"]:
@@ -60,7 +60,7 @@ def mesh_fields(draft: Draft) -> None:
         "mesh_quat": _stacked([mesh.quat[None] for mesh in meshes], 4),
         "mesh_scale": _stacked([mesh.scale[None] for mesh in meshes], 3),
         **_hull_fields(meshes),
-        # cells of all octrees; children are numbered within a mesh
+        # cells of all octrees; indices of children count within a mesh
         "noct": int(cells.sum()),
         "mesh_octnum": cells,
         "mesh_octadr": or_minus_one(addresses(cells), cells),
@@ -79,14 +79,14 @@ def _stacked(arrays: list[Array], width: int) -> Array:
 
 
 def _blocks(name: str, size: str, arrays: list[Array], width: int) -> Fields:
-    """All rows one mesh after another, and where the rows of each mesh are."""
+    """The rows of all meshes, one mesh after the other, with the count and address of each mesh."""
     number = np.array([len(array) for array in arrays], int)
     rows = _stacked(arrays, width)
     return {name: rows, name + "num": number, name + "adr": addresses(number), size: len(rows)}
 
 
 def _hull_fields(meshes: list[Mesh]) -> Fields:
-    """Graphs and polygons of all hulls; polygons of vertices and vertices of polygons are numbered within a mesh."""
+    """Graphs and polygons of all hulls; indices of vertices and polygons count within a mesh."""
     graphs = [graph(mesh.hull) if mesh.hull else np.zeros(0, int) for mesh in meshes]
     length = np.array([len(numbers) for numbers in graphs], int)
     empty = Polygons(np.zeros(0, int), np.zeros(0, int))

@@ -1,16 +1,17 @@
-"""Octree of a mesh: cells that are halved along all three sides where the surface runs through them.
+"""The octree of a mesh: cells are divided into eight where the surface passes through them.
 
-The root is the mesh's bounding box, 1.1 times as large. A cell that meets a triangle has eight children, down to a
-depth; then others are divided until cells with a common face differ by one level at most. Places are whole numbers of
-the finest cells, so that the corners that cells share are known without comparing coordinates. Cells are numbered as
-they are made, eight children in a row, the one that is further along x, y, z at place 1, 2, 4.
+The root is the bounding box of the mesh, enlarged by 1.1. A cell that meets a triangle has eight children, down to a
+maximum depth. Then further cells are divided until cells with a common face differ by at most one level. Positions are
+integers in units of the finest cell, so shared corners are found without comparing floats. Cells are numbered in the
+order in which they are made; the child that is farther along x, y or z has bit 1, 2 or 4 of its index among the eight.
 
-Corners of cells are numbered by their place in the grid of finest cells. A corner of a leaf hangs where it is no corner
-of a larger neighbour: there a field is the mean of its values at the ends of the neighbour's edge, or at the four
-corners of its face, so that it is continuous across faces.
+Corners are numbered by their position in the grid of finest cells. A corner of a leaf is a hanging corner if it lies on
+an edge or face of a larger neighbour without being a corner of it. There the field is the mean of its values at the two
+ends of that edge or at the four corners of that face, which makes it continuous across faces.
 
-Source: `mjCOctree` and `boxTriangle` of user_objects.cc (MuJoCo 3.8.1), whose sums are in this order: where a triangle
-only touches a box, rounding decides. Schwarz and Seidel 2010, "Fast parallel surface and solid voxelization on GPUs".
+Source: `mjCOctree` and `boxTriangle` of user_objects.cc (MuJoCo 3.8.1). Sums have MuJoCo's order, because rounding
+decides where a triangle only touches a box. Schwarz and Seidel 2010, "Fast parallel surface and solid voxelization on
+GPUs".
 """
 
 from collections.abc import Iterator
@@ -48,11 +49,14 @@ MOST_PAIRS = 1 << 26
 
 
 class Cells(NamedTuple):
-    """The cells of an octree.
+    """The n cells of an octree.
 
-    `level` (n,): 0 of the root. `corner` (n, 3): the lower corner, in finest cells. `child` (n,): the first of eight
-    children, -1 for none. `parent` (n,): -1 of the root. `axes` (3, FINEST + 1): coordinates of the planes between
-    finest cells, m.
+    Attributes:
+      level: (n,) 0 for the root.
+      corner: (n, 3) the lower corner, in finest cells.
+      child: (n,) the first of eight children, -1 for a leaf.
+      parent: (n,) -1 for the root.
+      axes: (3, FINEST + 1) m, coordinates of the planes between finest cells.
     """
 
     level: Array
@@ -63,7 +67,7 @@ class Cells(NamedTuple):
 
     @property
     def size(self) -> Array:
-        """Sides (n,) of the cells, in finest cells."""
+        """(n,) the sides of the cells, in finest cells."""
         return FINEST >> self.level
 
     @property
@@ -72,13 +76,13 @@ class Cells(NamedTuple):
         return np.flatnonzero(self.child < 0)
 
     def low_high(self, which: Array | slice) -> tuple[Array, Array]:
-        """Lower and upper corners (k, 3) of some cells, m."""
+        """(k, 3) m: the lower and upper corners of some cells."""
         low = self.corner[which]
         size = self.size[which][:, None]
         return tuple(self.axes[np.arange(3), place] for place in (low, low + size))  # type: ignore[return-value]
 
     def divided(self, which: Array) -> "Cells":
-        """The octree with eight children more for each of some cells (k,), in their order."""
+        """The octree in which some leaves (k,), in this order, have eight children each."""
         child = self.child.copy()
         child[which] = len(child) + 8 * np.arange(len(which))
         half = (self.size[which] // 2)[:, None, None]
@@ -92,11 +96,11 @@ class Cells(NamedTuple):
 
 
 def cells_of(triangle: Array) -> Cells:
-    """The octree of a surface of triangles (f, 3, 3), m."""
+    """The octree of a surface of triangles (f, 3, 3) m."""
     low, high = triangle.min(axis=(0, 1)), triangle.max(axis=(0, 1))
     middle = (low + high) / 2
     half = (high - low) / 2
-    # the planes between finest cells halve the root again and again
+    # repeated halving, as MuJoCo computes the planes, so that rounding agrees
     axes = np.zeros((3, FINEST + 1))
     axes[:, 0] = middle - ROOM * half
     axes[:, -1] = middle + ROOM * half
@@ -122,20 +126,20 @@ def cells_of(triangle: Array) -> Cells:
 
 
 def check_pairs(count: int) -> None:
-    """Raises AssetError where cells and triangles make more pairs than can be looked at."""
+    """Raises AssetError if there are too many pairs of a cell and a triangle to test."""
     if count > MOST_PAIRS:
-        hint = "a distance field has no more detail than 64 cells along a side: use a coarser mesh"
-        raise AssetError("the triangles of the mesh are too many for the cells of a distance field", hint)
+        hint = "use a coarser mesh: the field of a mesh has at most 64 cells along a side"
+        raise AssetError("the mesh has too many triangles for a distance field", hint)
 
 
 def chunks(count: int) -> Iterator[slice]:
-    """Slices of CHUNK rows, one after another, that make up `count` rows."""
+    """Consecutive slices of CHUNK rows that cover `count` rows."""
     for start in range(0, max(count, 1), CHUNK):
         yield slice(start, start + CHUNK)
 
 
 def _balanced(cells: Cells) -> Cells:
-    """The octree with cells divided until neighbours differ by one level at most."""
+    """The octree with leaves divided until neighbours differ by at most one level."""
     while True:
         leaves = cells.leaves
         beside = neighbours(cells, leaves)
@@ -151,11 +155,11 @@ def _balanced(cells: Cells) -> Cells:
 
 
 def neighbours(cells: Cells, leaves: Array) -> Array:
-    """The leaf beside each of some leaves (k,) at its lower and upper face along x, y, z: (k, 6), -1 for none.
+    """(k, 6) the neighbours of some leaves (k,) across their lower and upper face along x, y and z; -1 at the border.
 
-    Where there are several, the one below the middle of the face.
+    If several leaves touch a face, it is the one just below the middle of the face.
     """
-    # the leaf in which each finest cell is
+    # the leaf that contains each finest cell
     owner = np.full((FINEST,) * 3, -1)
     for level in np.unique(cells.level[cells.leaves]).tolist():
         cell = cells.leaves[cells.level[cells.leaves] == level]
@@ -175,21 +179,22 @@ def neighbours(cells: Cells, leaves: Array) -> Array:
 
 
 def boxes_meet_triangles(low: Array, high: Array, corner: Array) -> Array:
-    """Whether boxes between corners (k, 3) and triangles (k, 3, 3) have something in common (k,).
+    """(k,) bool: whether boxes with corners `low` and `high` (k, 3) intersect triangles (k, 3, 3).
 
-    They do unless the sides of the box, the plane of the triangle or one of three projections part them.
+    They do unless they are separated along an axis of the box, by the plane of the triangle, or, in the projection
+    along one of the three axes, by an edge of the triangle.
     """
     result = ((corner.max(axis=1) >= low) & (corner.min(axis=1) <= high)).all(axis=1)
     near = np.flatnonzero(result)
     low, size, corner = low[near], (high - low)[near], corner[near]
     edge = np.roll(corner, -1, axis=1) - corner
     normal = cross_product(edge[:, 0], edge[:, 1])
-    # corners of the box on both sides of the plane
+    # the plane passes between the two corners of the box that are extreme along the normal
     along = dot(normal, low)
     critical = np.where(normal > 0, size, 0.0)
     point = corner[:, 0]
     meets = (along + dot(normal, critical - point)) * (along + dot(normal, size - critical - point)) <= 0
-    # seen along an axis, no edge of the triangle has the box outside
+    # in the projection along each axis, the box is not entirely outside any edge of the triangle
     for axis in range(3):
         b = (axis + 1) % 3
         c = (axis + 2) % 3
@@ -205,24 +210,24 @@ def boxes_meet_triangles(low: Array, high: Array, corner: Array) -> Array:
 
 
 class Hanging(NamedTuple):
-    """Corners (h,) that hang, with the corners (h, 4) of whose values they are the mean; -1 where there are two."""
+    """Hanging corners (h,), and the corners (h, 4) over which their value is the mean; -1 fills rows of two."""
 
     corner: Array
     among: Array
 
 
 def places(number: Array) -> Array:
-    """Places (..., 3) of corners (...,) in finest cells."""
+    """(..., 3) positions of corners (...,), in finest cells."""
     return np.stack(np.unravel_index(number, (GRID,) * 3), axis=-1)
 
 
 def corners_of(cells: Cells, which: Array) -> Array:
-    """Numbers (k, 8) of the corners of some cells (k,)."""
+    """(k, 8) the corners of some cells (k,)."""
     return _numbers(cells.corner[which][:, None] + SLOTS * cells.size[which][:, None, None])
 
 
 def hanging(cells: Cells) -> Hanging:
-    """All corners that hang; what the first larger neighbour says counts."""
+    """All hanging corners; the first larger neighbour counts."""
     leaves = cells.leaves
     beside = neighbours(cells, leaves)
     # a row for each leaf, side of it, and corner of this side
@@ -237,7 +242,7 @@ def hanging(cells: Cells) -> Hanging:
 
 
 def completed(values: Array, hangs: Hanging) -> Array:
-    """Values (GRID^3,) at all corners, with those of the hanging ones; coarse ones first, on which others depend."""
+    """(GRID^3,) the values at all corners, after those at hanging corners are filled in, coarse ones first."""
     values = values.copy()
     bits = np.bitwise_or.reduce(places(hangs.corner), axis=-1)
     for level in range(1, DEPTH + 1):
@@ -252,7 +257,7 @@ def completed(values: Array, hangs: Hanging) -> Array:
 
 
 def _ends(cells: Cells, larger: Array, corner: Array) -> Array:
-    """(k, 4) corners of larger cells (k,) between which a corner (k,) lies; -1 for none, and where there are two."""
+    """(k, 4) the corners of larger cells (k,) between which corners (k,) lie: two, four or none; -1 fills the rest."""
     place = places(corner)
     low = cells.corner[larger]
     size = cells.size[larger][:, None]
@@ -261,7 +266,7 @@ def _ends(cells: Cells, larger: Array, corner: Array) -> Array:
     free = ~(lower | upper)
     among = np.full((len(corner), 4), -1)
     on_edge, on_face = free.sum(axis=1) == 1, free.sum(axis=1) == 2
-    # along the free axis of an edge, the two of a face: all combinations of lower and upper
+    # the ends of an edge differ along its one free axis, the corners of a face along its two free axes
     for end in (0, 1):
         bits = np.where(free, end, upper)
         among[on_edge, end] = _numbers(low + size * bits)[on_edge]

@@ -1,11 +1,12 @@
-"""The signed distance of a surface at the corners of its octree: coefficients of a field, trilinear in each cell.
+"""The signed distance of a surface at the corners of its octree: a field that is trilinear in each cell.
 
-Each corner looks at the triangles that can be nearest to some point of a cell around it; their list becomes shorter
-from level to level, by balls around them. The distance is negative where the corner is behind the nearest triangle. Of
-several that are equally near, as at edges, the first in MuJoCo's hierarchy of boxes counts.
+For each cell a list has the triangles that can be nearest to some point in it. The list of a child is a part of its
+parent's list, found with bounding balls of the triangles. The distance is negative if the corner is behind the nearest
+triangle. If several triangles are equally near, as at edges, the first one in MuJoCo's bounding volume hierarchy
+counts.
 
-The part of a triangle (corner, edge or inside) that is nearest follows from the signs of dot products. Where parts of
-several triangles are equally near, rounding decides between them: sums are in MuJoCo's order.
+The nearest part of a triangle (corner, edge or interior) follows from the signs of dot products. Sums have MuJoCo's
+order, because rounding decides between parts of several triangles that are equally near.
 Source: `mjCOctree::ComputeSdfCoeffs`, `pointTriDistSqWithUV`, `mjCBoundingVolumeHierarchy::MakeBVH` of user_objects.cc
 and `mjCMesh::MakeCenter` of user_mesh.cc (MuJoCo 3.8.1). Ericson, "Real-time collision detection", 5.1.5.
 """
@@ -32,15 +33,18 @@ from diffsim.mjcf.files.surface import cross_product, dot, squares
 
 Array = np.ndarray
 
-# part of a length by which a triangle is kept although another seems nearer
+# relative tolerance by which a triangle is kept although another seems nearer: rounding of the bounds
 SLACK = 1e-9
 
 
 class Octree(NamedTuple):
     """mjModel's fields of the n cells of one mesh.
 
-    `child` (n, 8): -1 for none. `depth` (n,). `aabb` (n, 6): centers and half sides, m. `coeff` (n, 8): signed
-    distances at the corners, m.
+    Attributes:
+      child: (n, 8) -1 for leaves.
+      depth: (n,) 0 for the root.
+      aabb: (n, 6) m, centers and half sides.
+      coeff: (n, 8) m, signed distances at the corners.
     """
 
     child: Array
@@ -50,7 +54,7 @@ class Octree(NamedTuple):
 
 
 class _Surface(NamedTuple):
-    """Triangles (f, 3, 3), m, and the centers (f, 3) and radii (f,) of balls that hold them."""
+    """Triangles (f, 3, 3) m, with the centers (f, 3) and radii (f,) of their bounding balls."""
 
     triangle: Array
     center: Array
@@ -58,14 +62,14 @@ class _Surface(NamedTuple):
 
 
 class _Lists(NamedTuple):
-    """Triangles, list after list, and where each list starts and how long it is (k,)."""
+    """k lists of triangles, concatenated in `face`, with the start and length of each."""
 
     face: Array
     start: Array
     length: Array
 
     def pairs(self, which: Array) -> tuple[Array, Array]:
-        """For some lists (k,), one after another: the place of each entry's list in `which`, and its triangle."""
+        """The entries of some lists (k,), one list after the other: the index into `which`, and the triangle."""
         length = self.length[which]
         owner = np.repeat(np.arange(len(which)), length)
         within = np.arange(len(owner)) - np.repeat(np.cumsum(length) - length, length)
@@ -76,7 +80,7 @@ def octree_of(vertex: Array, face: Array) -> Octree:
     """The octree of a mesh.
 
     Args:
-      vertex: (v, 3), m, not rounded.
+      vertex: (v, 3) m, float64, not rounded to float32.
       face: (f, 3) triangles.
 
     Raises:
@@ -88,7 +92,7 @@ def octree_of(vertex: Array, face: Array) -> Octree:
     hangs = hanging(cells)
     every = corners_of(cells, np.arange(len(cells.level)))
     values = np.zeros(GRID**3)
-    # in MuJoCo's order, so that of equally near ones the first counts
+    # in MuJoCo's order, so that the first of equally near triangles counts
     triangle = triangle[order]
     center = triangle.mean(axis=1)
     surface = _Surface(triangle, center, np.sqrt(squares(triangle - center[:, None]).max(axis=1)))
@@ -101,11 +105,11 @@ def octree_of(vertex: Array, face: Array) -> Octree:
 
 
 def _corner_distances(cells: Cells, surface: _Surface, hanging: Array, every: Array) -> list[tuple[Array, Array]]:
-    """Corners (k,) that do not hang, with signed distances (k,), level by level: each by a leaf that has it.
+    """Corners (k,) that are not hanging, with their signed distances (k,), level by level.
 
     Args:
       cells, surface: the octree without distances, and the triangles.
-      hanging: (h,) corners that hang in the middle of an edge or face of a larger cell.
+      hanging: (h,) hanging corners.
       every: (ncell, 8) the corners of every cell.
     """
     done = np.zeros(GRID**3, bool)
@@ -113,7 +117,7 @@ def _corner_distances(cells: Cells, surface: _Surface, hanging: Array, every: Ar
     count = len(surface.triangle)
     done[hanging] = True
     lists = _Lists(np.arange(count), np.zeros(1, int), np.array([count]))
-    # the place of a cell's list among those of its level
+    # the index of each cell's list among the lists of its level
     place = np.zeros(len(cells.level), int)
     for level in range(DEPTH + 1):
         cell = np.flatnonzero(cells.level == level)
@@ -132,7 +136,7 @@ def _corner_distances(cells: Cells, surface: _Surface, hanging: Array, every: Ar
 
 
 def _shortened(surface: _Surface, cells: Cells, which: Array, lists: _Lists, number: Array) -> _Lists:
-    """Lists for some cells (k,), from those with a `number` (k,): what can be nearest to a point of a cell."""
+    """Lists of the triangles that can be nearest to a point in some cells (k,), from their lists `number` (k,)."""
     low, high = cells.low_high(which)
     reach = np.sqrt(squares(high - low)) / 2
     faces, counts = [np.zeros(0, int)], [np.zeros(0, int)]
@@ -144,7 +148,7 @@ def _shortened(surface: _Surface, cells: Cells, which: Array, lists: _Lists, num
 
 
 def _distances(surface: _Surface, point: Array, lists: _Lists, number: Array) -> Array:
-    """Signed distances (k,) of points (k, 3) from the nearest triangles of their lists, by `number` (k,)."""
+    """(k,) signed distances of points (k, 3) from the nearest triangle of their lists `number` (k,)."""
     result = [np.zeros(0)]
     for part, owner, face in _nearby(surface, point, np.zeros(len(point)), lists, number):
         here = point[part]
@@ -160,13 +164,14 @@ def _distances(surface: _Surface, point: Array, lists: _Lists, number: Array) ->
 def _nearby(
     surface: _Surface, point: Array, reach: Array, lists: _Lists, number: Array
 ) -> Iterator[tuple[slice, Array, Array]]:
-    """The triangles that can be nearest to some place within `reach` (k,) of points (k, 3), part by part of the points.
+    """The triangles that can be nearest to some place within `reach` (k,) of points (k, 3), for parts of the points.
 
-    Each point has a list of candidates, `number` (k,). What is nearest to the point is no further away than the
-    triangle whose ball has the nearest center; for places within the reach that bound grows by twice the reach.
+    Each point has a list of candidates, `number` (k,). The distance d to the triangle whose ball has the nearest center
+    is an upper bound of the distance to the surface. A place within the reach r is at most d + r from that triangle and
+    at least |p - c| - R - r from a triangle with ball (c, R), so triangles with |p - c| - R > d + 2 r are dropped.
 
     Yields:
-      The part; for each triangle that remains, which point of the part it belongs to; and the triangle.
+      The part of the points; for each remaining triangle its point within the part; and the triangle.
     """
     check_pairs(int(lists.length[number].sum()))
     for part in _portions(lists.length[number]):
@@ -182,7 +187,7 @@ def _nearby(
 
 
 def _portions(counts: Array) -> list[slice]:
-    """Parts of some lists, each with so many entries that arrays of them are of a moderate size."""
+    """Consecutive slices of lists with about as many entries each as a chunk, to limit the size of arrays."""
     if not len(counts):
         return []
     ends = np.cumsum(counts)
@@ -192,17 +197,18 @@ def _portions(counts: Array) -> list[slice]:
     return [slice(start, stop) for start, stop in pairwise(marks)]
 
 
-# part of the greatest height that it could have, below which a point is not outside
+# sine of the angle to the triangle's plane below which a point does not count as outside
 OUTSIDE = 1e-12
 
-# the parts of a triangle, in the order in which they are asked for
+# the parts of a triangle, in the order in which they are tested
 A, B, AB, C, AC, BC, INSIDE = range(7)
 
 
 class Nearest(NamedTuple):
-    """Squared distances (k,), m^2, and shares (k,) of the second and third corner in the nearest points.
+    """Squared distances (k,) m^2, and barycentric coordinates (k,) of the nearest points at the last two corners.
 
-    Infinitely far where two corners are one and the point lies beside the side that is left, as in MuJoCo.
+    As in MuJoCo, the distance is infinite if two corners coincide and the nearest point would be inside the remaining
+    side.
     """
 
     squared: Array
@@ -217,7 +223,7 @@ def nearest(point: Array, triangle: Array) -> Nearest:
     ac = c - a
     part, second, third = _parts(*(dot(side, point - corner) for corner in (a, b, c) for side in (ab, ac)))
     off = point - (a + second[:, None] * ab + third[:, None] * ac)
-    # from the corner from which the part starts
+    # measured from the corner at which the part starts, as in MuJoCo, for equal rounding
     on_bc, at_b, at_c = (part == place for place in (BC, B, C))
     off[on_bc] = point[on_bc] - (b[on_bc] + third[on_bc, None] * (c - b)[on_bc])
     off[at_b] = point[at_b] - b[at_b]
@@ -227,11 +233,14 @@ def nearest(point: Array, triangle: Array) -> Nearest:
 
 
 def _parts(d1: Array, d2: Array, d3: Array, d4: Array, d5: Array, d6: Array) -> tuple[Array, Array, Array]:
-    """Number (k,) of the nearest part, and shares of the second and third corner.
+    """The nearest part (k,), and the barycentric coordinates of the second and third corner.
 
-    d1 to d6 (k,): products of the sides ab and ac with the way to the point from a (d1, d2), from b (d3, d4) and from
-    c (d5, d6).
+    Args:
+      d1, d2: (k,) ab . (p - a), ac . (p - a), with the point p and the corners a, b, c.
+      d3, d4: (k,) ab . (p - b), ac . (p - b).
+      d5, d6: (k,) ab . (p - c), ac . (p - c).
     """
+    # barycentric coordinates of the projection of p, times twice the area squared
     va = d3 * d6 - d5 * d4
     vb = d5 * d2 - d1 * d6
     vc = d1 * d4 - d3 * d2
@@ -254,7 +263,7 @@ def _parts(d1: Array, d2: Array, d3: Array, d4: Array, d5: Array, d6: Array) -> 
 
 
 def outside(point: Array, triangle: Array, near: Nearest) -> Array:
-    """Whether points (k, 3) are before their triangles (k, 3, 3), whose nearest points are given."""
+    """(k,) bool: whether points (k, 3) are in front of their triangles (k, 3, 3), given the nearest points."""
     a = triangle[:, 0]
     ab = triangle[:, 1] - a
     ac = triangle[:, 2] - a
@@ -263,15 +272,15 @@ def outside(point: Array, triangle: Array, near: Nearest) -> Array:
     return dot(off, normal) > OUTSIDE * np.sqrt(dot(normal, normal)) * np.sqrt(near.squared)
 
 
-# m, by which a side is longer or a center further along
+# m: sides and centers that differ by less count as equal (mjEPS)
 MARGIN = 1e-14
 
 
 def box_order(triangle: Array) -> Array:
-    """The place (f,) of each of some triangles (f, 3, 3) in MuJoCo's hierarchy of bounding boxes.
+    """(f,) the position of each triangle (f, 3, 3) in MuJoCo's hierarchy of bounding boxes.
 
-    A box is halved along its longest side at the median of the triangles' circumcenters; of equal ones the first
-    counts.
+    Boxes are split along their longest side at the median of the triangles' circumcenters; among equal centers,
+    triangles with a lower index come first. All boxes of one level are split at once.
     """
     low = triangle.min(axis=1)
     high = triangle.max(axis=1)
@@ -284,7 +293,7 @@ def box_order(triangle: Array) -> Array:
         side = np.maximum.reduceat(high[order], start) - np.minimum.reduceat(low[order], start)
         axis = (side[:, 1] >= side[:, 0] + MARGIN).astype(int)
         axis[side[:, 2] >= side[np.arange(len(side)), axis] + MARGIN] = 2
-        # numbers that grow from box to box, and within one with a coordinate; equal for those that are nearly equal
+        # ranks that increase from box to box and, within a box, along the axis; nearly equal centers have the same rank
         along = center[order, axis[box]]
         steps = np.zeros(len(order), int)
         rank = np.lexsort((along, box))
@@ -296,7 +305,7 @@ def box_order(triangle: Array) -> Array:
 
 
 def circumcenters(triangle: Array) -> Array:
-    """Centers (f, 3) of circles around triangles (f, 3, 3); far away or no number for flat ones."""
+    """(f, 3) circumcenters of triangles (f, 3, 3); far away or NaN for degenerate triangles."""
     last = triangle[:, 2]
     a = triangle[:, 0] - last
     b = triangle[:, 1] - last

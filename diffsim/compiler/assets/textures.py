@@ -1,10 +1,10 @@
-"""texture_rows: all textures as bytes, from patterns, from one image or from six, top row first.
+"""texture_rows: all textures as bytes, from builtin patterns, one image or six images, top row first.
 
-A cube has six faces one below the other (right, left, up, down, front, back), or one that is repeated. A file outside
-of the model's folder, where that is not allowed, gives one white pixel and a warning.
-Patterns are gradients, checkers and flat colours, with marks on them, byte for byte as MuJoCo makes them: a colour c in
-[0, 1] is the byte floor(255 c). Of PNG images nothing is inflated before the size that the header declares is known to
-be small; values are as MuJoCo's decoder makes them: 8 bits, one channel is the first one.
+A cube has six faces, one below the other (right, left, up, down, front, back), or one face that is repeated. A file
+outside the model's folder that may not be opened becomes one white pixel, with a warning.
+Patterns are gradients, checkers and flat colours with marks on them, byte for byte as in MuJoCo: a colour c in [0, 1]
+is the byte floor(255 c). The size in the header of a PNG image is checked before the image is decompressed. Values are
+those of MuJoCo's decoder: 8 bits; a texture of one channel has the first channel of the image.
 
 Source: MuJoCo "XML reference", texture; `mjCTexture` of 3.8.1. The PNG specification (header, sRGB chunk). Matsumoto
 and Nishimura 2000 and ISO C++, [rand.eng.mers], mt19937_64, for the numbers that place random marks.
@@ -25,9 +25,13 @@ from diffsim.mjcf.resources import MOST_PIXELS, MOST_TEXELS, AssetError, Outside
 
 Array = np.ndarray
 
+# attributes with the files of a cube's faces, in the order of its faces
 FACES = ("fileright", "fileleft", "fileup", "filedown", "filefront", "fileback")
+# letters of the faces in attribute 'gridlayout'
 LETTERS = "RLUDFB"
+# media types by the extension of a file
 KINDS = {".png": "image/png", ".ktx": "image/ktx"}
+# legal numbers of channels
 CHANNELS = (1, 3, 4)
 
 
@@ -56,10 +60,10 @@ def texture_rows(draft: Draft) -> None:
 
 
 def _texture(draft: Draft, node: Node) -> tuple[Array, ColorSpace]:
-    """Pixels (height, width, channels) and colour space. Raises AssetError."""
+    """Pixels (height, width, channels) and the colour space. Raises AssetError."""
     e = node.e
     if e.nchannel not in CHANNELS:
-        raise AssetError(f"nchannel is {e.nchannel}, it can be 1, 3 or 4")
+        raise AssetError(f"attribute 'nchannel': must be 1, 3 or 4, not {e.nchannel}")
     try:
         if e.builtin != "none":
             return _builtin(e), e.colorspace
@@ -77,19 +81,30 @@ def _texture(draft: Draft, node: Node) -> tuple[Array, ColorSpace]:
 
 def _builtin(e: Any) -> Array:
     if e.nchannel != 3 and (e.nchannel < 3 or e.type != TextureType.TWO_D):
-        raise AssetError(f"a builtin texture has 3 channels, not {e.nchannel}")
+        raise AssetError(f"attribute 'nchannel': a builtin texture needs 3 channels, not {e.nchannel}")
     flat = e.type == TextureType.TWO_D
     faces, height = (1, e.height) if flat else (6, e.width)
     check_count(faces * e.width * height, MOST_PIXELS, f"pixels ({e.width} by {faces * height})")
     first, second, mark = (tuple(np.asarray(colour, float).tolist()) for colour in (e.rgb1, e.rgb2, e.markrgb))
-    pixels = pattern_pixels(Pattern(e.builtin, e.mark, first, second, mark, float(e.random), faces, e.width, height))
-    # a fourth channel has no bytes of its own in MuJoCo: they come after all others, as zeros
+    pattern = Pattern(
+        builtin=e.builtin,
+        mark=e.mark,
+        rgb1=first,
+        rgb2=second,
+        markrgb=mark,
+        random=float(e.random),
+        faces=faces,
+        width=e.width,
+        height=height,
+    )
+    pixels = pattern_pixels(pattern)
+    # as in MuJoCo, a fourth channel is not interleaved: its bytes come after all others, as zeros
     spare = np.zeros((e.nchannel - 3) * faces * height * e.width, np.uint8)
     return np.concatenate([pixels.ravel(), spare]).reshape(faces * height, e.width, e.nchannel)
 
 
 def _image(draft: Draft, node: Node, attribute: str) -> tuple[Array, ColorSpace]:
-    """Pixels of a file, flipped as wanted, and their colour space."""
+    """Pixels of a file, flipped as the element asks, and their colour space."""
     e = node.e
     name = getattr(node.e, attribute)
     data = draft.contents(node, attribute)
@@ -107,20 +122,20 @@ def _image(draft: Draft, node: Node, attribute: str) -> tuple[Array, ColorSpace]
         check_count(max(width, 0) * max(height, 0), MOST_PIXELS, f"pixels ({width} by {height})")
         if min(width, height) < 1 or len(data) != 8 + 3 * width * height:
             wrong = "is a damaged PNG file" if data[:8] == SIGNATURE else "is neither PNG nor MuJoCo's format"
-            raise AssetError(f"{wrong}: {width} by {height} pixels in {len(data)} bytes")
+            raise AssetError(f"{wrong}: {len(data)} bytes for {width} by {height} pixels")
         pixels = np.frombuffer(data, np.uint8, offset=8).reshape(height, width, 3)
     space = e.colorspace if e.colorspace != ColorSpace.AUTO else ColorSpace.SRGB if srgb else ColorSpace.LINEAR
     return pixels[:: -1 if e.vflip else 1, :: -1 if e.hflip else 1], space
 
 
 def _cube_of_one(e: Any, image: Array) -> Array:
-    """A cube from one image: its squares are faces, a single one is all of them."""
+    """A cube from one image, whose squares are the faces; a single square is all faces."""
     rows, columns = (int(number) for number in e.gridsize)
     height, width, channels = image.shape
     if min(rows, columns) < 1 or rows * columns > len(e.gridlayout):
-        raise AssetError(f"gridsize is {rows} {columns}, it can be 1 to 12 squares")
+        raise AssetError(f"attribute 'gridsize': must give 1 to 12 squares, not {rows} by {columns}")
     if height % rows or width % columns or height // rows != width // columns:
-        raise AssetError(f"an image of {width} by {height} pixels is no grid of {rows} by {columns} squares")
+        raise AssetError(f"an image of {width} by {height} pixels is not a grid of {rows} by {columns} squares")
     _check_colours(channels)
     if rows * columns == 1:
         return image
@@ -128,7 +143,7 @@ def _cube_of_one(e: Any, image: Array) -> Array:
     faces = {}
     for square, letter in enumerate(e.gridlayout[: rows * columns]):
         if letter not in LETTERS + ".":
-            raise AssetError(f"gridlayout has '{letter}', which is none of {LETTERS}.")
+            raise AssetError(f"attribute 'gridlayout': has '{letter}', which is not one of {LETTERS}.")
         top = side * (square // columns)
         left = side * (square % columns)
         faces[letter] = image[top : top + side, left : left + side]
@@ -145,29 +160,30 @@ def _cube_of_six(draft: Draft, node: Node) -> tuple[Array, ColorSpace]:
     for face in FACES:
         image, space_of_face = _image(draft, node, face) if getattr(e, face) else (None, space)
         faces.append(image)
-        # that of the first image
+        # the colour space of the first image counts
         space = space_of_face if space == ColorSpace.AUTO else space
     shapes = {face.shape for face in faces if face is not None}
     if not shapes:
-        raise AssetError("needs attribute 'builtin', 'file', or a file for each face")
+        raise AssetError("a texture needs attribute 'builtin' or 'file', or a file for each face")
     height, width, channels = next(iter(shapes))
     if len(shapes) > 1 or height != width:
-        raise AssetError("the faces of a cube are square and of one size")
+        raise AssetError("the faces of a cube must be square and of the same size")
     _check_colours(channels)
     return _joined(e, faces, width), e.colorspace if e.colorspace != ColorSpace.AUTO else space
 
 
 def _check_colours(channels: int) -> None:
     if channels != 3:
-        raise AssetError(f"the images of a cube have 3 channels, not {channels}")
+        raise AssetError(f"the images of a cube must have 3 channels, not {channels}")
 
 
 def _joined(e: Any, faces: list[Array | None], side: int) -> Array:
-    """Six faces one below the other; those that are missing have the colour rgb1."""
+    """Six faces, one below the other; missing faces have the colour rgb1."""
     plain = np.broadcast_to((255 * np.asarray(e.rgb1, float)).astype(np.uint8), (side, side, 3))
     return np.concatenate([plain if face is None else face for face in faces])
 
 
+# red, green, blue in [0, 1]
 Colour = tuple[float, ...]
 
 # faces of a cube are numbered right, left, up, down, front, back
@@ -180,7 +196,7 @@ SEED = 42
 
 
 class Pattern(NamedTuple):
-    """What a builtin texture is made from; `faces` is 1 for an image and 6 for a cube."""
+    """The parameters of a builtin texture; `faces` is 1 for an image and 6 for a cube."""
 
     builtin: str
     mark: str
@@ -195,7 +211,7 @@ class Pattern(NamedTuple):
 
 @functools.lru_cache(maxsize=16)
 def pattern_pixels(pattern: Pattern) -> Array:
-    """Pixels (faces, height, width, 3) uint8, top row first; read-only."""
+    """(faces, height, width, 3) uint8: pixels, top row first; read-only."""
     with np.errstate(all="ignore"):
         pixels = np.ascontiguousarray(PATTERNS[pattern.builtin, pattern.faces](pattern))
     mark = _bytes(pattern.markrgb)
@@ -204,25 +220,25 @@ def pattern_pixels(pattern: Pattern) -> Array:
     elif pattern.mark == "cross":
         pixels[:, pattern.height // 2] = pixels[:, :, pattern.width // 2] = mark
     elif pattern.mark == "random" and pattern.random > 0:
-        # single pixels, each with a probability
+        # each pixel is marked with a probability
         pixels[uniform(SEED, pixels[..., 0].size).reshape(pixels.shape[:3]) < pattern.random] = mark
     pixels.flags.writeable = False
     return pixels
 
 
 def _bytes(colour: Array | Colour) -> Array:
-    """Colours in [0, 1] as bytes; what is no number is 0."""
+    """Colours in [0, 1] as bytes; NaN becomes 0."""
     return np.nan_to_num(255 * np.asarray(colour, float), nan=0.0).astype(np.int64).astype(np.uint8)
 
 
 def _blend(first: Colour, second: Colour, place: Array) -> Array:
-    """Colours from `second` at place -1 to `first` at 1, along a sigmoid."""
+    """Colours from `second` at place -1 to `first` at place 1, along a sigmoid."""
     alpha = np.clip(0.5 * (1 + place / np.sqrt(1 + place * place) / (1.0 / np.sqrt(2.0))), 0, 1)[..., None]
     return _bytes(alpha * np.asarray(first) + (1 - alpha) * np.asarray(second))
 
 
 def _pixel_grid(pattern: Pattern) -> tuple[Array, Array]:
-    """x (width,) and y (height, 1), from -1 to 1, to the right and upwards."""
+    """x (width,) to the right and y (height, 1) upwards, both from -1 to 1."""
     x = 2 * np.arange(pattern.width) / np.float64(pattern.width - 1) - 1
     y = 1 - 2 * np.arange(pattern.height) / np.float64(pattern.height - 1)
     return x, y[:, None]
@@ -235,7 +251,7 @@ def _radial(pattern: Pattern) -> Array:
 
 
 def _sky(pattern: Pattern) -> Array:
-    """rgb1 above, rgb2 below, by the elevation of a pixel seen from the middle of the cube."""
+    """rgb1 above and rgb2 below, by the elevation angle of a pixel seen from the middle of the cube."""
     x, y = _pixel_grid(pattern)
     length = np.sqrt(1 + x * x + y * y)
     side = _blend(pattern.rgb1, pattern.rgb2, np.arcsin(y / length) / (0.5 * np.pi))
@@ -246,7 +262,7 @@ def _sky(pattern: Pattern) -> Array:
 
 
 def _checker(pattern: Pattern) -> Array:
-    """Two squares by two."""
+    """Two by two squares."""
     right, low = np.arange(pattern.width) >= pattern.width // 2, np.arange(pattern.height) >= pattern.height // 2
     second = np.repeat((right != low[:, None])[None], pattern.faces, axis=0)
     second[FRONT:] ^= True
@@ -254,12 +270,13 @@ def _checker(pattern: Pattern) -> Array:
 
 
 def _flat(pattern: Pattern) -> Array:
-    """rgb1; on the lower face of a cube rgb2."""
+    """rgb1, or rgb2 on the lower face of a cube."""
     pixels = np.tile(_bytes(pattern.rgb1), (pattern.faces, pattern.height, pattern.width, 1))
     pixels[DOWN : DOWN + 1] = _bytes(pattern.rgb2)
     return pixels
 
 
+# functions that make the patterns, by name and number of faces
 PATTERNS: dict[tuple[str, int], Callable[[Pattern], Array]] = {
     ("gradient", 1): _radial,
     ("gradient", 6): _sky,
@@ -292,13 +309,13 @@ TEMPER = (
 
 
 def uniform(seed: int, count: int) -> Array:
-    """(count,) numbers in [0, 1), as `uniform_real_distribution<double>` draws them."""
+    """(count,) numbers in [0, 1), as `std::uniform_real_distribution<double>` draws them from mt19937_64."""
     start = [seed]
     for k in range(1, WORDS):
         start.append((SEEDING * (start[-1] ^ (start[-1] >> 62)) + k) % 2**64)
     words = np.empty(WORDS + -(-count // MIDDLE) * MIDDLE, np.uint64)
     words[:WORDS] = start
-    # a word follows from those WORDS, WORDS - 1 and WORDS - MIDDLE before it: MIDDLE of them at once
+    # each word depends on the words WORDS, WORDS - 1 and WORDS - MIDDLE before it, so MIDDLE words are made at once
     for first in range(0, count, MIDDLE):
         joined = (words[first : first + MIDDLE] & ~LOW) | (words[first + 1 : first + MIDDLE + 1] & LOW)
         mixed = (joined >> ONE) ^ ((joined & ONE) * TWIST)
@@ -311,13 +328,14 @@ def uniform(seed: int, count: int) -> Array:
     return np.minimum(words.astype(float) * 2.0**-64, np.nextafter(1, 0))
 
 
+# the first 8 bytes of a PNG file
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
-# what an image is converted to, by the number of channels that are wanted
+# Pillow's mode for a number of channels
 MODES = {3: "RGB", 4: "RGBA"}
 
 
 def png_size(data: bytes) -> tuple[int, int]:
-    """Width and height that the header of a PNG file declares. Raises AssetError without one, or if it is too large."""
+    """Width and height in the header of a PNG file. Raises AssetError if it is not PNG, or if it is too large."""
     if len(data) < 24 or data[:8] != SIGNATURE or data[12:16] != b"IHDR":
         raise AssetError("is not a PNG file")
     width, height = int.from_bytes(data[16:20], "big"), int.from_bytes(data[20:24], "big")
@@ -328,12 +346,12 @@ def png_size(data: bytes) -> tuple[int, int]:
 
 
 def png_gray(data: bytes) -> Array:
-    """Gray values (rows, columns) uint8, top row first. Raises AssetError where the file is damaged."""
+    """(rows, columns) uint8: gray values, top row first. Raises AssetError if the file is damaged."""
     return _gray(_decoded(data))
 
 
 def png_pixels(data: bytes, channels: int) -> Array:
-    """Pixels (rows, columns, channels) uint8, top row first; 1, 3 or 4 channels. Raises AssetError as `png_gray`."""
+    """(rows, columns, channels) uint8: pixels, top row first; 1, 3 or 4 channels. Raises AssetError if damaged."""
     image = _decoded(data)
     if channels == 1:
         return _gray(image)[:, :, None]
@@ -343,7 +361,7 @@ def png_pixels(data: bytes, channels: int) -> Array:
 
 
 def png_is_srgb(data: bytes) -> bool:
-    """Whether a PNG file says, before its pixels, that its colours are sRGB."""
+    """Whether a PNG file has an sRGB chunk before its pixels."""
     place = len(SIGNATURE)
     while place + 8 <= len(data) and (kind := data[place + 4 : place + 8]) != b"IDAT":
         if kind == b"sRGB":

@@ -1,1 +1,1 @@
-"""One pass per kind of element: its rows under mjModel's names."""
+"""One pass for each kind of element, which makes its rows under mjModel's names."""

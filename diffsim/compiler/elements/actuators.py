@@ -1,6 +1,6 @@
-"""Actuators: transmission, limits, activations. One row each, of the general actuator that every shortcut became.
+"""Actuators: transmission, limits, activations. Shortcuts have become general actuators already.
 
-dampratio stands as a positive biasprm[2] until set_const turns it into damping at qpos0.
+A positive biasprm[2] holds dampratio until set_const converts it to damping at qpos0.
 Source: MuJoCo "Modeling", actuator shortcuts; "Computation", actuation model.
 """
 
@@ -17,6 +17,7 @@ from diffsim.types.history import buffer_size
 
 Array = np.ndarray
 
+# kind of the target of each transmission
 KIND = {
     TrnType.JOINT: "joint",
     TrnType.JOINTINPARENT: "joint",
@@ -25,6 +26,7 @@ KIND = {
     TrnType.SITE: "site",
     TrnType.BODY: "body",
 }
+# transmissions to which actuators can add damping and armature
 REFLECTING = (TrnType.JOINT, TrnType.JOINTINPARENT, TrnType.TENDON)
 
 
@@ -40,7 +42,11 @@ def actuator_rows(draft: Draft) -> None:
     histories = buffer_size(samples, 1)
     if histories.sum() > MOST_NUMBERS:
         longest = nodes[int(np.argmax(histories))].source
-        draft.problems.add(longest, f"all actuators together remember more than {MOST_NUMBERS} numbers")
+        draft.problems.add(
+            longest,
+            f"the history buffers of all actuators have more than {MOST_NUMBERS} numbers",
+            "make nsample smaller",
+        )
         draft.problems.raise_if_any()
     draft.fields.update(
         na=int(numbers.sum()),
@@ -55,16 +61,16 @@ def _actuator_row(draft: Draft, node: Node) -> Fields:
     transmission, name = e.target
     target = draft.find(node.source, KIND[transmission], name)
     if transmission not in REFLECTING and (e.damping.any() or e.armature):
-        draft.problems.add(node.source, "damping and armature need a joint or tendon as the target")
-    # the slider site of a crank, the reference site of a site
+        draft.problems.add(node.source, "attributes 'damping' and 'armature' need a joint or tendon as the target")
+    # the second object: the slider site of a crank, or the reference site of a site
     second = {TrnType.SLIDERCRANK: e.slidersite, TrnType.SITE: e.refsite}.get(transmission)
     if transmission == TrnType.SLIDERCRANK and e.cranklength <= 0:
-        draft.problems.add(node.source, "cranklength must be positive")
+        draft.problems.add(node.source, "attribute 'cranklength': must be positive")
     lengthrange = _length_range(draft, node, transmission, target)
     ranges = _inherited_ranges(draft, node, transmission, target)
     act_limited = check_limits(draft, node, "act", e.actlimited, ranges["actrange"])
     if act_limited and e.dyntype == DynType.NONE:
-        draft.problems.add(node.source, "actrange is given but dyntype is 'none'")
+        draft.problems.add(node.source, "attribute 'actrange' needs an activation, but dyntype is 'none'")
     _check(draft, node)
     return {
         "actuator_trntype": transmission,
@@ -95,7 +101,7 @@ def _actuator_row(draft: Draft, node: Node) -> Fields:
 
 
 def _inherited_ranges(draft: Draft, node: Node, transmission: TrnType, target: Node | None) -> dict[str, Array]:
-    """ctrlrange and actrange, one of them from the target's range where inheritrange asks for it."""
+    """ctrlrange and actrange; with inheritrange, one of them comes from the range of the target."""
     e = node.e
     ranges = {"ctrlrange": np.array(e.ctrlrange), "actrange": np.array(e.actrange)}
     servo = e.gaintype == GainType.FIXED and e.biastype == BiasType.AFFINE and e.gainprm[0] == -e.biasprm[1]
@@ -108,11 +114,13 @@ def _inherited_ranges(draft: Draft, node: Node, transmission: TrnType, target: N
     }.get(e.dyntype)
     scalar = transmission == TrnType.JOINT and is_scalar(target.e.type)
     if which is None or not (scalar or transmission == TrnType.TENDON):
-        draft.problems.add(node.source, "inheritrange is for position and intvelocity on a hinge, slide or tendon")
+        draft.problems.add(
+            node.source, "attribute 'inheritrange' is only for position and intvelocity on a hinge, slide or tendon"
+        )
         return ranges
     lower, upper = target.row["jnt_range" if scalar else "tendon_range"]
     if lower == upper:
-        draft.problems.add(node.source, f"inheritrange, but '{target.name}' has no range")
+        draft.problems.add(node.source, f"attribute 'inheritrange' is given, but '{target.name}' has no range")
     middle = (lower + upper) / 2
     radius = (upper - lower) / 2 * e.inheritrange
     ranges[which] = np.array([middle - radius, middle + radius])
@@ -120,7 +128,7 @@ def _inherited_ranges(draft: Draft, node: Node, transmission: TrnType, target: N
 
 
 def _length_range(draft: Draft, node: Node, transmission: TrnType, target: Node | None) -> Array:
-    """lengthrange as given, or as the limits of the target where `<lengthrange>` says so, else by derive.py."""
+    """lengthrange as given, or from the target's limits if `<lengthrange>` asks for it; else derive.py finds it."""
     e = node.e
     lengthrange = np.array(node.e.lengthrange)
     settings = draft.lengthrange
@@ -137,9 +145,10 @@ def _length_range(draft: Draft, node: Node, transmission: TrnType, target: Node 
 
 
 def _activations(draft: Draft, nodes: list[Node]) -> list[int]:
-    """How many activations each actuator has: the states of its law that its parameters switch on, and of its plugin.
+    """The number of activations of each actuator.
 
-    For a law of the user's it is `actdim`.
+    It is the number of states of its law that its parameters switch on, plus the states of its plugin; `actdim` for a
+    law of the user.
     """
     names = "dyntype", "actdim", "dynprm", "gainprm"
     dyntype, actdim, *parameters = (np.array([getattr(node.e, name) for node in nodes]) for name in names)
@@ -151,37 +160,39 @@ def _activations(draft: Draft, nodes: list[Node]) -> list[int]:
         if draft.fields["actuator_plugin"][node.id] < 0:
             _check_actdim(draft, node, count)
         elif max(node.e.actdim, -1) not in ({count} | ({-1} if not of_plugin[node.id] else set())):
-            draft.problems.add(node.source, f"its plugin needs actdim {count}", f'add actdim="{count}"')
+            draft.problems.add(
+                node.source, f"the plugin of this actuator needs actdim {count}", f'set actdim="{count}"'
+            )
     return counts
 
 
 def _check_actdim(draft: Draft, node: Node, count: int) -> None:
     actdim = node.e.actdim
     states = DYNAMICS[node.e.dyntype].states
-    misfit = f"actdim {actdim} does not go with dyntype '{node.e.dyntype.name.lower()}'"
+    misfit = f"attribute 'actdim': {actdim} does not match dyntype '{node.e.dyntype.name.lower()}'"
     if states is None:
         if actdim == 0:
             draft.problems.add(node.source, misfit)
     elif actdim > 1 and len(states) <= 1:
         several = [kind for kind, law in DYNAMICS.items() if law.states is None or len(law.states) > 1]
         names = " and ".join(f"'{kind.name.lower()}'" for kind in sorted(several, reverse=True))
-        draft.problems.add(node.source, f"actdim > 1 is only for dyntype {names}")
+        draft.problems.add(node.source, f"attribute 'actdim': more than 1 is only for dyntype {names}")
     elif actdim >= 0 and actdim != count:
-        draft.problems.add(node.source, misfit, f"it has {count} states" if len(states) > 1 else "")
+        draft.problems.add(node.source, misfit, f"this actuator has {count} states" if len(states) > 1 else "")
 
 
 def _check(draft: Draft, node: Node) -> None:
-    """Rules on parameters and on the history buffer."""
+    """Checks parameters and the history buffer."""
     e, place = node.e, node.source
     if DYNAMICS[e.dyntype].always_early and not e.actearly:
-        draft.problems.add(place, f"actearly cannot be false for dyntype '{e.dyntype.name.lower()}'")
+        draft.problems.add(place, f"attribute 'actearly': cannot be false for dyntype '{e.dyntype.name.lower()}'")
     if e.delay > 0 and e.nsample <= 0:
-        draft.problems.add(place, "delay needs a history buffer: give nsample")
+        draft.problems.add(place, "attribute 'delay' needs a history buffer", "set nsample")
     muscles = [(e.gaintype == GainType.MUSCLE, e.gainprm), (e.biastype == BiasType.MUSCLE, e.biasprm)]
     for parameters in (values for muscle, values in muscles if muscle):
         if parameters[0] >= parameters[1]:
-            draft.problems.add(place, "range of a muscle must increase")
+            draft.problems.add(place, "attribute 'range': must be increasing")
         if not parameters[4] < 1 < parameters[5]:
-            draft.problems.add(place, "a muscle requires lmin < 1 < lmax")
+            draft.problems.add(place, "a muscle needs lmin < 1 < lmax")
         if (parameters[[3, 6, 7, 8]] <= 0).any():
-            draft.problems.add(place, "a muscle requires positive scale, vmax, fpmax, fvmax")
+            draft.problems.add(place, "attributes 'scale', 'vmax', 'fpmax' and 'fvmax' of a muscle must be positive")

@@ -1,4 +1,4 @@
-"""Sites, cameras and lights: what hangs on a body without touching the dynamics. One row each.
+"""Sites, cameras and lights: objects on bodies that do not affect the dynamics.
 
 Source: MuJoCo "Modeling", site, camera, light.
 """
@@ -14,6 +14,7 @@ from diffsim.compiler.elements.geoms import check_size, orientation, shaped_pose
 from diffsim.mjcf.elements.visual import Map
 from diffsim.mjcf.orientation import IDENTITY, compose, rotate, unit
 
+# legal types of sites
 SITE_SHAPES = (GeomType.SPHERE, GeomType.CAPSULE, GeomType.ELLIPSOID, GeomType.CYLINDER, GeomType.BOX)
 
 
@@ -29,7 +30,7 @@ def _site_row(draft: Draft, node: Node) -> dict:
     e = node.e
     kind = GeomType(node.e.type)
     if kind not in SITE_SHAPES:
-        draft.problems.add(node.source, f"a site cannot be a {kind.name.lower()}")
+        draft.problems.add(node.source, f"attribute 'type': a site cannot be a {kind.name.lower()}")
         return {}
     pos, quat, size = shaped_pose(draft, node, kind)
     check_size(draft, node, kind, size)
@@ -51,9 +52,9 @@ def _camera_row(draft: Draft, node: Node) -> dict:
     intrinsics = (e.focal, e.focalpixel, e.principal, e.principalpixel)
     sized = e.sensorsize is not None and (e.sensorsize > 0).all()
     if not sized and any(value is not None and value.any() for value in intrinsics):
-        draft.problems.add(node.source, "focal and principal require sensorsize")
+        draft.problems.add(node.source, "attributes 'focal' and 'principal' need attribute 'sensorsize'")
     if sized and (e.resolution <= 0).any():
-        draft.problems.add(node.source, "sensorsize requires a positive resolution")
+        draft.problems.add(node.source, "attribute 'sensorsize' needs a positive resolution")
     fovy = e.fovy
     znear = (draft.spec.visual.first(Map) or Map()).filled().znear
     intrinsic = np.array([znear, znear, 0.0, 0.0])
@@ -62,7 +63,7 @@ def _camera_row(draft: Draft, node: Node) -> dict:
         fovy = atan2(e.sensorsize[1] / 2, focal[1]) * 360.0 / pi
         intrinsic = np.concatenate([focal, _lengths(e, "principal", "principalpixel")])
     if fovy >= 180:
-        draft.problems.add(node.source, f"fovy must be less than 180 degrees, not {fovy:g}")
+        draft.problems.add(node.source, f"attribute 'fovy': must be less than 180 degrees, not {fovy:g}")
     return {
         "cam_mode": e.mode,
         "cam_bodyid": node.body.id if node.body else 0,
@@ -80,7 +81,7 @@ def _camera_row(draft: Draft, node: Node) -> dict:
 
 
 def _lengths(e: Any, length: str, pixel: str) -> np.ndarray:
-    """A camera length in length units: given in pixels, which win, or as it is."""
+    """A length of a camera in m, as given or from pixels, which take precedence."""
     value = np.zeros(2) if getattr(e, length) is None else np.array(getattr(e, length), float)
     pixels = getattr(e, pixel)
     if pixels is None:
@@ -92,7 +93,7 @@ def _light_row(draft: Draft, node: Node) -> dict:
     e = node.e
     direction, length = unit(rotate(node.frame[1], e.dir))
     if not length:
-        draft.problems.add(node.source, "the direction of a light cannot be zero")
+        draft.problems.add(node.source, "attribute 'dir': cannot be zero")
     kind = e.type if e.directional is None else LightType.DIRECTIONAL if e.directional else LightType.SPOT
     return {
         "light_mode": e.mode,

@@ -1,7 +1,8 @@
-"""Bodies: pose, mass and inertial frame, given by `<inertial>` or inferred from the geoms.
+"""Bodies: pose, mass and inertial frame, from `<inertial>` or from the geoms.
 
-One geom lends the body its frame; several are summed by the parallel axis theorem and diagonalized. Then the bounds and
-the check A + B >= C of the compiler settings apply, and a free body may be moved to its inertial frame (`alignfree`).
+With one geom the inertial frame is the frame of the geom. The inertias of several geoms are summed by the parallel axis
+theorem and diagonalized. Then the bounds and the check A + B >= C of the compiler settings apply, and a free body can
+be moved to its inertial frame (`alignfree`).
 Source: MuJoCo "Modeling", body and inertial; compiler attributes boundmass, boundinertia, balanceinertia, alignfree.
 """
 
@@ -20,7 +21,7 @@ Array = np.ndarray
 
 
 def body_poses(draft: Draft) -> None:
-    """body_pos and body_quat, frames around the body included, and what does not depend on geoms."""
+    """body_pos and body_quat, including frames around the body, and fields that do not depend on geoms."""
     mocap = 0
     for node in draft.nodes["body"]:
         e = node.e
@@ -36,12 +37,12 @@ def body_poses(draft: Draft) -> None:
         )
         mocap += bool(e.mocap)
         if e.mocap and (node.parent is None or node.parent.id != 0):
-            draft.problems.add(node.source, "a mocap body must be a child of the world")
+            draft.problems.add(node.source, "attribute 'mocap': a mocap body must be a child of the world")
     draft.fields["nmocap"] = mocap
 
 
 def body_inertias(draft: Draft) -> None:
-    """body_mass, body_inertia, body_ipos, body_iquat, and the union of the geoms' contact bits."""
+    """body_mass, body_inertia, body_ipos, body_iquat, and the union of the contact bits of the geoms."""
     for node in draft.nodes["body"]:
         geoms = [geom.row for geom in node.under.get("geom", [])]
         contype = conaffinity = 0
@@ -60,15 +61,15 @@ def body_inertias(draft: Draft) -> None:
 
 
 def _massless(node: Node) -> dict:
-    """Inertial frame of a body without mass: MuJoCo puts it at the body's own pose."""
+    """The inertia of a body without mass; as in MuJoCo, its inertial frame is at the body's pose in its parent."""
     pose = {"body_ipos": node.row["own_pos"], "body_iquat": node.row["own_quat"]}
     return {"body_mass": 0.0, "body_inertia": np.zeros(3), **pose}
 
 
 def inertial_row(draft: Draft, node: Node) -> dict:
-    """Mass and inertia of a body, in kg and kg m^2, and its inertial frame, as given or inferred."""
+    """Mass (kg), moments of inertia (kg m^2) and inertial frame of a body, as given or from its geoms."""
     settings = draft.settings(node)
-    # also from inside of a frame, which does not move it
+    # it may be inside a frame, which does not move it
     inertial = next((child for child in standing_in(node.source) if isinstance(child, Inertial)), None)
     row = _massless(node) if inertial is None else _inertial(draft, node, inertial)
     infer = settings.inertiafromgeom
@@ -81,14 +82,18 @@ def inertial_row(draft: Draft, node: Node) -> dict:
         if settings.balanceinertia:
             row["body_inertia"] = np.full(3, row["body_inertia"].sum() / 3)
         else:
-            draft.problems.add(node.source, "inertia must satisfy A + B >= C", "set balanceinertia to mend it")
+            draft.problems.add(
+                node.source,
+                "the moments of inertia must satisfy A + B >= C",
+                "correct them, or set the compiler setting balanceinertia",
+            )
     if row["body_mass"] < 0 or (row["body_inertia"] < 0).any():
         draft.problems.add(node.source, "mass and inertia cannot be negative")
     return row
 
 
 def _inertial(draft: Draft, node: Node, source: Inertial) -> dict:
-    """What `<inertial>` says."""
+    """The inertia in `<inertial>`."""
     e = source.filled()
     inertia = np.zeros(3)
     quat = orientation(draft, node, e)
@@ -96,18 +101,18 @@ def _inertial(draft: Draft, node: Node, source: Inertial) -> dict:
         inertia = np.array(e.diaginertia, float)
     if e.fullinertia is not None:
         if e.diaginertia is not None and np.any(e.diaginertia):
-            draft.problems.add(source, "fullinertia and diaginertia cannot both be given")
+            draft.problems.add(source, "attributes 'fullinertia' and 'diaginertia' cannot both be given")
         xx, yy, zz, xy, xz, yz = e.fullinertia
         inertia, quat = diagonalize(np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]]))
         if inertia[2] < TINY:
-            draft.problems.add(source, "fullinertia must have positive eigenvalues")
-            # one message is enough
+            draft.problems.add(source, "attribute 'fullinertia': must have positive eigenvalues")
+            # this avoids a second message
             inertia = np.ones(3)
     return {"body_ipos": np.array(e.pos, float), "body_iquat": quat, "body_mass": e.mass, "body_inertia": inertia}
 
 
 def _from_geoms(draft: Draft, node: Node) -> dict:
-    """Mass, center and principal axes of the geoms that count, nothing if none does."""
+    """Mass, center and principal axes of the geoms in the groups that count; empty without such geoms."""
     lowest, highest = draft.settings(node).inertiagrouprange
     rows = [geom.row for geom in node.under.get("geom", []) if lowest <= geom.row["geom_group"] <= highest]
     rows = [row for row in rows if row["mass"] > TINY]
@@ -122,7 +127,7 @@ def _from_geoms(draft: Draft, node: Node) -> dict:
         total += offset_inertia(row["mass"], row["geom_pos"] - center)
     inertia, quat = diagonalize(total)
     if inertia[2] < TINY:
-        draft.problems.add(node.source, "the geoms' inertia must have positive eigenvalues")
+        draft.problems.add(node.source, "the inertia of the geoms must have positive eigenvalues")
     return {"body_ipos": center, "body_iquat": quat, "body_mass": mass, "body_inertia": inertia}
 
 
@@ -146,16 +151,17 @@ def _has_negative_mass(draft: Draft, node: Node) -> bool:
 
 
 def _canmove(node: Node) -> bool:
-    """Whether the body, or something that moves with it, has mass and inertia."""
+    """Whether the body, or a descendant that is fixed to it, has mass and inertia."""
     if node.row["body_mass"] >= MINVAL and (node.row["body_inertia"] >= MINVAL).all():
         return True
     return any(not child.under.get("joint") and _canmove(child) for child in node.under.get("body", []))
 
 
 def _align_free(draft: Draft, node: Node) -> None:
-    """Move the frame of a single free body to its inertial frame, and everything on it the other way.
+    """Moves the frame of a free body without children to its inertial frame, and the objects on it back.
 
-    With fusestatic MuJoCo 3.8.1 compiles cameras and lights once more afterwards, which puts them back.
+    With fusestatic, MuJoCo 3.8.1 compiles cameras and lights again afterwards, which undoes their move; so does
+    diffsim.
     """
     joints = node.under.get("joint", [])
     if len(joints) != 1 or not is_free(joints[0].e.type) or node.under.get("body"):
@@ -175,7 +181,7 @@ def _align_free(draft: Draft, node: Node) -> None:
 
 
 def move(node: Node, prefix: str, pos: Array, quat: Array) -> None:
-    """Put a pose, or a position and a direction, into the frame in which its own frame has a pose (pos, quat)."""
+    """Transforms a pose, or a position and a direction, by the pose (pos, quat) of its frame."""
     row = node.row
     turn = row.get(prefix + "_quat", np.array([1.0, 0, 0, 0]))
     row[prefix + "_pos"], turned = compose(pos, quat, row[prefix + "_pos"], turn)
@@ -186,7 +192,7 @@ def move(node: Node, prefix: str, pos: Array, quat: Array) -> None:
 
 
 def total_mass(draft: Draft) -> None:
-    """Scale all masses and inertias to the total that the compiler settings ask for."""
+    """Scales all masses and inertias to the total mass in the compiler settings."""
     mass = draft.spec.compiler.settotalmass
     if mass <= 0:
         return

@@ -1,7 +1,7 @@
-"""Explicit contact pairs and exclusions, in the order of their signature (body1 << 16) + body2; equality constraints.
+"""Contact pairs and exclusions, sorted by their signature (body1 << 16) + body2; equality constraints.
 
-What a pair does not say comes from the pair default, not from its geoms (3.8.1). The numbers of an equality stand in
-`mjcf/elements/constraints.py`.
+Attributes that a pair does not give come from its default class, not from its geoms (3.8.1). The layout of the numbers
+of an equality is in `mjcf/elements/constraints.py`.
 Source: MuJoCo "Modeling", pair, exclude and equality.
 """
 
@@ -10,6 +10,7 @@ from diffsim.base.joints import is_scalar
 from diffsim.compiler.draft import Draft
 from diffsim.mjcf.elements.constraints import JointEquality
 
+# legal dimensions of contacts: frictionless, sliding, torsional, rolling
 CONDIMS = (1, 3, 4, 6)
 
 
@@ -19,7 +20,7 @@ def pair_rows(draft: Draft) -> None:
         e = node.e
         geoms = [draft.find(node.source, "geom", name) for name in (e.geom1, e.geom2)]
         if e.condim not in CONDIMS:
-            draft.problems.add(node.source, f"condim must be 1, 3, 4 or 6, not {e.condim}")
+            draft.problems.add(node.source, f"attribute 'condim': must be 1, 3, 4 or 6, not {e.condim}")
         ends = [(geom.body.id if geom and geom.body else 0, geom) for geom in geoms]
         first, second = sorted(ends, key=lambda end: end[0])
         node.row = {
@@ -47,7 +48,7 @@ def exclude_rows(draft: Draft) -> None:
 
 
 def _sort(draft: Draft, kind: str, signature: str) -> None:
-    """Order by signature and number anew."""
+    """Sorts the objects by signature and renumbers them."""
     draft.problems.raise_if_any()
     nodes = draft.nodes[kind] = sorted(draft.nodes[kind], key=lambda node: node.row[signature])
     for index, node in enumerate(nodes):
@@ -60,7 +61,7 @@ def equality_rows(draft: Draft) -> None:
     for node in draft.nodes["equality"]:
         objtype, kind, first, second = node.e.ends
         object1, object2 = draft.find(node.source, kind, first), draft.find(node.source, kind, second)
-        # a body constraint without second body holds on to the world
+        # the second body is the world by default
         missing = 0 if objtype == ObjType.BODY else -1
         ids = (object1.id if object1 else -1, object2.id if object2 else missing)
         if ids[0] == ids[1] and object1 is not None:

@@ -1,8 +1,8 @@
-"""Tables of a flex that follow from its elements: edges, flaps, shell, layers, pairs for collisions within it.
+"""Integer tables of a flex that follow from its elements: edges, flaps, shell, layers, pairs for self-collisions.
 
-All in integers, all elements at once. A fragment is what an element of dimension d shares with a neighbour: d of its
-vertices. Fragments that only one element has are the border. Source: mjCFlex::Compile, CreateFlapStencil and
-CreateShellPair (MuJoCo 3.8.1), whose orders these are.
+A fragment is what an element of dimension d can share with a neighbour: d of its d + 1 vertices. Fragments that belong
+to only one element form the border. All orders are those of mjCFlex::Compile, CreateFlapStencil and CreateShellPair
+(MuJoCo 3.8.1).
 """
 
 from typing import NamedTuple
@@ -14,10 +14,14 @@ from diffsim.mjcf.files.surface import first_seen
 
 Array = np.ndarray
 
-# the fragments of an element, by dimension; their vertices turn as seen from outside
-FRAGMENTS = {1: [(0,), (1,)], 2: [(0, 1), (1, 2), (2, 0)], 3: [(0, 1, 2), (0, 2, 3), (0, 3, 1), (1, 3, 2)]}
+# the fragments of an element by dimension, as its vertices; counterclockwise seen from outside
+FRAGMENTS = {
+    1: [(0,), (1,)],
+    2: [(0, 1), (1, 2), (2, 0)],
+    3: [(0, 1, 2), (0, 2, 3), (0, 3, 1), (1, 3, 2)],
+}
 
-# m, places that are as near as that are one (mjEPS)
+# m: coordinates that differ by less are equal (mjEPS)
 TIE = 1e-14
 
 
@@ -26,8 +30,8 @@ class Borders(NamedTuple):
 
     Attributes:
       shell: (n, dim) its fragments.
-      layer: (m,) how many elements each element is from it.
-      evpair: (k, 2) an element, and a vertex of a neighbour of it.
+      layer: (m,) the number of steps from each element to the border.
+      evpair: (k, 2) pairs of an element and a vertex of a neighbouring element.
     """
 
     shell: Array
@@ -36,7 +40,7 @@ class Borders(NamedTuple):
 
 
 def number_edges(element: Array) -> tuple[Array, Array]:
-    """Edges (n, 2), the smaller vertex first, in the order in which they appear, and those of each element (m, k)."""
+    """Edges (n, 2), the smaller vertex first, in order of appearance, and the edges of each element (m, k)."""
     local = np.array(EDGES[element.shape[1] - 1])
     pairs = np.sort(element[:, local].reshape(-1, 2), axis=1)
     first, index = first_seen(pairs, axis=0)
@@ -44,7 +48,7 @@ def number_edges(element: Array) -> tuple[Array, Array]:
 
 
 def flaps(element: Array, elemedge: Array) -> Array:
-    """(nedge, 2) vertices opposite of each edge in its first and in its last triangle, -1 for no second one."""
+    """(nedge, 2) the vertices opposite each edge in its first and last triangle; -1 if there is only one."""
     opposite = np.arange(3)
     edge = elemedge.ravel()
     vertex = element[:, opposite].ravel()
@@ -52,7 +56,7 @@ def flaps(element: Array, elemedge: Array) -> Array:
     _, first = np.unique(edge, return_index=True)
     result[:, 0] = vertex[first]
     later = np.setdiff1d(np.arange(len(edge)), first)
-    # of several the last one stays
+    # with more than two triangles the last one counts
     result[edge[later], 1] = vertex[later]
     return result
 
@@ -61,6 +65,7 @@ def borders(element: Array) -> Borders:
     """Shell, layers and pairs of a flex."""
     dim = element.shape[1] - 1
     number = len(element)
+    # sort all fragments by their vertices, then by element: equal neighbours in this order are shared by two elements
     local = np.array(FRAGMENTS[dim])
     outward = element[:, local].reshape(-1, dim)
     owner = np.repeat(np.arange(number), dim + 1)
@@ -76,6 +81,7 @@ def borders(element: Array) -> Borders:
     pairs = np.zeros((0, 2), int)
     near = border[joined].any(axis=1) if dim < 3 else np.zeros(len(joined), bool)
     if near.any():
+        # two elements with a common fragment at the border: each with the vertex of the other that is not in it
         common = fragment[1:][same][near]
         joined = joined[near]
         apart = (element[joined][..., None] != common[:, None, None]).all(axis=-1)
@@ -85,7 +91,7 @@ def borders(element: Array) -> Borders:
 
 
 def _layers(border: Array, joined: Array) -> Array:
-    """(m,) steps from each element to the border; m + 1 where no step leads there."""
+    """(m,) steps from each element to the border; m + 1 if it cannot be reached."""
     layer = np.where(border, 0, len(border) + 1)
     while True:
         nearer = layer.copy()
@@ -97,20 +103,20 @@ def _layers(border: Array, joined: Array) -> Array:
 
 
 def incident_edges(edge: Array, nvert: int) -> tuple[Array, Array]:
-    """Edges at each vertex one after another (2 nedge,), and how many each vertex has (nvert,)."""
+    """The edges at each vertex, one vertex after the other (2 nedge,), and their number (nvert,)."""
     vertex = edge.ravel()
     number = np.repeat(np.arange(len(edge)), 2)
     return number[np.argsort(vertex, kind="stable")], np.bincount(vertex, minlength=nvert)
 
 
 def search_order(lower: Array, upper: Array, searched: Array) -> Array:
-    """(m,) elements in the order in which MuJoCo's search meets them, those that it does not look at last.
+    """(m,) elements in the order of MuJoCo's search through its tree of boxes; elements outside the tree come last.
 
-    It goes through a tree of boxes, whose nodes halve their elements at the median along their longest side, and looks
-    at the second half first.
+    Each node of the tree splits its elements at the median along the longest side of its box; the search visits the
+    second half first.
 
     Args:
-      lower, upper: (m, 3) corners of the boxes around elements at rest, m.
+      lower, upper: (m, 3) m, corners of the boxes around elements at rest.
       searched: (k,) elements in the tree.
     """
     middle = 0.5 * (lower + upper)
@@ -126,7 +132,7 @@ def search_order(lower: Array, upper: Array, searched: Array) -> Array:
         axis = 2 if side[2] >= side[axis] + TIE else axis
         place = middle[ids, axis]
         order = np.argsort(place, kind="stable")
-        # of equal ones the first
+        # among equal coordinates, elements with a lower index come first
         level = np.empty(len(ids), int)
         level[order] = np.cumsum(np.append(0, np.diff(place[order]) > TIE))
         ids = ids[np.lexsort((ids, level))]

@@ -1,9 +1,9 @@
-"""Flexes: their vertices, nodes and elements on bodies, how they collide, what they are made of.
+"""Flexes: vertices, nodes and elements on bodies, contact parameters and material.
 
-Here is what shapes the program: which bodies carry what, edges and borders (flex_tables.py), which cells are empty.
-Rest lengths, stiffness and all else that follows from the rest shape and the material is derived by the physics
-(simulate/constants/), but for the modes of cells that strain constraints hold, which are found here.
-Source: mjCFlex::Compile, mjCModel::CopyObjects, makeFlexBandwidth (MuJoCo 3.8.1).
+This module makes the fields that determine the program: the bodies of vertices and nodes, edges and borders
+(flex_tables.py), empty cells. Fields that follow from the rest shape and the material, such as rest lengths and
+stiffness, are derived by the physics (simulate/constants.py); the modes of strain equalities are derived in
+compiler/derive.py. Source: mjCFlex::Compile, mjCModel::CopyObjects, makeFlexBandwidth (MuJoCo 3.8.1).
 """
 
 from typing import Any, cast
@@ -26,10 +26,24 @@ Fields = dict[str, Any]
 
 # flex_edgeequality for each type of equality on a flex
 HELD = {EqType.FLEX: EDGES, EqType.FLEXVERT: VERTICES, EqType.FLEXSTRAIN: STRAIN}
-# numbers that a flex has: of its contact, its edges and its elasticity, by their fields
-CONTACT = ("contype", "conaffinity", "condim", "priority", "solmix", "solref", "solimp", "friction", "margin", "gap")
-CONTACT += ("internal", "selfcollide", "activelayers", "passive")
-# arrays of all flexes one after another: their sizes and the fields with a flex's first row
+# attributes of <contact> that are fields of a flex
+CONTACT = (
+    "contype",
+    "conaffinity",
+    "condim",
+    "priority",
+    "solmix",
+    "solref",
+    "solimp",
+    "friction",
+    "margin",
+    "gap",
+    "internal",
+    "selfcollide",
+    "activelayers",
+    "passive",
+)
+# arrays in which flexes follow each other, by the prefix of their address and count: their size and one of their fields
 BLOCKS = {
     "node": ("nflexnode", "flex_nodebodyid"),
     "vert": ("nflexvert", "flex_vertbodyid"),
@@ -43,13 +57,16 @@ BLOCKS = {
     "stiffness": ("nflexstiffness", "flex_stiffness"),
     "bending": ("nflexbending", "flex_bending"),
 }
-# whose first row is -1 where a flex has none
+# those whose address is -1 if a flex has no rows
 OPTIONAL = ("shelldata", "evpair", "texcoord", "stiffness", "bending")
+# those with a count for each flex
 COUNTED = ("node", "vert", "edge", "elem", "evpair")
+# cosine of the angle between axes of a grid up to which they count as orthogonal: rounding of the poses
+ORTHOGONAL = 1e-8
 
 
 class FlexError(ValueError):
-    """A flex that cannot be compiled; the message says what is wrong."""
+    """A flex cannot be compiled; the message says why."""
 
 
 def flex_rows(draft: Draft) -> None:
@@ -66,7 +83,7 @@ def flex_rows(draft: Draft) -> None:
         of_parent, turn_of_parent = poses[parent]
         poses.append(compose(of_parent, turn_of_parent, pos, quat))
     places = np.array([pos for pos, _ in poses]), np.array([matrix(quat) for _, quat in poses])
-    # how the first equality constraint of each flex holds its edges, by name
+    # the type of the first equality constraint on each flex, by name
     edgeequality = dict[str, int]()
     for node in draft.nodes["equality"]:
         if isinstance(node.e, FlexEquality):
@@ -90,7 +107,7 @@ def flex_rows(draft: Draft) -> None:
         fields[name] = np.concatenate([part[name] for part in parts])
     rest = 2 * fields["nflexedge"] - len(fields["flex_vertedge"])
     fields["flex_vertedge"] = np.pad(fields["flex_vertedge"], (0, rest)).reshape(-1, 2)
-    # where the edges of each vertex begin, of flexes that flexvert constraints hold, one after another
+    # the address of each vertex's edges, for flexes with flexvert equalities
     number = fields["flex_vertedgenum"]
     address = np.zeros(fields["nflexvert"], int)
     start = 0
@@ -104,7 +121,7 @@ def flex_rows(draft: Draft) -> None:
 
 
 def _flex(draft: Draft, node: Node, places: tuple[Array, Array], edgeequality: int) -> Fields:
-    """The arrays of one flex; its own numbers go to its row."""
+    """The arrays of one flex; fields with one number for each flex go to its row."""
     e = node.e
     parts = [(e.first(cls) or cls()).filled() for cls in (FlexContact, FlexEdge, FlexElasticity)]
     contact, edges, elasticity = cast(tuple[FlexContact, FlexEdge, FlexElasticity], parts)
@@ -116,7 +133,7 @@ def _flex(draft: Draft, node: Node, places: tuple[Array, Array], edgeequality: i
     rigid = not order and bool((bodies == bodies[0]).all())
     world = _world(places, np.broadcast_to(bodies, nvert) if len(bodies) == 1 else bodies, vertex)
     if e.dim == 3:
-        # faces (0, 1, 2), (0, 2, 3), (0, 3, 1), (1, 3, 2) look outward
+        # orient tetrahedra so that their faces (0, 1, 2), (0, 2, 3), (0, 3, 1), (1, 3, 2) point outward
         spokes = world[element[:, 1:]] - world[element[:, :1]]
         inside_out = np.sum(np.cross(spokes[:, 0], spokes[:, 1]) * spokes[:, 2], axis=1) > 0
         element = np.where(inside_out[:, None], element[:, [0, 2, 1, 3]], element)
@@ -124,7 +141,7 @@ def _flex(draft: Draft, node: Node, places: tuple[Array, Array], edgeequality: i
     if order:
         parent = int(bodies[0])
         if not (bodies == parent).all():
-            raise FlexError("all vertices of an interpolated flex must hang on one body")
+            raise FlexError("all vertices of an interpolated flex must belong to one body")
     vertbody = np.full(nvert, -1) if order else np.broadcast_to(bodies, nvert)
     known = _tables(draft, e, element, vertbody, rigid, bool(order), edgeequality, nvert)
     if e.dim == 2 and edgeequality == HELD[EqType.FLEXVERT] and not rigid and not order:
@@ -178,24 +195,28 @@ def _flex(draft: Draft, node: Node, places: tuple[Array, Array], edgeequality: i
 
 def _elements(e: Any) -> Array:
     if e.dim not in (1, 2, 3):
-        raise FlexError(f"dim must be 1, 2 or 3, not {e.dim}")
+        raise FlexError(f"attribute 'dim': must be 1, 2 or 3, not {e.dim}")
     if not len(e.element) or len(e.element) % (e.dim + 1):
-        raise FlexError(f"{len(e.element)} numbers of 'element' are no multiple of dim + 1 = {e.dim + 1}")
+        raise FlexError(
+            f"attribute 'element': needs a multiple of dim + 1 = {e.dim + 1} numbers, {len(e.element)} given"
+        )
     return np.array(e.element).reshape(-1, e.dim + 1)
 
 
 def _texture_corners(e: Any, element: Array) -> Array:
-    """(m (dim + 1),) texture coordinates of the corners of elements, by default those of their vertices."""
+    """(m (dim + 1),) the texture coordinate of each corner of the elements; by default that of its vertex."""
     if e.texcoord is None:
         return element.ravel()
     corners = np.array(e.element if e.elemtexcoord is None else e.elemtexcoord)
     if len(corners) != element.size:
-        raise FlexError(f"{len(corners)} numbers of elemtexcoord for {element.size} corners of elements")
+        raise FlexError(
+            f"attribute 'elemtexcoord': needs {element.size} numbers, one for each corner, {len(corners)} given"
+        )
     return corners
 
 
 def _carriers(draft: Draft, node: Node, order: int) -> tuple[Array, Array | None, Array]:
-    """Bodies of the vertices (n,) or (1,), vertices (n, 3) in their frames or None, bodies of the nodes."""
+    """The bodies of the vertices, (n,) or (1,); vertices (n, 3) in their frames, or None; the bodies of the nodes."""
     e = node.e
     known = dict[str, int]()
 
@@ -208,51 +229,59 @@ def _carriers(draft: Draft, node: Node, order: int) -> tuple[Array, Array | None
     bodies = find(e.body)
     nodes = find(e.node) if order else np.zeros(0, int)
     if not len(bodies):
-        raise FlexError("no body carries it")
+        raise FlexError("attribute 'body': needs at least one body")
     if e.node and not order:
-        raise FlexError("nodes need attribute 'dof': trilinear or quadratic")
+        raise FlexError("attribute 'node' needs attribute 'dof' with trilinear or quadratic")
     if e.vertex is None:
         return bodies, None, nodes
     if len(e.vertex) % 3:
-        raise FlexError(f"{len(e.vertex)} numbers of 'vertex' are no multiple of 3")
+        raise FlexError(f"attribute 'vertex': needs a multiple of 3 numbers, {len(e.vertex)} given")
     if len(bodies) not in (1, len(e.vertex) // 3):
-        raise FlexError(f"there are {len(bodies)} bodies for {len(e.vertex) // 3} vertices")
+        raise FlexError(
+            f"attribute 'body': needs 1 body or {len(e.vertex) // 3} bodies, one for each vertex, {len(bodies)} given"
+        )
     return bodies, np.array(e.vertex).reshape(-1, 3), nodes
 
 
 def _check(
     e: Any, contact: Any, edges: Any, elasticity: Any, order: int, nvert: int, nnode: int, element: Array
 ) -> None:
-    """Raises FlexError where a flex contradicts itself."""
+    """Raises FlexError if the attributes of a flex contradict each other."""
     flat = elasticity.elastic2d != Elastic2D.NONE
     bad_poisson = not 0 <= elasticity.poisson < 0.5
     nodes = int(np.prod(e.cellcount * order + 1)) if order else 0
     ranked = np.sort(element, axis=1)
     texture = e.texcoord is not None and e.elemtexcoord is None and len(e.texcoord) != 2 * nvert
     for wrong, message in (
-        (edges.stiffness > 0 and e.dim > 1, "edge stiffness is for dim 1; give elasticity 'young'"),
+        (
+            edges.stiffness > 0 and e.dim > 1,
+            "the stiffness of <edge> is only for dim 1; use attribute 'young' of <elasticity>",
+        ),
         (
             order and contact.selfcollide != FlexSelf.NONE,
-            "an interpolated flex cannot collide with itself: selfcollide",
+            "an interpolated flex cannot collide with itself: set selfcollide to 'none'",
         ),
-        (order and contact.internal, "an interpolated flex cannot collide within itself: internal"),
-        (flat and elasticity.thickness <= 0, "elastic2d needs a positive thickness"),
-        ((flat or elasticity.young > 0) and bad_poisson, "poisson must be at least 0 and below 0.5"),
-        (flat and e.dim != 2 and not order, "elastic2d is for dim 2"),
-        (nvert < e.dim + 1, "there are not enough vertices"),
-        (order and (e.cellcount < 1).any(), "cellcount must be positive"),
-        (order and flat and not (e.cellcount == 1).any(), "a shell needs an axis with one cell: cellcount"),
-        (order and nnode != nodes, f"there are {nnode} nodes, cellcount and dof ask for {nodes}"),
-        (element.min() < 0 or element.max() >= nvert, f"an element has a vertex that is not there, of {nvert}"),
-        (texture, f"{nvert} vertices need {2 * nvert} numbers of texcoord"),
-        ((ranked[:, 1:] == ranked[:, :-1]).any(), "an element has a vertex twice"),
+        (order and contact.internal, "an interpolated flex has no internal collisions: set internal to 'false'"),
+        (flat and elasticity.thickness <= 0, "attribute 'elastic2d' needs a positive thickness"),
+        ((flat or elasticity.young > 0) and bad_poisson, "attribute 'poisson': must be at least 0 and less than 0.5"),
+        (flat and e.dim != 2 and not order, "attribute 'elastic2d' is only for dim 2"),
+        (nvert < e.dim + 1, "attribute 'vertex': there are too few vertices"),
+        (order and (e.cellcount < 1).any(), "attribute 'cellcount': must be positive"),
+        (order and flat and not (e.cellcount == 1).any(), "attribute 'cellcount': a shell needs an axis with one cell"),
+        (order and nnode != nodes, f"attribute 'node': cellcount and dof need {nodes} nodes, {nnode} given"),
+        (
+            element.min() < 0 or element.max() >= nvert,
+            f"attribute 'element': a vertex does not exist, there are {nvert}",
+        ),
+        (texture, f"attribute 'texcoord': {nvert} vertices need {2 * nvert} numbers"),
+        ((ranked[:, 1:] == ranked[:, :-1]).any(), "attribute 'element': an element has a vertex twice"),
     ):
         if wrong:
             raise FlexError(message)
 
 
 def _check_grid(node: Array, empty: Array, order: int) -> None:
-    """Raises FlexError where the first cell with a mesh has no three sides at right angles."""
+    """Raises FlexError if the first filled cell does not have three sides at right angles."""
     cell = np.array(np.unravel_index(int(np.argmin(empty)), empty.shape)) * order
     size = tuple(np.array(empty.shape) * order + 1)
     index = [
@@ -260,19 +289,21 @@ def _check_grid(node: Array, empty: Array, order: int) -> None:
     ]
     side = node[index[1:]] - node[index[0]]
     axes = side / np.maximum(np.linalg.norm(side, axis=1, keepdims=True), MINVAL)
-    if np.abs(axes @ axes.T - np.eye(3)).max() > 1e-8:
-        raise FlexError("the nodes of an interpolated flex must be a grid of boxes: it is flat, or not at right angles")
+    if np.abs(axes @ axes.T - np.eye(3)).max() > ORTHOGONAL:
+        raise FlexError(
+            "the nodes of an interpolated flex must form a grid of boxes, but a cell is flat or not at right angles"
+        )
 
 
 def _check_level(world: Array, edge: Array) -> None:
-    """Raises FlexError where a surface that flexvert constraints hold is not level at qpos0, to rounding."""
+    """Raises FlexError if a surface with a flexvert equality is not level at qpos0, up to rounding."""
     height = world[edge][:, :, 2]
     if np.ptp(height) > 2 * MINVAL and (np.abs(height[:, 1] - height[:, 0]) > MINVAL).any():
-        raise FlexError("a flexvert constraint needs a surface that is level at qpos0, across the z axis")
+        raise FlexError("a flexvert equality needs a surface that is level at qpos0, perpendicular to the z axis")
 
 
 def _world(places: tuple[Array, Array], bodies: Array, vertex: Array | None) -> Array:
-    """Vertices (n, 3) at qpos0, world frame."""
+    """(n, 3) m: vertices at qpos0 in the world."""
     pos, mat = places
     return pos[bodies] if vertex is None else pos[bodies] + np.einsum("nij,nj->ni", mat[bodies], vertex)
 
@@ -280,7 +311,7 @@ def _world(places: tuple[Array, Array], bodies: Array, vertex: Array | None) -> 
 def _tables(
     draft: Draft, e: Any, element: Array, vertbody: Array, rigid: bool, interpolated: bool, equality: int, nvert: int
 ) -> Fields:
-    """Edges, borders, and what flexvert constraints ask for."""
+    """Edges, borders, and the edges at each vertex for flexvert equalities."""
     edge, elemedge = number_edges(element)
     border = borders(element)
     elasticity = (e.first(FlexElasticity) or FlexElasticity()).filled()
@@ -288,7 +319,7 @@ def _tables(
     if bends and not interpolated:
         three = draft.fields["body_jntnum"][vertbody] == 3
         if not three.all():
-            raise FlexError("pins are not supported for bending: every vertex needs a body with three joints")
+            raise FlexError("bending does not support pins: every vertex needs a body with three joints")
     weld = draft.fields["body_weldid"][vertbody[edge]]
     fixed = np.ones(len(edge), bool) if rigid else weld[:, 0] == weld[:, 1]
     around = np.zeros(0, int)
@@ -314,7 +345,7 @@ def _tables(
 
 
 def _material_arrays(e: Any, elasticity: Any, element: Array, known: Fields, order: int, edgeequality: int) -> Fields:
-    """Room for the terms of the elastic energy."""
+    """Arrays of zeros with the sizes of flex_stiffness and flex_bending; the physics fills them."""
     flat = elasticity.elastic2d != Elastic2D.NONE
     bends = Elastic2D.BEND in elasticity.elastic2d
     cells = np.array(e.cellcount, int)
@@ -326,7 +357,7 @@ def _material_arrays(e: Any, elasticity: Any, element: Array, known: Fields, ord
     elif not order and elasticity.young > 0:
         stiffness = NSTIFFNESS * len(element)
     if elasticity.young > 0 and bends and order and elasticity.thickness > 0:
-        # every face of a box of squares has four edges, each with one neighbour
+        # each face has four edges, each shared by two faces
         bending = 1 + NSHELLBENDING * 2 * faces
     elif elasticity.young > 0 and bends and e.dim == 2 and not order:
         bending = NBENDING * len(known["flex_edge"])
@@ -334,13 +365,17 @@ def _material_arrays(e: Any, elasticity: Any, element: Array, known: Fields, ord
 
 
 def _bandwidth(fields: Fields) -> int:
-    """How far apart degrees of freedom are that nodes of one cell, or one tree, couple; 0 without interpolation."""
+    """flex_bandwidth: the largest distance between dofs that are coupled in the implicit equation of the nodes.
+
+    Dofs are coupled if they move nodes of the same cell, or if one is an ancestor of the other in the tree. They are
+    numbered in the order in which the nodes of all interpolated flexes first use them. 0 without interpolated flexes.
+    """
     dofnum, dofadr, parent = fields["body_dofnum"], fields["body_dofadr"], fields["dof_parentid"]
     local = dict[int, int]()
     chains = dict[int, list[int]]()
 
     def chain(body: int) -> list[int]:
-        """The degrees of freedom that move a body, its own last."""
+        """The dofs that move a body, its own last."""
         if body not in chains:
             weld = int(fields["body_weldid"][body])
             dof = int(dofadr[weld] + dofnum[weld] - 1) if weld else -1

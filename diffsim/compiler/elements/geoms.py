@@ -1,11 +1,11 @@
-"""Geoms: pose, size, bounds, mass and inertia. One row per geom; mass and inertia go to the body.
+"""Geoms: pose, size, bounds, mass and inertia, which bodies sum.
 
-fromto gives center, half length and a z axis that points from the second point to the first. Mass is given, or density
-times the volume (times the surface for shells); the formulas stand in mass_properties.py.
+fromto gives the center, the half length, and a z axis that points from the second point to the first. The mass is
+given, or is density times volume (times area for shells); mass_properties.py has the formulas.
 
-A mesh geom stands where its mesh's inertial frame is. A primitive that is fitted to a mesh takes its sizes from the box
-of equal inertia, or with the compiler setting `fitaabb` from the bounding box, and keeps nothing else of the mesh but
-its place and its number.
+A mesh geom is placed at the inertial frame of its mesh. A primitive that is fitted to a mesh takes its sizes from the
+box with equal inertia or, with the compiler setting `fitaabb`, from the bounding box. It only keeps the pose and the
+index of the mesh.
 Source: MuJoCo "Modeling", geom; "XML reference", geom, mesh and fitscale.
 """
 
@@ -28,7 +28,7 @@ from diffsim.mjcf.resources import AssetError
 Array = np.ndarray
 Fit = Callable[[Array], list[float]]
 
-# sizes from the half sizes of the box of equal inertia
+# sizes of a fitted primitive from the half sizes of the box with equal inertia
 BY_INERTIA: dict[GeomType, Fit] = {
     GeomType.SPHERE: lambda box: [box.sum() / 3],
     GeomType.CAPSULE: lambda box: [(box[0] + box[1]) / 2, max(0.0, box[2] - (box[0] + box[1]) / 4)],
@@ -37,7 +37,7 @@ BY_INERTIA: dict[GeomType, Fit] = {
     GeomType.BOX: lambda box: list(box),
 }
 
-# sizes from the half sizes of the bounding box
+# sizes of a fitted primitive from the half sizes of the bounding box
 BY_BOUNDS: dict[GeomType, Fit] = {
     GeomType.SPHERE: lambda box: [box.max()],
     GeomType.CAPSULE: lambda box: [max(box[0], box[1]), box[2] - max(box[0], box[1])],
@@ -48,7 +48,7 @@ BY_BOUNDS: dict[GeomType, Fit] = {
 
 
 def mesh_shape(mesh: Mesh) -> MassProperties:
-    """What a mesh geom weighs and how far it reaches; its sizes are the half sizes of a box around the origin."""
+    """Mass properties and bounds of a mesh geom; its sizes are the half sizes of a box around the origin."""
     box = mesh.box
 
     def moments(size: Array) -> Array:
@@ -67,7 +67,7 @@ def mesh_shape(mesh: Mesh) -> MassProperties:
 
 
 def hfield_shape(field: Array) -> MassProperties:
-    """What a height field's geom weighs and how far it reaches, by its hfield_size (4,); it weighs as a box does."""
+    """Mass properties and bounds of a height field with hfield_size (4,); its mass is that of a box."""
     x, y, top, base = field
     box = MASS_PROPERTIES[GeomType.BOX]
     return MassProperties(
@@ -82,11 +82,12 @@ def hfield_shape(field: Array) -> MassProperties:
     )
 
 
+# types that can be given by two points (fromto)
 EXTENDED = (GeomType.CAPSULE, GeomType.CYLINDER, GeomType.ELLIPSOID, GeomType.BOX)
 
 
 def orientation(draft: Draft, node: Node, e: Any = None) -> Array:
-    """Unit quaternion of an element that has quat, axisangle, xyaxes, zaxis or euler."""
+    """The unit quaternion of an element with quat, axisangle, xyaxes, zaxis or euler; notes an error in it."""
     e = e or node.e
     try:
         return orientation_of(e, draft.settings(node))
@@ -96,7 +97,7 @@ def orientation(draft: Draft, node: Node, e: Any = None) -> Array:
 
 
 def shaped_pose(draft: Draft, node: Node, kind: GeomType) -> tuple[Array, Array, Array]:
-    """Position, quaternion and sizes of a geom or site in its body's frame."""
+    """Position, quaternion and sizes of a geom or site, in the frame of its body."""
     e = node.e
     size = np.array(e.size, float)
     size = np.append(size, np.zeros(3 - len(size)))
@@ -114,13 +115,13 @@ def _from_to(draft: Draft, node: Node, kind: GeomType, size: Array) -> tuple[Arr
     second = node.e.fromto[3:]
     axis, length = unit(first - second)
     if kind not in EXTENDED:
-        draft.problems.add(node.source, "fromto requires a capsule, cylinder, box or ellipsoid")
+        draft.problems.add(node.source, "attribute 'fromto' needs a capsule, cylinder, box or ellipsoid")
     elif np.any(node.e.pos):
-        draft.problems.add(node.source, "both pos and fromto are given")
+        draft.problems.add(node.source, "attributes 'pos' and 'fromto' cannot both be given")
     elif length < TINY:
-        draft.problems.add(node.source, "the points of fromto are too close")
+        draft.problems.add(node.source, "attribute 'fromto': the points are too close")
     elif not np.isfinite(length):
-        draft.problems.add(node.source, "the points of fromto are too far apart")
+        draft.problems.add(node.source, "attribute 'fromto': the points are too far apart")
         length = 0.0
     if kind in (GeomType.ELLIPSOID, GeomType.BOX):
         size = np.array([size[0], size[0], length / 2])
@@ -130,14 +131,14 @@ def _from_to(draft: Draft, node: Node, kind: GeomType, size: Array) -> tuple[Arr
 
 
 def check_size(draft: Draft, node: Node, kind: GeomType, size: Array) -> None:
-    """Sizes that a shape needs are positive; of a plane only the third, the grid spacing of the drawing."""
+    """Notes sizes that are not positive; for a plane only the third, the spacing of the grid that is drawn."""
     needed = [2] if kind == GeomType.PLANE else range(MASS_PROPERTIES[kind].sizes)
     name = ("an " if kind == GeomType.ELLIPSOID else "a ") + kind.name.lower()
     count = MASS_PROPERTIES[kind].sizes
     for index in needed:
         if not size[index] > 0:
             hint = f"{name} has {count} size{'s' * (count > 1)}" if size[index] == 0 else ""
-            draft.problems.add(node.source, f"size {index + 1} of {name} must be positive", hint)
+            draft.problems.add(node.source, f"attribute 'size': size {index + 1} of {name} must be positive", hint)
             size[index] = 1.0
 
 
@@ -149,7 +150,7 @@ def geom_rows(draft: Draft) -> None:
         if form is not None:
             node.row = _geom_row(draft, node, kind, form)
     draft.problems.raise_if_any()
-    # names of distance fields become numbers, and all have as many parameters
+    # names of distance fields become indices, and all geoms get the same number of parameters
     rows = [node.row for node in draft.nodes["geom"]]
     names = sorted({row["geom_sdf"] for row in rows} - {""})
     most = max((len(row["geom_sdfparam"]) for row in rows), default=0)
@@ -161,9 +162,15 @@ def geom_rows(draft: Draft) -> None:
 
 @dataclass(frozen=True)
 class _Form:
-    """Pose, sizes and shape of a geom; `data`: index of its mesh or height field; `material`: name of its material.
+    """Pose, size and shape of a geom.
 
-    `field`: the distance field that it collides with, of type sdf only.
+    Attributes:
+      pos, quat: pose in the frame of its body.
+      size: (3,) m.
+      shape: its mass properties and bounds.
+      data: index of its mesh or height field, -1 without.
+      material: name of its material.
+      field: the distance field of a geom of type sdf.
     """
 
     pos: Array
@@ -176,14 +183,14 @@ class _Form:
 
 
 def _form(draft: Draft, node: Node, kind: GeomType) -> _Form | None:
-    """The form of a geom; None, and a problem noted, if it lacks its asset."""
+    """The form of a geom; notes an error and returns None if its asset is missing."""
     e = node.e
     mesh, field = draft.find(node.source, "mesh", e.mesh), draft.find(node.source, "hfield", e.hfield)
     for needed, attribute in ((GeomType.MESH, "mesh"), (GeomType.SDF, "mesh"), (GeomType.HFIELD, "hfield")):
         if kind == needed and not getattr(e, attribute):
             draft.problems.add(node.source, f"a {kind.name.lower()} geom needs attribute '{attribute}'")
     if e.hfield and kind != GeomType.HFIELD:
-        draft.problems.add(node.source, "attribute 'hfield' requires type 'hfield'")
+        draft.problems.add(node.source, "attribute 'hfield' needs type 'hfield'")
     pos, quat, size = shaped_pose(draft, node, kind)
     if mesh is not None:
         form = _Form(pos, quat, size, MASS_PROPERTIES[GeomType.BOX], -1, e.material)
@@ -199,17 +206,17 @@ def _form(draft: Draft, node: Node, kind: GeomType) -> _Form | None:
 
 
 def _mesh_form(draft: Draft, node: Node, kind: GeomType, asset: Node, form: _Form) -> _Form | None:
-    """The form of a mesh geom, or of a primitive fitted to a mesh."""
+    """The form of a mesh geom or of a primitive that is fitted to a mesh."""
     mesh: Mesh = asset.row["mesh"]
     if node.e.fromto is not None:
-        draft.problems.add(node.source, "fromto cannot be used with a mesh")
+        draft.problems.add(node.source, "attributes 'fromto' and 'mesh' cannot both be given")
     if kind in (GeomType.MESH, GeomType.SDF):
         size = mesh.reach
         center = np.zeros(3)
         shape = mesh_shape(mesh)
         if node.e.shellinertia:
             hint = 'give the mesh inertia="shell"'
-            draft.problems.add(node.source, "shellinertia does not apply to a mesh geom", hint)
+            draft.problems.add(node.source, "attribute 'shellinertia' does not apply to a mesh geom", hint)
     elif kind in BY_INERTIA:
         by_bounds = draft.spec.compiler.fitaabb
         sizes = BY_BOUNDS[kind]((mesh.high - mesh.low) / 2) if by_bounds else BY_INERTIA[kind](mesh.box)
@@ -226,7 +233,7 @@ def _mesh_form(draft: Draft, node: Node, kind: GeomType, asset: Node, form: _For
 
 
 def _field(draft: Draft, node: Node, mesh: Mesh) -> FieldUse:
-    """The distance field that a geom of type sdf collides with: of its plugin, else of its mesh."""
+    """The distance field of a geom of type sdf: that of its plugin, by default the octree of its mesh."""
     try:
         field = field_of(draft, node) or SAMPLED
     except AssetError as error:
@@ -241,9 +248,9 @@ def _field(draft: Draft, node: Node, mesh: Mesh) -> FieldUse:
 def _geom_row(draft: Draft, node: Node, kind: GeomType, form: _Form) -> dict:
     e, body, size, shape = node.e, node.body, form.size, form.shape
     if kind == GeomType.PLANE and body is not None and moves(body):
-        draft.problems.add(node.source, "a plane may only stand on a body that does not move")
+        draft.problems.add(node.source, "a plane is only allowed on a body that does not move")
     if e.condim not in CONDIMS:
-        draft.problems.add(node.source, f"condim must be 1, 3, 4 or 6, not {e.condim}")
+        draft.problems.add(node.source, f"attribute 'condim': must be 1, 3, 4 or 6, not {e.condim}")
     mass, inertia = _mass(draft, node, shape, size)
     fluid = fluid_coefficients(kind, size, e.fluidcoef) if e.fluidshape else np.zeros(12)
     return {
@@ -283,7 +290,7 @@ def moves(body: Node) -> bool:
 
 
 def _mass(draft: Draft, node: Node, shape: MassProperties, size: Array) -> tuple[float, Array]:
-    """Mass and principal moments of inertia about the geom's center."""
+    """Mass (kg) and principal moments of inertia (kg m^2) about the center of the geom."""
     e = node.e
     volume, unit_inertia = (shape.area, shape.shell) if e.shellinertia else (shape.volume, shape.solid)
     amount = volume(size)

@@ -1,7 +1,7 @@
-"""Joints and their dofs: units, limits, axes, qpos0, qpos_spring. One row per joint, repeated per dof.
+"""Joints and their dofs: units, limits, axes, qpos0, qpos_spring.
 
-Degrees become radians for the range of limited hinges and balls and for ref and springref of hinges; slides are
-lengths. Source: MuJoCo "Modeling", joint; its compiler's joint rules.
+Degrees become radians in the range of limited hinges and balls, and in ref and springref of hinges. Slides are in m.
+Source: MuJoCo "Modeling", joint; its compiler's joint rules.
 """
 
 from math import pi
@@ -16,7 +16,7 @@ Array = np.ndarray
 
 
 def joint_rows(draft: Draft) -> None:
-    """Rows of all joints, and the rules on how joints of one body may be stacked."""
+    """Rows of all joints; checks which joints can be together on one body."""
     for node in draft.nodes["joint"]:
         node.row = _joint_row(draft, node)
     for body in draft.nodes["body"]:
@@ -27,11 +27,11 @@ def _joint_row(draft: Draft, node: Node) -> dict:
     e = node.e
     kind = kind_of(node.e.type)
     if e.springdamper.any() and (e.springdamper <= 0).any():
-        draft.problems.add(node.source, "springdamper takes two positive numbers")
+        draft.problems.add(node.source, "attribute 'springdamper': needs two positive numbers")
     limited, limits = _limits(draft, node, kind)
     axis, length = unit(rotate(node.frame[1], e.axis))
     if kind.scalar and not length:
-        draft.problems.add(node.source, "the axis is zero")
+        draft.problems.add(node.source, "attribute 'axis': cannot be zero")
     force_limited = kind.scalar and check_limits(draft, node, "actuatorfrc", e.actuatorfrclimited, e.actuatorfrcrange)
     to_radians = pi / 180 if kind.scalar and kind.angular[0] and draft.settings(node).degree else 1.0
     return {
@@ -62,7 +62,7 @@ def _joint_row(draft: Draft, node: Node) -> dict:
 
 
 def _limits(draft: Draft, node: Node, kind: JointKind) -> tuple[bool, Array]:
-    """Whether the joint is limited, and its range in final units."""
+    """Whether the joint is limited, and its range in rad or m."""
     limits = np.array(node.e.range)
     if kind.free:
         return False, limits
@@ -70,7 +70,7 @@ def _limits(draft: Draft, node: Node, kind: JointKind) -> tuple[bool, Array]:
         check_flag(draft, node, "range", "limited", node.e.limited, limits)
         limited = is_limited(node.e.limited, limits)
         if limited and limits[0]:
-            draft.problems.add(node.source, f"the range of a ball joint begins with 0, not {limits[0]:g}")
+            draft.problems.add(node.source, f"attribute 'range': must begin with 0 for a ball joint, not {limits[0]:g}")
     else:
         limited = check_limits(draft, node, "", node.e.limited, limits)
     if limited and kind.angular[0] and draft.settings(node).degree:
@@ -79,15 +79,15 @@ def _limits(draft: Draft, node: Node, kind: JointKind) -> tuple[bool, Array]:
 
 
 def _check_stack(draft: Draft, body: Node) -> None:
-    """Notes more than 6 dofs, a rotation after a ball, and a free joint that is not alone; mocap bodies with joints."""
+    """Notes more than 6 dofs, a rotation after a ball, a free joint with other joints, and mocap bodies with joints."""
     joints = body.under.get("joint", [])
     kinds = [kind_of(joint.e.type) for joint in joints]
     if sum(kind.nv for kind in kinds) > 6:
-        draft.problems.add(body.source, "more than 6 degrees of freedom in one body")
+        draft.problems.add(body.source, "a body cannot have more than 6 degrees of freedom")
     ball = next((index for index, joint in enumerate(joints) if is_ball(joint.e.type)), len(kinds))
     for joint, kind in zip(joints[ball + 1 :], kinds[ball + 1 :], strict=True):
         if kind.angular[0]:
-            draft.problems.add(joint.source, "a ball joint cannot be followed by a rotation in the same body")
+            draft.problems.add(joint.source, "a rotation cannot follow a ball joint on the same body")
     for joint, kind in zip(joints, kinds, strict=True):
         if kind.free and len(kinds) > 1:
             draft.problems.add(joint.source, "a free joint must be the only joint of its body")
@@ -96,7 +96,7 @@ def _check_stack(draft: Draft, body: Node) -> None:
 
 
 def configuration(draft: Draft) -> None:
-    """qpos0, qpos_spring, and the dof fields: joint values repeated over the joint's dofs."""
+    """qpos0, qpos_spring, and the fields of dofs, which repeat the values of their joint."""
     reference, spring = [], []
     for node in draft.nodes["joint"]:
         kind = kind_of(node.e.type)

@@ -1,12 +1,12 @@
 """Volume, inertia and bounds of the primitive shapes, in numpy float64.
 
-A row of `MASS_PROPERTIES` says all that the compiler has to know of a geom type: how many sizes it has (m), its volume
-(m^3; or area, m^2, for shells, where density is per area), the inertia of 1 kg of it about its center (m^2), its
-bounding radius and box (m). Host only.
+A row of `MASS_PROPERTIES` has what the compiler needs to know about a geom type: the number of its sizes (m), its
+volume (m^3, or area in m^2 for shells, where density is per area), the moments of inertia of 1 kg about its center
+(m^2), its bounding radius and box (m). Host only.
 
-Last, the coefficients of a geom with fluidshape="ellipsoid", geom_fluid [12]: it is taken as an ellipsoid; the added
-(virtual) mass and inertia follow from the kappa integrals of potential flow, done by Gauss-Kronrod quadrature on
-[0, inf) with l = x^3 / (1 - x)^2.
+The last part computes geom_fluid (12,) for fluidshape="ellipsoid". The geom counts as an ellipsoid; its added (virtual)
+mass and inertia follow from the kappa integrals of potential flow, by Gauss-Kronrod quadrature on [0, inf) with the
+substitution l = x^3 / (1 - x)^2.
 Source: MuJoCo "Modeling" (geom sizes, shellinertia) and "Computation" (fluid forces, ellipsoid model); Thomsen's
 formula for the area of an ellipsoid; Lamb 1932, art. 114 and 115.
 """
@@ -23,19 +23,28 @@ from diffsim.mjcf.orientation import TINY
 Vector = np.ndarray
 
 
+# exponent of Thomsen's formula for the area of an ellipsoid, which is accurate to 1%; MuJoCo's value
+THOMSEN = 1.6075
+# m: distance between the two ellipsoids that bound a thin shell, as in MuJoCo
+SHELL_THICKNESS = 1e-6
+# m: half width and half depth of the box of a plane, which is infinite
+PLANE_HALF_WIDTH = 1e10
+PLANE_HALF_DEPTH = 5e9
+
+
 def _cross_sum(squares: Vector) -> Vector:
     """(b + c, a + c, a + b) of (a, b, c)."""
     return squares.sum() - squares
 
 
 def _ellipsoid_area(size: Vector) -> float:
-    a, b, c = size**1.6075
-    return 4 * pi * ((a * b + b * c + c * a) / 3) ** (1 / 1.6075)
+    a, b, c = size**THOMSEN
+    return 4 * pi * ((a * b + b * c + c * a) / 3) ** (1 / THOMSEN)
 
 
 def _ellipsoid_shell(size: Vector) -> Vector:
-    """Unit-mass inertia of a thin shell: the difference of two solid ellipsoids 1e-6 apart."""
-    grown = size + 1e-6
+    """Inertia of a thin shell of 1 kg: the difference of two solid ellipsoids of the same density."""
+    grown = size + SHELL_THICKNESS
     inner, outer = size.prod(), grown.prod()
     return (outer * _cross_sum(grown**2) - inner * _cross_sum(size**2)) / (5 * (outer - inner))
 
@@ -43,6 +52,7 @@ def _ellipsoid_shell(size: Vector) -> Vector:
 def _capsule_solid(size: Vector) -> Vector:
     radius = size[0]
     height = 2 * size[1]
+    # the shares of the two half balls and of the cylinder in the mass
     ball = 4 * radius / (4 * radius + 3 * height)
     rod = 1 - ball
     across = rod * (3 * radius**2 + height**2) / 12 + ball * (
@@ -55,9 +65,10 @@ def _capsule_solid(size: Vector) -> Vector:
 def _capsule_shell(size: Vector) -> Vector:
     radius = size[0]
     height = 2 * size[1]
+    # the shares of the two half spheres and of the side in the mass
     ball = 2 * radius / (2 * radius + height)
     rod = 1 - ball
-    # a hemisphere shell has its center of mass at half the radius
+    # the center of mass of a hemispherical shell is at half the radius
     near = radius / 2
     far = size[1] + radius / 2
     across = rod * (6 * radius**2 + height**2) / 12 + ball * (2 * radius**2 / 3 + far**2 - near**2)
@@ -80,7 +91,7 @@ def _cylinder_shell(size: Vector) -> Vector:
 
 
 def _box_shell(size: Vector) -> Vector:
-    """Six thin rectangles: the pair of faces across axis k lies at distance size[k]."""
+    """Six thin rectangles; the pair perpendicular to axis k is at the distance size[k] from the center."""
     area = size.prod() / size
     weight = area / area.sum()
     inertia = np.zeros(3)
@@ -93,7 +104,18 @@ def _box_shell(size: Vector) -> Vector:
 
 @dataclass(frozen=True)
 class MassProperties:
-    """What the compiler knows of one geom type; every function takes the three sizes."""
+    """Mass properties and bounds of one geom type; all functions take the three sizes (m).
+
+    Attributes:
+      sizes: number of sizes.
+      volume: m^3.
+      solid: (3,) m^2, moments of inertia of a solid of 1 kg.
+      area: m^2.
+      shell: (3,) m^2, moments of inertia of a thin shell of 1 kg.
+      radius: m, of the bounding sphere.
+      half: (3,) m, half sizes of the bounding box.
+      center: (3,) m, center of the bounding box.
+    """
 
     sizes: int
     volume: Callable[[Vector], float]
@@ -113,8 +135,8 @@ MASS_PROPERTIES: dict[GeomType, MassProperties] = {
         area=lambda s: 0.0,
         shell=lambda s: np.zeros(3),
         radius=lambda s: 0.0,
-        half=lambda s: np.array([1e10, 1e10, 5e9]),
-        center=lambda s: np.array([0.0, 0.0, -5e9]),
+        half=lambda s: np.array([PLANE_HALF_WIDTH, PLANE_HALF_WIDTH, PLANE_HALF_DEPTH]),
+        center=lambda s: np.array([0.0, 0.0, -PLANE_HALF_DEPTH]),
     ),
     GeomType.SPHERE: MassProperties(
         sizes=1,
@@ -165,33 +187,35 @@ MASS_PROPERTIES: dict[GeomType, MassProperties] = {
 
 
 def bounding_box(shape: MassProperties, size: Vector) -> Vector:
-    """Axis-aligned box in the geom frame as (center, half sizes) [6]; a plane fills the half space below it."""
+    """(6,) m: center and half sizes of the bounding box in the geom's frame; a plane is the half space below it."""
     return np.concatenate([shape.center(size), shape.half(size)])
 
 
 def rotated_inertia(inertia: Vector, axes: Vector) -> Vector:
-    """Inertia matrix [3, 3] in the frame that the columns of `axes` are given in."""
+    """(3, 3) the inertia matrix with these moments about the columns of `axes`."""
     return axes @ np.diag(inertia) @ axes.T
 
 
 def offset_inertia(mass: float, offset: Vector) -> Vector:
-    """Inertia matrix of a point mass at `offset` (parallel axis theorem)."""
+    """(3, 3) the inertia matrix of a point mass at `offset` (parallel axis theorem)."""
     return mass * (float(offset @ offset) * np.eye(3) - np.outer(offset, offset))
 
 
-# eight digits of the textbook's, as MuJoCo has them: for a thin geom the ninth shows
+# the first half of the 15 Gauss-Kronrod nodes on [0, 1] and their weights, with the eight digits that MuJoCo has: in
+# thin geoms the ninth digit matters
 _HALF_NODES = np.array([0.00427231, 0.02544604, 0.06756779, 0.12923441, 0.20695638, 0.29707742, 0.39610752])
 _HALF_WEIGHTS = np.array(
     [0.01146766, 0.03154605, 0.05239501, 0.07032663, 0.08450236, 0.09517529, 0.10221647]
 )  # fmt: skip
 _NODES = np.concatenate([_HALF_NODES, [0.5], 1 - _HALF_NODES[::-1]])
 _WEIGHTS = np.concatenate([_HALF_WEIGHTS, [0.10474107], _HALF_WEIGHTS[::-1]])
+# l and dl / dx at the nodes
 _LENGTHS = _NODES**3 / (1 - _NODES) ** 2
 _SLOPES = _NODES**2 * (3 - _NODES) / (1 - _NODES) ** 3
 
 
 def semiaxes(kind: GeomType, size: Vector) -> Vector:
-    """Half axes of the equivalent ellipsoid."""
+    """(3,) m: half axes of the equivalent ellipsoid."""
     if kind == GeomType.SPHERE:
         return np.full(3, size[0])
     if kind == GeomType.CAPSULE:
@@ -202,14 +226,14 @@ def semiaxes(kind: GeomType, size: Vector) -> Vector:
 
 
 def _kappa(a: float, b: float, c: float) -> float:
-    """a b c times the integral over l of 1 / sqrt((a^2 + l)^3 (b^2 + l) (c^2 + l)), made dimensionless."""
+    """a b c times the integral over l of 1 / sqrt((a^2 + l)^3 (b^2 + l) (c^2 + l)), with l scaled to the size."""
     scale = (a**3 * b * c) ** 0.4
     along, side, other = (1 + scale * _LENGTHS / x**2 for x in (a, b, c))
     return float(np.sum(scale * _SLOPES * _WEIGHTS / (along * np.sqrt(along * side * other)))) / a**2
 
 
 def fluid_coefficients(kind: GeomType, size: Vector, drag: Vector) -> Vector:
-    """(1, the five drag and lift coefficients, virtual mass [3], virtual inertia [3])."""
+    """(12,) 1, the five drag and lift coefficients, virtual mass (3,), virtual inertia (3,)."""
     axes = semiaxes(kind, size)
     x, y, z = axes
     kappa = np.array([_kappa(x, y, z), _kappa(y, z, x), _kappa(z, x, y)])

@@ -1,9 +1,9 @@
-"""Plugins: which instances there are, what uses them, and what their settings say.
+"""Plugins: their instances, the elements that use them, and their settings.
 
-Instances are numbered as in MuJoCo: the named ones of `<extension>` first, then those that elements make for
-themselves, in the order of meshes, actuators, sensors, bodies and geoms. What MuJoCo's own do, and what settings
-they take, stands with their functions (`actuator/pid.py`, `sensor/touch_grid.py`, `assets/field_plugins.py`); what the
-user's do is a hook (`types/hooks.py`). Source: MuJoCo "XML reference", extension.
+Instances are numbered as in MuJoCo: first the named ones of `<extension>`, then those of elements without a named
+instance, in the order of meshes, actuators, sensors, bodies and geoms. MuJoCo's own plugins are implemented, with their
+settings, in `actuator/pid.py`, `sensor/touch_grid.py`, `flex/cable.py` and `assets/field_plugins.py`; a plugin of the
+user is a hook (`types/hooks.py`). Source: MuJoCo "XML reference", extension.
 """
 
 import json
@@ -27,14 +27,16 @@ from diffsim.mjcf.schema import Element
 from diffsim.sensor import touch_grid
 from diffsim.types.hooks import count_of
 
-# what may use each of MuJoCo's plugins but fields, and what a plugin of the user's must have for it
+# MuJoCo's plugins other than distance fields, and the kind of object that can use each
 KNOWN = {pid.NAME: "actuator", touch_grid.NAME: "sensor", cable.NAME: "body"}
+# the function that a plugin of the user needs for each kind of object
 JOBS = {"actuator": "force", "sensor": "sensor", "body": "passive", "geom": "distance"}
 
 
 def plugin_instances(draft: Draft) -> None:
-    """plugins, plugin_stateadr, plugin_statenum, plugin_numberadr, plugin_numbernum, plugin_number, and their sizes;
-    and which instance an element uses (`Draft.instance_of`).
+    """Fields of all instances: plugins, plugin_stateadr, plugin_statenum, plugin_numberadr, ..., and their sizes.
+
+    Notes in `Draft.instance_of` which instance an element uses.
     """
     spec = draft.spec
     rows = []
@@ -54,7 +56,7 @@ def plugin_instances(draft: Draft) -> None:
         settings = {setting.key: setting.value for setting in element.each(Config)}
         plugin = draft.plugins.get(name)
         if name is None:
-            draft.problems.add(element, "has neither attribute 'plugin' nor 'instance'")
+            draft.problems.add(element, "needs attribute 'plugin' or 'instance'")
         values = None if plugin is None else _checked(draft, element, plugin.values, settings, {})
         states = 0 if plugin is None else count_of(plugin.states, values or {})
         parameters = np.concatenate([np.zeros(0), *map(np.ravel, (values or {}).values())])
@@ -65,12 +67,12 @@ def plugin_instances(draft: Draft) -> None:
     for element in ordered:
         number = numbers.get(_identity(element) if element.instance is None else element.instance)
         if number is None:
-            draft.problems.add(element, f"no instance of a plugin is called '{element.instance}'")
+            draft.problems.add(element, f"no plugin instance is called '{element.instance}'")
             continue
         name = rows[number][0]
         draft.instance_of[id(element)] = number
         if element.plugin not in (None, name):
-            message = f"instance '{element.instance}' is one of plugin '{name}', not of '{element.plugin}'"
+            message = f"instance '{element.instance}' belongs to plugin '{name}', not to '{element.plugin}'"
             draft.problems.add(element, message)
     draft.problems.raise_if_any()
     states = np.array([row[2] for row in rows], int)
@@ -89,7 +91,7 @@ def plugin_instances(draft: Draft) -> None:
 
 
 def plugin_rows(draft: Draft) -> None:
-    """body_plugin, geom_plugin, actuator_plugin, sensor_plugin, and actuator_pidprm."""
+    """body_plugin, geom_plugin, actuator_plugin, sensor_plugin and actuator_pidprm."""
     parameters = []
     for kind in JOBS:
         column = np.full(len(draft.nodes[kind]), -1)
@@ -102,15 +104,19 @@ def plugin_rows(draft: Draft) -> None:
             job = JOBS[kind]
             hint = f"load the model with hooks=Hooks(plugins={{'{name}': Plugin({JOBS[kind]}=...)}})"
             if name in draft.plugins and getattr(draft.plugins[name], job) is None:
-                message = f"plugin '{name}' has no function '{job}', which {kind} '{element.label}' needs"
+                message = f"plugin '{name}' has no function '{job}', which every {kind} with a plugin needs"
                 draft.problems.add(element, message, hint)
             if kind != "geom" and name not in draft.plugins and KNOWN.get(name) != kind:
-                hint = f"MuJoCo's are {', '.join(sorted(KNOWN))}" if name.startswith(MUJOCO) else hint
-                draft.problems.unsupported(element, f"plugin '{name}' is no {kind} that diffsim knows", hint)
+                hint = (
+                    f"of MuJoCo's plugins diffsim supports {', '.join(sorted(KNOWN))}"
+                    if name.startswith(MUJOCO)
+                    else hint
+                )
+                draft.problems.unsupported(element, f"no {kind} can use plugin '{name}'", hint)
             if kind == "actuator" and name == pid.NAME:
                 parameters.append(_checked(draft, element, pid.parameters, settings, np.zeros(len(pid.SETTINGS))))
             elif kind == "actuator" and name in draft.plugins:
-                # it compiles as one with laws of the user's
+                # it compiles like an actuator with laws of the user
                 node.e.gaintype, node.e.biastype = GainType.USER, BiasType.USER
                 node.e.dyntype = node.e.dyntype if draft.plugins[name].act_dot is None else DynType.USER
         draft.fields[f"{kind}_plugin"] = column
@@ -140,7 +146,7 @@ def _check_unused(draft: Draft) -> None:
 
 
 def cable_rows(draft: Draft) -> None:
-    """The bodies of cables: each bends against the one before it in its instance, and the first against nothing."""
+    """Fields of cables: each body but the first of an instance bends against its parent."""
     fields = draft.fields
     seen = set[int]()
     rows: list[tuple[int, np.ndarray, np.ndarray]] = []
@@ -157,6 +163,7 @@ def cable_rows(draft: Draft) -> None:
         geom = int(fields["body_geomadr"][node.id])
         body = node.id
         section = cable.section(int(fields["geom_type"][geom]), np.asarray(fields["geom_size"][geom]))
+        # the curvature at rest: the rotation vector from the parent to the body at qpos0
         quat = np.asarray(fields["body_quat"][body], float)
         sine = float(np.linalg.norm(quat[1:]))
         angle = 2 * np.arctan2(sine, quat[0])
@@ -171,7 +178,7 @@ def cable_rows(draft: Draft) -> None:
 
 
 def plugin_dim(draft: Draft, node: Node) -> int:
-    """How many numbers a plugin's sensor gives."""
+    """The number of values of a sensor with a plugin."""
     name, settings = json.loads(draft.fields["plugins"][draft.fields["sensor_plugin"][node.id]])
     if name == touch_grid.NAME:
         return _checked(draft, node.source, lambda texts: touch_grid.grid_of(texts).dim, settings, 0)
@@ -180,7 +187,7 @@ def plugin_dim(draft: Draft, node: Node) -> int:
 
 
 def own_states(fields: Mapping) -> np.ndarray:
-    """(nu, 2) which activations of its plugin an actuator has; no columns where none has mujoco.pid."""
+    """(nu, 2) bool: the activations that the plugin of an actuator has; no columns if no actuator has mujoco.pid."""
     plugin = np.asarray(fields["actuator_plugin"]).reshape(-1)
     of_pid = (plugin >= 0) & (np.append(np.asarray(fields["plugin_numberadr"], int), 0)[plugin] < 0)
     has = np.zeros((len(plugin), pid.STATES if of_pid.any() else 0), bool)
@@ -190,12 +197,12 @@ def own_states(fields: Mapping) -> np.ndarray:
 
 
 def _identity(element: Any) -> int:
-    """What tells instances apart: bodies of one composite share the settings of its plugin."""
+    """The identity of an instance: bodies of one composite share the list of settings of its plugin."""
     return id(element.children if isinstance(element.parent, Body) else element)
 
 
 def _checked(draft: Draft, element: Element, read, settings: dict[str, str], instead):  # type: ignore[no-untyped-def]
-    """What `read` makes of settings; a problem where it refuses them."""
+    """The result of `read` for settings; notes an error and returns `instead` if it raises ValueError."""
     try:
         return read(settings)
     except ValueError as error:

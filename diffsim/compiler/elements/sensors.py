@@ -1,8 +1,8 @@
-"""Sensors: their objects, addresses, sizes and histories. One row each.
+"""Sensors: their objects, addresses, sizes and history buffers.
 
-What all sensors of a type have in common (when they can be read, how many numbers they give and of what kind, what
-they demand of their object) stands in `diffsim/sensor/table.py`; which attributes name their objects stands with the
-element. Source: MuJoCo XML reference, sensor; mjtSensor's comments in mjmodel.h.
+`diffsim/sensor/table.py` has the properties of each type of sensor: its stage, the number and kind of its values, and
+what it requires of its object. The element classes declare which attributes name the object. Source: MuJoCo XML
+reference, sensor; mjtSensor's comments in mjmodel.h.
 """
 
 from collections.abc import Iterator
@@ -20,11 +20,12 @@ from diffsim.sensor.table import SENSORS, Demand, Sensor
 from diffsim.types.history import buffer_size
 from diffsim.types.kinds import OBJECT_KIND
 
+# the field that says whether an object is limited
 LIMITED = {ObjType.JOINT: "jnt_limited", ObjType.TENDON: "tendon_limited"}
 
 
 def sensor_rows(draft: Draft) -> None:
-    """Rows of all sensors. The history of a sensor follows that of the actuators."""
+    """Rows of all sensors. Their history buffers follow those of the actuators."""
     address = 0
     history = draft.fields["nhistory"]
     for node in draft.nodes["sensor"]:
@@ -36,7 +37,9 @@ def sensor_rows(draft: Draft) -> None:
         address = address + dim
         history = history + size
         if max(address, history) > MOST_NUMBERS:
-            draft.problems.add(node.source, f"all sensors together give more than {MOST_NUMBERS} numbers")
+            draft.problems.add(
+                node.source, f"all sensors together have more than {MOST_NUMBERS} values", "make the model smaller"
+            )
             break
     draft.problems.raise_if_any()
     draft.fields.update(nsensordata=address, nhistory=history)
@@ -71,7 +74,7 @@ def _sensor_row(draft: Draft, node: Node) -> dict:
 
 
 def _dim(draft: Draft, node: Node, sensor: Sensor, target: Node | None) -> int:
-    """How many numbers the sensor gives."""
+    """The number of values of the sensor."""
     e = node.e
     if e.type == SensorType.PLUGIN:
         return plugin_dim(draft, node)
@@ -79,13 +82,13 @@ def _dim(draft: Draft, node: Node, sensor: Sensor, target: Node | None) -> int:
         return sensor.dim(draft.fields, target.id) if target else 0
     if sensor.fields is None:
         return int(e.dim if sensor.dim is None else sensor.dim)
-    # one ray per pixel of a camera, one slot per contact
+    # one ray for each pixel of a camera, one slot for each contact
     rays = int(np.prod(target.e.resolution)) if target is not None and e.ends[0][0] == ObjType.CAMERA else 1
     return rays * getattr(e, "num", 1) * sum(sensor.fields[field] for field in e.data)
 
 
 def _object_problems(node: Node, target: Node | None, reference: Node | None) -> Iterator[str]:
-    """What is wrong with the object that a sensor is attached to, or with the two that it measures the distance of."""
+    """Errors in the object of a sensor, or in the two objects whose distance it measures."""
     demands = SENSORS[node.e.type].demands
     objtype = node.e.ends[0][0]
     if target is not None:
@@ -99,22 +102,22 @@ def _object_problems(node: Node, target: Node | None, reference: Node | None) ->
         if target is reference:
             yield "the two objects must be different"
         if any(end is not None and getattr(end.e, "type", None) is GeomType.HFIELD for end in (target, reference)):
-            yield "height fields have no distance"
+            yield "the distance to a height field is not supported"
 
 
 def _number_problems(e: Any, sensor: Sensor, datatype: DataType) -> Iterator[str]:
-    """What is wrong with the sensor's own numbers."""
+    """Errors in the sensor's own attributes."""
     dim = {DataType.AXIS: 3, DataType.QUATERNION: 4}.get(datatype)
     start, phase = e.interval
     if sensor.datatype is None and dim is not None and e.dim != dim:
-        yield f"datatype {datatype.name.lower()} requires dim {dim}"
+        yield f"attribute 'dim': datatype {datatype.name.lower()} needs dim {dim}"
     if e.cutoff > 0 and dim is not None and sensor.clipped:
-        yield "cutoff cannot be applied to an axis or quaternion"
+        yield "attribute 'cutoff': does not apply to an axis or quaternion"
     if e.cutoff < 0:
-        yield "cutoff cannot be negative"
+        yield "attribute 'cutoff': cannot be negative"
     if e.noise < 0:
-        yield "noise cannot be negative"
+        yield "attribute 'noise': cannot be negative"
     if start < 0 or phase > 0 or (start > 0 and phase <= -start):
-        yield "interval takes a period and -period < phase <= 0"
+        yield "attribute 'interval': needs a period and a phase with -period < phase <= 0"
     if e.delay > 0 and e.nsample <= 0:
-        yield "delay needs a history buffer: give nsample"
+        yield "attribute 'delay' needs a history buffer: set nsample"

@@ -1,8 +1,8 @@
-"""What belongs to no body: options, materials, custom numerics, texts and tuples, keyframes.
+"""Objects without a body: options, materials, custom numerics, texts and tuples, keyframes.
 
-A keyframe is a state to start from. What it does not say, breaks off, or gives as not a number is the initial value. A
-pose of a mocap body that breaks off in the middle counts as not said. A broken-off qpos goes on with qpos0; MuJoCo
-means the same, but reads it before angles are in radians and bodies in place.
+A keyframe is a state to start from. Values that it does not give, that are NaN, or that are beyond the end of a short
+attribute have their initial values. An incomplete pose of a mocap body counts as not given. A short qpos is completed
+from qpos0; MuJoCo intends the same, but reads qpos0 before angles are in radians and bodies are in place.
 Source: MuJoCo XML reference, option, statistic, custom, keyframe.
 """
 
@@ -22,12 +22,21 @@ from diffsim.types.kinds import OBJECT_KIND
 from diffsim.types.model import Option
 
 # attributes of a material that are fields of the same name
-MATERIAL = ("rgba", "texuniform", "texrepeat", "emission", "specular", "shininess", "reflectance")
-MATERIAL += ("metallic", "roughness")
+MATERIAL = (
+    "rgba",
+    "texuniform",
+    "texrepeat",
+    "emission",
+    "specular",
+    "shininess",
+    "reflectance",
+    "metallic",
+    "roughness",
+)
 
 
 def options(draft: Draft) -> None:
-    """fields["opt"]: mjOption, the flags as bit masks."""
+    """fields["opt"]: mjOption, with flags as bit masks."""
     settings = draft.spec.option
     names = [field.name for field in dataclasses.fields(Option) if hasattr(settings, field.name)]
     option: dict[str, Any] = {name: getattr(settings, name) for name in names}
@@ -38,7 +47,7 @@ def options(draft: Draft) -> None:
 
 
 def materials(draft: Draft) -> None:
-    """mat_rgba and the other fields of looks; mat_texid: a texture for each role, -1 for none."""
+    """mat_rgba and the other fields of materials; mat_texid has a texture for each role, -1 for none."""
     for node in draft.nodes["material"]:
         numbers = {f"mat_{name}": getattr(node.e, name) for name in MATERIAL}
         textures = np.full(len(TextureRole), -1)
@@ -56,9 +65,9 @@ def numerics(draft: Draft) -> None:
         numbers = node.e.data if node.e.data is not None else np.zeros(0)
         size = node.e.size if node.e.size is not None else len(numbers)
         if not 1 <= size <= 500:
-            draft.problems.add(node.source, f"a custom numeric holds 1 to 500 numbers, not {size}")
+            draft.problems.add(node.source, f"attribute 'size': a custom numeric has 1 to 500 numbers, not {size}")
         if size < len(numbers):
-            draft.problems.add(node.source, f"size {size} is smaller than the {len(numbers)} numbers given")
+            draft.problems.add(node.source, f"attribute 'size': {size} is less than the {len(numbers)} numbers given")
         data.append(np.append(numbers[:size], np.zeros(max(0, size - len(numbers)))))
         sizes.append(size)
     draft.fields.update(
@@ -69,12 +78,12 @@ def numerics(draft: Draft) -> None:
 
 
 def texts(draft: Draft) -> tuple[str, ...]:
-    """Contents of the custom texts."""
+    """The contents of the custom texts."""
     return tuple(node.e.data for node in draft.nodes["text"])
 
 
 def tuples(draft: Draft) -> None:
-    """tuple_adr, tuple_size and the objects in the tuples."""
+    """tuple_adr, tuple_size, and the objects in the tuples."""
     rows, sizes = [], []
     for node in draft.nodes["tuple"]:
         elements = [element.filled() for element in node.source.each(TupleElement)]
@@ -95,7 +104,7 @@ def tuples(draft: Draft) -> None:
 
 
 def key_rows(draft: Draft) -> None:
-    """Rows of all keyframes; `<size nkey>` may ask for more than the file has."""
+    """Rows of all keyframes; `<size nkey>` can ask for more than the file has."""
     fields = draft.fields
     mocap = fields["body_mocapid"] >= 0
     initial = {
@@ -123,24 +132,26 @@ def key_rows(draft: Draft) -> None:
     missing = max(0, draft.spec.size.nkey - len(draft.nodes["key"]))
     width = 1 + sum(len(value) for value in initial.values())
     if (missing + len(draft.nodes["key"])) * width > MOST_NUMBERS:
-        draft.problems.add(draft.spec.size, f"all keyframes together hold more than {MOST_NUMBERS} numbers")
+        draft.problems.add(
+            draft.spec.size, f"all keyframes together have more than {MOST_NUMBERS} numbers", "make nkey smaller"
+        )
         return
     spare = {"key_time": 0.0} | {f"key_{name}": value for name, value in initial.items()}
     draft.fields.update(columns([node.row for node in draft.nodes["key"]] + missing * [spare]))
     draft.fields["nkey"] = len(draft.nodes["key"]) + missing
 
 
-# numbers that only count together
+# attributes whose numbers only count in groups of this size
 WHOLE = {"mpos": 3, "mquat": 4}
 
 
 def _key_values(draft: Draft, node: Node, name: str, initial: np.ndarray) -> np.ndarray:
-    """The numbers that the key gives, followed by the initial ones that it does not reach."""
+    """The numbers that a keyframe gives, completed by the initial ones."""
     value = getattr(node.e, name)
     if value is None:
         return initial
     if len(value) > len(initial):
-        draft.problems.add(node.source, f"{name} takes {len(initial)} numbers, {len(value)} given")
+        draft.problems.add(node.source, f"attribute '{name}': takes {len(initial)} numbers, {len(value)} given")
     value = value[: len(value) - len(value) % WHOLE.get(name, 1)]
     whole = np.append(value, initial[len(value) :])[: len(initial)]
     return np.where(np.isnan(whole), initial, whole)

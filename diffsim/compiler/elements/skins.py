@@ -1,8 +1,8 @@
-"""Skins: surfaces that bodies, their bones, carry along; only seen.
+"""Skins: surfaces that move with bodies (their bones) and that only pictures use.
 
-A vertex goes where its bones take it, by weights that are made to sum to one. Vertices, triangles and bones stand in
-the XML, or in a file: four counts (vertices, texture coordinates, triangles, bones), these arrays, and of each bone its
-name (40 bytes), pose, number of vertices, their numbers and weights.
+The position of a vertex is the weighted mean over its bones; weights are normalized. Vertices, triangles and bones are
+given in the XML or in a file. The file has four counts (vertices, texture coordinates, triangles, bones), these arrays,
+and for each bone its name (40 bytes), its pose, the number of its vertices, their indices and their weights.
 Source: MuJoCo "XML reference", skin; mjCSkin::Compile and LoadSKN (3.8.1).
 """
 
@@ -17,11 +17,12 @@ from diffsim.mjcf.resources import MOST_FACES, MOST_VERTICES, AssetError, check_
 
 Array = np.ndarray
 
+# bytes of a bone's name in a file
 NAME_BYTES = 40
 
 
 class _Bone(NamedTuple):
-    """A body by its name, its pose where the skin was made, and its vertices (n,) with their weights."""
+    """The name of a body, its pose when the skin was made, and its vertices (n,) with their weights."""
 
     body: str
     bindpos: Array
@@ -90,12 +91,14 @@ def skin_rows(draft: Draft) -> None:
 
 
 def _from_numbers(node: Node) -> _Skin:
-    """A skin that stands in the XML."""
+    """A skin from the XML."""
 
     def rows(name: str, width: int, kind: type) -> Array:
         values = getattr(node.e, name)
         if values is not None and len(values) % width:
-            raise AssetError(f"attribute '{name}': {len(values)} numbers are no multiple of {width}")
+            raise AssetError(
+                f"attribute '{name}': the number of values must be a multiple of {width}, {len(values)} given"
+            )
         return np.zeros((0, width), kind) if values is None else np.array(values, kind).reshape(-1, width)
 
     bones = [
@@ -109,9 +112,9 @@ def _from_file(draft: Draft, node: Node) -> _Skin:
     """A skin from a file."""
     inline = [name for name in ("vertex", "texcoord", "face") if getattr(node.e, name) is not None]
     if inline or node.source.each(Bone):
-        raise AssetError("a skin has a file, or vertices and bones, not both")
+        raise AssetError("a skin cannot have both a file and vertices or bones")
     if not node.e.file_.lower().endswith(".skn"):
-        raise AssetError("is not a kind of skin file", "use SKN")
+        raise AssetError("is not a supported kind of skin file", "use SKN")
     words = np.frombuffer(data := draft.contents(node), "<i4", len(data) // 4)
     if len(words) < 4 or words[:4].min(initial=0) < 0:
         raise AssetError("is not a skin file: its counts are missing or negative")
@@ -123,7 +126,7 @@ def _from_file(draft: Draft, node: Node) -> _Skin:
     def take(count: int, kind: str = "<f4") -> Array:
         nonlocal place
         if count < 0 or place + count > len(words):
-            raise AssetError("is damaged: its counts ask for more than it has")
+            raise AssetError("is damaged: its counts need more bytes than it has")
         place += count
         return words[place - count : place].view(kind)
 
@@ -137,25 +140,25 @@ def _from_file(draft: Draft, node: Node) -> _Skin:
         count = int(take(1, "<i4")[0])
         bones.append(_Bone(name, bindpos, bindquat, take(count, "<i4"), take(count)))
     if place * 4 != len(data):
-        raise AssetError(f"is damaged: {len(data)} bytes, its counts ask for {4 * place}")
+        raise AssetError(f"is damaged: it has {len(data)} bytes, but its counts need {4 * place}")
     return _Skin(vertex.reshape(-1, 3), texcoord.reshape(-1, 2), face.reshape(-1, 3), bones)
 
 
 def _checked(skin: _Skin) -> _Skin:
-    """The skin with weights that sum to one and unit quaternions. Raises AssetError where it is not complete."""
+    """The skin with normalized weights and quaternions. Raises AssetError if it is not complete."""
     nvert = len(skin.vertex)
     if not nvert or not len(skin.face) or not skin.bones:
-        raise AssetError("a skin needs vertices, faces and bones")
+        raise AssetError("a skin needs vertices, triangles and bones")
     if len(skin.texcoord) not in (0, nvert):
         raise AssetError(f"{len(skin.texcoord)} texture coordinates for {nvert} vertices")
     if skin.face.min() < 0 or skin.face.max() >= nvert:
-        raise AssetError(f"a triangle uses a vertex that is not there, of {nvert}")
+        raise AssetError(f"a triangle uses a vertex that does not exist, there are {nvert}")
     total = np.zeros(nvert, np.float32)
     for bone in skin.bones:
         if not len(bone.vertid) or len(bone.vertid) != len(bone.vertweight):
-            raise AssetError(f"bone '{bone.body}' needs as many weights as vertices, and one at least")
+            raise AssetError(f"bone '{bone.body}' needs at least one vertex, and one weight for each vertex")
         if bone.vertid.min() < 0 or bone.vertid.max() >= nvert:
-            raise AssetError(f"bone '{bone.body}' has a vertex that is not there, of {nvert}")
+            raise AssetError(f"bone '{bone.body}' uses a vertex that does not exist, there are {nvert}")
         np.add.at(total, bone.vertid, bone.vertweight.astype(np.float32))
     if not (total > MINVAL).all():
         raise AssetError(f"the weights of vertex {int(np.argmin(total > MINVAL))} must sum to more than zero")

@@ -1,8 +1,8 @@
-"""Which trees may sleep: by their root bodies, and where these leave it open by actuators, tendons and flexes.
+"""Sleep policies of trees, from their root bodies or, by default, from actuators, tendons and flexes.
 
-Trees that something acts on by itself, an actuator or a spring to another tree, do not sleep unless their body says so;
-trees that a tendon ties in a way that could not wake them must not. Trees that begin asleep (`sleep="init"`) must be
-able to, at qpos0. Source: MuJoCo XML reference, "body/sleep"; mj_setConst and mj_resetData of 3.8.1.
+By default, a tree does not sleep if an actuator or a spring to another tree acts on it. A tree cannot sleep if a tendon
+connects it to others in a way that could not wake it. Trees that start asleep (`sleep="init"`) must be able to sleep at
+qpos0. Source: MuJoCo XML reference, "body/sleep"; mj_setConst and mj_resetData of 3.8.1.
 """
 
 from collections.abc import Callable
@@ -17,14 +17,12 @@ from diffsim.simulate.forward import forward
 from diffsim.simulate.sleep import AWAKE, asleep_at_first
 from diffsim.types.model import Model
 
-# the bodies of flexes
+# fields with the bodies of flexes
 FLEXES = ("flex_vertbodyid", "flex_nodebodyid")
 
 
 def tree_rows(draft: Draft) -> None:
-    """Where bodies and dofs of each tree begin and how many they are; how many trees each tendon runs over, and the
-    first two of them.
-    """
+    """Addresses and counts of each tree's bodies and dofs; the number of trees of each tendon and the first two."""
     fields = draft.fields
     for kind in ("body", "dof"):
         tree = fields[f"{kind}_treeid"]
@@ -37,7 +35,7 @@ def tree_rows(draft: Draft) -> None:
 
 
 def sleep_policies(draft: Draft) -> None:
-    """The policy of each tree; all are awake so far."""
+    """tree_sleep_policy; all trees are awake so far."""
     fields = draft.fields
     fields.update(tree_asleep0=np.full(fields["ntree"], AWAKE), sensordata_asleep0=np.zeros(fields["nsensordata"]))
     policy = np.full(fields["ntree"], SleepPolicy.AUTO)
@@ -45,12 +43,12 @@ def sleep_policies(draft: Draft) -> None:
     for node in draft.nodes["body"][1:]:
         tree = fields["body_treeid"][node.id]
         if node.e.sleep != SleepPolicy.AUTO and tree in (-1, before):
-            draft.problems.add(node.source, "'sleep' is only for bodies that are the root of what moves")
+            draft.problems.add(node.source, "attribute 'sleep' is only for the root body of a moving tree")
         elif node.e.sleep != SleepPolicy.AUTO:
             policy[tree] = node.e.sleep
         before = tree
 
-    # what keeps trees awake that do not say themselves; the last place is that of what is static
+    # trees that stay awake by default; the last place is for static bodies (tree -1)
     busy = np.zeros(fields["ntree"] + 1, bool)
     for actuator in range(len(fields["actuator_trntype"])):
         busy[_trees_of_actuator(fields, actuator)] = True
@@ -68,16 +66,14 @@ def sleep_policies(draft: Draft) -> None:
         for tree in trees:
             if policy[tree] in (SleepPolicy.ALLOWED, SleepPolicy.INIT):
                 body = draft.nodes["body"][int(fields["tree_bodyadr"][tree])]
-                message = (
-                    f"this tendon {why}, so that body '{body.name}' cannot have sleep '{body.e.sleep.name.lower()}'"
-                )
+                message = f"this tendon {why}, so body '{body.name}' cannot have sleep '{body.e.sleep.name.lower()}'"
                 draft.problems.add(draft.nodes["tendon"][tendon].source, message)
     auto = np.where(busy[:-1], SleepPolicy.AUTO_NEVER, SleepPolicy.AUTO_ALLOWED)
     fields["tree_sleep_policy"] = np.where(policy == SleepPolicy.AUTO, auto, policy)
 
 
 def _trees_of_wraps(fields: Fields, tendon: int) -> list[int]:
-    """The trees that a tendon runs over, in the order in which it first meets them."""
+    """The trees on the path of a tendon, in the order in which it reaches them."""
     owner = {
         WrapType.JOINT: "jnt_bodyid",
         WrapType.SITE: "site_bodyid",
@@ -95,7 +91,7 @@ def _trees_of_wraps(fields: Fields, tendon: int) -> list[int]:
 
 
 def _trees_of_actuator(fields: Fields, actuator: int) -> list[int]:
-    """The trees that an actuator keeps awake; -1 is none."""
+    """The trees that an actuator keeps awake; -1 for a static body."""
     kind = fields["actuator_trntype"][actuator]
     target = fields["actuator_trnid"][actuator, 0]
     if kind == TrnType.TENDON:
@@ -108,20 +104,18 @@ def _trees_of_actuator(fields: Fields, actuator: int) -> list[int]:
 
 
 def check_sleepers(draft: Draft, packed: Callable[[Fields], Model]) -> None:
-    """Complete the fields with what begins asleep, and note if not all that should can."""
+    """Adds the fields of trees that start asleep; notes an error if one of them cannot sleep."""
     asleep, failed = first_sleepers(draft.fields, packed)
     draft.fields.update(asleep)
     if failed:
         count = int(np.sum(draft.fields["tree_sleep_policy"] == SleepPolicy.INIT))
         body = draft.nodes["body"][failed[0]]
-        message = f"{count} trees have sleep 'init', {count - len(failed)} can sleep at qpos0, this one cannot"
-        draft.problems.add(body.source, message, "it touches, or is tied to, something that is awake")
+        message = f"of {count} trees with sleep 'init', {count - len(failed)} can sleep at qpos0, but this one cannot"
+        draft.problems.add(body.source, message, "it touches, or is connected to, something that is awake")
 
 
 def first_sleepers(fields: Fields, packed: Callable[[Fields], Model]) -> tuple[Fields, list[int]]:
-    """What a new state knows of the trees that begin asleep, under mjModel's enableflags, and the roots (body ids) of
-    those that cannot.
-    """
+    """Fields of the trees that start asleep, if sleeping is enabled, and the root bodies of those that cannot sleep."""
     initial = np.asarray(fields["tree_sleep_policy"]).reshape(-1) == SleepPolicy.INIT
     if not int(fields["opt"]["enableflags"]) & EnableBit.SLEEP or not initial.any():
         return {}, []

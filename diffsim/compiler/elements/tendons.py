@@ -1,6 +1,6 @@
-"""Tendons and their paths: one row per tendon, one per wrap object.
+"""Tendons and their paths: one row for each tendon and one for each wrap object.
 
-wrap_prm is the coefficient of a joint, the divisor of a pulley, the index of the side site of a geom (-1 if none).
+wrap_prm is the coefficient of a joint, the divisor of a pulley, or the index of the side site of a geom (-1 without).
 Source: MuJoCo "Modeling", tendon.
 """
 
@@ -13,6 +13,7 @@ from diffsim.compiler.draft import Draft, Fields, Node, addresses, check_limits,
 from diffsim.mjcf.elements.tendon import Fixed, Pulley, WrapGeom, WrapJoint, WrapSite
 from diffsim.mjcf.schema import Element
 
+# types of geoms around which tendons can wrap
 WRAPPED_SHAPES = {GeomType.SPHERE: WrapType.SPHERE, GeomType.CYLINDER: WrapType.CYLINDER}
 
 
@@ -33,9 +34,9 @@ def _tendon_row(draft: Draft, node: Node) -> Fields:
     force_limited = check_limits(draft, node, "actuatorfrc", e.actuatorfrclimited, e.actuatorfrcrange)
     lower, upper = e.actuatorfrcrange
     if force_limited and (lower > 0 or upper < 0):
-        draft.problems.add(node.source, "actuatorfrcrange of a tendon must contain 0")
+        draft.problems.add(node.source, "attribute 'actuatorfrcrange': must contain 0 for a tendon")
     if e.springlength[0] > e.springlength[1]:
-        draft.problems.add(node.source, "springlength must not decrease")
+        draft.problems.add(node.source, "attribute 'springlength': must not be decreasing")
     return {
         "tendon_group": e.group,
         "tendon_matid": draft.optional(node, "material", e.material),
@@ -68,7 +69,7 @@ def _wrap(draft: Draft, source: Element) -> Fields:
         return _row(WrapType.SITE, draft.find(source, "site", source.site), 0.0)
     if isinstance(source, Pulley):
         if source.divisor < 0:
-            draft.problems.add(source, "the divisor of a pulley cannot be negative")
+            draft.problems.add(source, "attribute 'divisor': cannot be negative")
         return _row(WrapType.PULLEY, None, source.divisor)
     assert isinstance(source, WrapGeom)
     geom = draft.find(source, "geom", source.geom)
@@ -84,7 +85,7 @@ def _row(kind: WrapType, target: Node | None, parameter: float) -> Fields:
 
 
 def _check_path(draft: Draft, node: Node, path: list[WrapType]) -> None:
-    """What may follow what on a path."""
+    """Checks the order of objects on a path."""
     place = node.source
     if not path:
         draft.problems.add(place, "the path of a tendon cannot be empty")
@@ -93,29 +94,29 @@ def _check_path(draft: Draft, node: Node, path: list[WrapType]) -> None:
     if len(path) < 2:
         draft.problems.add(place, "the path of a spatial tendon needs at least two objects")
     if node.e.width <= 0:
-        draft.problems.add(place, "width must be positive")
+        draft.problems.add(place, "attribute 'width': must be positive")
     if node.e.armature < 0:
-        draft.problems.add(place, "armature cannot be negative")
-    # the path between two ends, which count as pulleys
+        draft.problems.add(place, "attribute 'armature': cannot be negative")
+    # the ends of the path count as pulleys
     around = [WrapType.PULLEY, *path, WrapType.PULLEY]
     for before, kind, after in zip(around, path, around[2:], strict=False):
         _check_wrap(draft, node, before, kind, after)
     for first, second in itertools.pairwise(place.children):
         if isinstance(first, WrapSite) and isinstance(second, WrapSite) and first.site == second.site:
-            draft.problems.add(second, f"site '{second.site}' is repeated: it follows itself on the path")
+            draft.problems.add(second, f"site '{second.site}' follows itself on the path")
     if path[-1] == WrapType.PULLEY:
         draft.problems.add(place, "the path ends with a pulley")
 
 
 def _check_wrap(draft: Draft, node: Node, before: WrapType, kind: WrapType, after: WrapType) -> None:
-    """One object of a spatial path with its neighbors."""
+    """Checks one object on a spatial path with its neighbours."""
     place = node.source
     if kind == WrapType.PULLEY and after == WrapType.PULLEY:
-        draft.problems.add(place, "a pulley follows a pulley, or ends the path")
+        draft.problems.add(place, "a pulley cannot follow a pulley or end the path")
     if kind == WrapType.SITE and before == after == WrapType.PULLEY:
-        draft.problems.add(place, "a site on the path needs a neighbor that is not a pulley")
+        draft.problems.add(place, "a site on the path needs a neighbour that is not a pulley")
     if kind in (WrapType.SPHERE, WrapType.CYLINDER):
         if before != WrapType.SITE or after != WrapType.SITE:
-            draft.problems.add(place, "a geom on the path must stand between two sites")
+            draft.problems.add(place, "a geom on the path must be between two sites")
         if node.e.armature:
-            draft.problems.add(place, "armature is not possible with geoms on the path")
+            draft.problems.add(place, "attribute 'armature' is not supported with geoms on the path")

@@ -1,11 +1,11 @@
-"""flatten: the tree of elements as lists of objects, in the order of mjModel, every attribute filled; what leaves it.
+"""flatten: converts the tree of elements to lists of objects in mjModel's order; fusestatic and discardvisual.
 
-Bodies come depth first, their joints, geoms, sites, cameras and lights body by body. A `<frame>` dissolves: its pose is
-handed down to what stands in it.
+Bodies are depth first; their joints, geoms, sites, cameras and lights follow body by body. The pose of a `<frame>` is
+applied to its children.
 
-fusestatic: a body without joints that nothing refers to by name gives what hangs on it, its children and its mass to
-its parent (the world takes no mass). discardvisual: a geom that cannot collide and that no pair, tendon, sensor or
-tuple names is dropped after its body has taken its mass, and then the meshes that no geom has.
+fusestatic: a body without joints that nothing refers to by name passes its objects, its children and its mass to its
+parent (the world gets no mass). discardvisual: a geom that cannot collide and that no pair, tendon, sensor or tuple
+refers to is dropped after its body has taken its mass; then meshes without a geom are dropped.
 Source: MuJoCo XML reference, compiler; mjCModel::FuseStatic, IndexAssets (3.8.1).
 """
 
@@ -23,7 +23,7 @@ from diffsim.mjcf.orientation import compose, diagonalize, matrix
 from diffsim.mjcf.schema import Element, references
 from diffsim.mjcf.spec import Spec
 
-# what hangs on a body, by class
+# objects on bodies, by class
 ON_BODY: dict[type[Element], str] = {
     Joint: "joint",
     FreeJoint: "joint",
@@ -33,7 +33,7 @@ ON_BODY: dict[type[Element], str] = {
     Light: "light",
 }
 
-# what stands in sections of its own
+# objects in sections of their own
 SECTIONS: dict[str, Callable[[Spec], Sequence[Element]]] = {
     "flex": lambda spec: spec.flexes,
     "mesh": lambda spec: spec.meshes,
@@ -55,7 +55,7 @@ SECTIONS: dict[str, Callable[[Spec], Sequence[Element]]] = {
 
 
 def flatten(draft: Draft) -> None:
-    """Fill `draft.nodes`: what stands in the world body, then the sections, in file order."""
+    """Fills `draft.nodes`: objects in the world body, then in the sections, in file order."""
     _add_body(draft, draft.spec.worldbody, None, origin())
     for kind in dict.fromkeys(ON_BODY.values()):
         for body in draft.nodes["body"]:
@@ -76,7 +76,7 @@ def _add_body(draft: Draft, source: Body, parent: Node | None, frame: Pose) -> N
 
 
 def _add_children(draft: Draft, body: Node, source: Element, frame: Pose) -> None:
-    """What stands in a body, or in a frame of it, in file order."""
+    """Adds the children of a body, or of a frame in it, in file order."""
     for child in source.children:
         if isinstance(child, Body):
             _add_body(draft, child, body, frame)
@@ -87,20 +87,20 @@ def _add_children(draft: Draft, body: Node, source: Element, frame: Pose) -> Non
             kind = ON_BODY[type(child)]
             e = draft.spec.resolve(child)
             if isinstance(child, FreeJoint):
-                # a joint without default class
+                # default classes do not apply to it
                 e = Joint(name=child.name, type=child.type, group=child.group).filled()
             node = Node(e, child, -1, body=body, frame=frame)
             body.under.setdefault(kind, []).append(node)
 
 
-# what hangs on a body: its kind and the prefix of its fields
+# objects on bodies: their kind and the prefix of their fields
 HANGING = {"joint": "jnt", "geom": "geom", "site": "site", "camera": "cam", "light": "light"}
-# what may name a body or geom from elsewhere
+# kinds of objects that can refer to a body or geom
 REFERRING = ("camera", "light", "skin", "pair", "exclude", "equality", "tendon", "actuator", "sensor", "tuple")
 
 
 def forget_materials(draft: Draft) -> None:
-    """discardvisual: there are no materials and no textures."""
+    """discardvisual: drops all materials and textures."""
     if not draft.spec.compiler.discardvisual:
         return
     draft.nodes["material"].clear()
@@ -111,13 +111,13 @@ def forget_materials(draft: Draft) -> None:
 
 
 def fuse_static(draft: Draft) -> None:
-    """Merge every body that does not move into its parent."""
+    """fusestatic: merges bodies without joints into their parents."""
     if not draft.spec.compiler.fusestatic:
         return
     bodies = draft.nodes["body"]
     before = {body.id: body for body in bodies}
     needed = set(_named(draft, "body"))
-    # a sensor of force or torque feels the load of its body on the parent
+    # force and torque sensors measure the load between a body and its parent, so these bodies stay
     sites = {site.name: site for site in draft.nodes["site"]}
     for node in draft.nodes["sensor"]:
         site = sites.get(getattr(node.e, "site", None) or "")
@@ -132,7 +132,7 @@ def fuse_static(draft: Draft) -> None:
 
 
 def discard_visual(draft: Draft) -> None:
-    """Drop every geom that only shows, and then the meshes that no geom has."""
+    """discardvisual: drops geoms that are only drawn, then meshes without a geom."""
     if not draft.spec.compiler.discardvisual:
         return
     named = set(_named(draft, "geom"))
@@ -152,7 +152,7 @@ def discard_visual(draft: Draft) -> None:
 
 
 def _named(draft: Draft, space: str) -> Iterator[str]:
-    """Names of a kind that something refers to."""
+    """Names of a kind to which other objects refer."""
     for kind in REFERRING:
         for node in draft.nodes[kind]:
             for part in node.source.walk():
@@ -160,7 +160,7 @@ def _named(draft: Draft, space: str) -> Iterator[str]:
 
 
 def _fuse(body: Node) -> None:
-    """Give all that a body has to its parent."""
+    """Passes everything that a body has to its parent."""
     parent = body.parent
     assert parent is not None
     pose = body.row["body_pos"], body.row["body_quat"]
@@ -184,7 +184,7 @@ def _fuse(body: Node) -> None:
 
 
 def _add_mass(parent: Node, body: Node) -> None:
-    """Add the mass and inertia of a body to its parent's, about the common center of mass."""
+    """Adds the mass and inertia of a body to its parent, about the common center of mass."""
     row, part = parent.row, body.row
     pos, quat = compose(part["body_ipos"], part["body_iquat"], part["body_pos"], part["body_quat"])
     mass = row["body_mass"] + part["body_mass"]
@@ -198,7 +198,7 @@ def _add_mass(parent: Node, body: Node) -> None:
 
 
 def _renumber(draft: Draft, before: dict[int, Node]) -> None:
-    """Lists and indices after something was removed; `before`: bodies by their old index."""
+    """Updates lists and indices after objects were removed; `before` has the bodies by their old index."""
     bodies = draft.nodes["body"]
     for index, body in enumerate(bodies):
         body.id = index

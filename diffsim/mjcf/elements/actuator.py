@@ -153,7 +153,7 @@ class Actuator(Element):
         crank = [name for name in ("cranklength", "slidersite") if getattr(self, name) is not None]
         if transmission is TrnType.UNDEFINED:
             names = [name for name in TARGETS if name in self.legal()]
-            problems.add(self, "has no transmission target", "give one of the attributes " + ", ".join(names))
+            problems.add(self, "has no transmission target", "give one of " + ", ".join(names))
         elif transmission is TrnType.SLIDERCRANK:
             if self.slidersite is None:
                 problems.add(self, "attribute 'cranksite' needs attribute 'slidersite' as well")
