@@ -1,11 +1,13 @@
-"""Linearization of one timestep, in tangent coordinates, and the best feedback on a linear system.
+"""Linearization of one timestep in tangent coordinates, and the linear-quadratic regulator.
 
     x' = x + A dx + B du,    y = y0 + C dx + D du
 
-with dx = (dq, dv, da), 2 nv + na coordinates (tangent.py), du the controls, and y the sensors of the state before the
-step. Exact, by forward mode, for every integrator: derivatives of the solver are those of its optimum. Source: MuJoCo's
-mjd_transitionFD, which takes differences. The regulator u = u0 - K (x - x0) minimizes sum dx^T Q dx + du^T R du over
-dx' = A dx + B du: Anderson and Moore 1990, ch. 2; scipy.linalg.solve_discrete_are, on the host.
+Here dx = (dq, dv, da) has 2 nv + na coordinates (tangent.py), du are the controls, and y are the sensors of the state
+before the step. The matrices are exact, by forward mode, for every integrator: derivatives of the solver are
+derivatives of its optimum. MuJoCo's mjd_transitionFD computes the same by finite differences.
+
+The regulator u = u0 - K (x - x0) minimizes sum dx^T Q dx + du^T R du over dx' = A dx + B du. It runs on the host, by
+scipy.linalg.solve_discrete_are. Source: Anderson and Moore 1990, ch. 2.
 """
 
 from typing import NamedTuple
@@ -38,19 +40,19 @@ class Linearization(Record):
 
 @checked
 def linearize(model: Model, state: State, inputs: Inputs | None = None, contacts: bool = True) -> Linearization:
-    """How the next state and the sensors change with state and controls. Batch it with `jax.vmap`.
+    """Derivatives of the next state and the sensors with respect to state and controls. Batch it with `jax.vmap`.
 
     Args:
       model: the compiled model.
-      state: where.
-      inputs: what is applied there; None for `make_inputs(model)`.
+      state: the state to linearize about.
+      inputs: the inputs there; None for `make_inputs(model)`.
       contacts: False linearizes as if nothing could touch anything; the program then compiles in a part of the time.
 
     Returns:
       The matrices A, B, C and D.
 
     Raises:
-      UnsupportedError: a model with delays, whose samples are states that (dq, dv, da) has no place for.
+      UnsupportedError: a model with delays, whose samples are states that (dq, dv, da) leaves out.
     """
     return _linearize(model if contacts else model.without_contacts(), state, inputs)
 
@@ -72,7 +74,7 @@ def _linearize(model: Model, state: State, inputs: Inputs | None) -> Linearizati
 
 
 def refuse_delays(model: Model) -> None:
-    """Refuses models whose state has delayed samples, or states of plugins."""
+    """Raises an UnsupportedError for models whose state includes delayed samples or states of plugins."""
     kinds = {"delay": ("delays of controls and sensors", model.topology.nhistory)}
     kinds["plugin"] = ("states of plugins", model.topology.npluginstate)
     for place, (what, count) in kinds.items():
@@ -91,7 +93,7 @@ class Regulator(NamedTuple):
 
 @checked
 def lqr(system: Linearization, Q: ArrayLike, R: ArrayLike) -> Regulator:
-    """The infinite-horizon regulator about a fixed point; runs on the host, in float64.
+    """The infinite-horizon linear-quadratic regulator about a fixed point; runs on the host, in float64.
 
     Args:
       system: the linearization of one world at a fixed point.
@@ -102,8 +104,8 @@ def lqr(system: Linearization, Q: ArrayLike, R: ArrayLike) -> Regulator:
       Gains, cost to go and poles.
 
     Raises:
-      ValueError: a batch of systems, a cost of another size. numpy.linalg.LinAlgError: no stabilizing solution, such as
-        a mode with a cost that no control reaches.
+      ValueError: a batch of systems, or a cost of the wrong size.
+      numpy.linalg.LinAlgError: there is no stabilizing solution, because no control reaches a mode that has a cost.
     """
     A, B = (np.asarray(matrix, np.float64) for matrix in (system.A, system.B))
     if A.ndim != 2:

@@ -1,7 +1,9 @@
-"""The tangent space of states: vectors of coordinates (dq, dv, da), 2 nv + na of them.
+"""The tangent space of states: vectors of 2 nv + na coordinates (dq, dv, da).
 
-qpos has quaternions, which do not add; a change of position is a vector of nv numbers, as a velocity is (m, rad; the
-rotation of a free or ball joint in its local frame). Time, delayed samples and the warm start are no part of it.
+qpos contains quaternions, which do not add. A change of position is therefore a vector of nv numbers, like a velocity
+(m, rad; the rotation of a free or ball joint is in its local frame). Time, delayed samples and the warm start are not
+included.
+
 Source: MuJoCo documentation, "Computation", quaternions in the configuration; mjd_transitionFD has the same order.
 """
 
@@ -25,11 +27,12 @@ def tangent_size(model: Model) -> int:
 
 @checked
 def difference(model: Model, state: State, reference: State) -> Array:
-    """The change that takes `reference` to `state`: `integrate(model, reference, change)` is `state` again.
+    """The change from `reference` to `state`, such that `integrate(model, reference, change)` is `state`.
 
     Args:
       model: the model of both.
-      state, reference: two states of one world.
+      state: a state of one world.
+      reference: another state of the same world.
 
     Returns:
       (2 nv + na,) differences of position (m, rad), velocity and activation.
@@ -40,7 +43,7 @@ def difference(model: Model, state: State, reference: State) -> Array:
 
 @checked
 def integrate(model: Model, state: State, change: Array) -> State:
-    """The state displaced by a change; quaternions stay unit. The inverse of `difference`.
+    """The state displaced by a change; quaternions stay normalized. The inverse of `difference`.
 
     Args:
       model: the model.
@@ -55,7 +58,7 @@ def integrate(model: Model, state: State, change: Array) -> State:
 
 
 def displaced(model: Model, state: State, dq: Array, dv: Array, da: Array) -> State:
-    """`integrate` of the parts of a change: (nv,) m or rad, (nv,), (na,)."""
+    """`integrate` for the parts of a change: (nv,) m or rad, (nv,), (na,)."""
     return state.replace(
         qpos=integrate_position(model, state.qpos, dq, jnp.ones((), state.qpos.dtype)),
         qvel=state.qvel + dv,
@@ -72,17 +75,18 @@ def no_change(model: Model) -> tuple[Array, Array, Array, Array]:
 
 @checked
 def tangent_gradient(model: Model, state: State, gradient: State) -> Array:
-    """A gradient with respect to a State, in tangent coordinates (2 nv + na,).
+    """Converts a gradient with respect to a State to tangent coordinates.
 
-    With x(d) = integrate(model, state, d), this is (d x / d d)^T gradient at d = 0: what changes of the state that keep
-    quaternions unit see of it.
+    With x(d) = integrate(model, state, d), this is (dx/dd)^T gradient at d = 0: the part of the gradient along changes
+    that keep quaternions normalized.
 
     Args:
-      model, state: where the gradient was taken.
-      gradient: as `jax.grad` of a function of a State gives it.
+      model: the model.
+      state: the state at which the gradient was taken.
+      gradient: the result of `jax.grad` of a function of a State.
 
     Returns:
-      (2 nv + na,) by position, velocity and activation.
+      (2 nv + na,) with respect to position, velocity and activation.
     """
 
     def moved(change: Array) -> tuple[Array, Array, Array]:
@@ -96,19 +100,20 @@ def tangent_gradient(model: Model, state: State, gradient: State) -> Array:
 def columns(
     function: Callable[..., tuple[Any, Any]], parts: tuple[Array, ...], together: bool = False
 ) -> tuple[Any, Any]:
-    """Derivatives by all parts in forward mode, side by side in the order of the parts.
+    """Derivatives with respect to several parts in forward mode, side by side in the order of the parts.
 
-    A change of velocities moves no frame, and one of controls next to nothing but the forces: differentiated apart from
-    positions, each part costs what depends on it. Together, all columns would pass through everything. What the parts
-    share XLA computes once. An iteration's derivatives of a cartpole, a hopper and a quadruped take 0.6 of the time.
+    A change of velocities moves no frame, and a change of controls affects little but the forces. If they are
+    differentiated separately from positions, each part costs only what depends on it, and XLA computes once what the
+    parts share. Together, all columns would pass through everything. An iteration's derivatives of a cartpole, a hopper
+    and a quadruped take 0.6 of the time.
 
     Args:
-      function: of parts (n_i,), it returns a pytree of vectors (m,), and what is not differentiated.
-      parts: where; parts without numbers cost nothing.
-      together: in one pass, which compiles in three quarters of the time.
+      function: takes the parts (n_i,); returns a pytree of vectors (m,), and a result that is not differentiated.
+      parts: the point; empty parts cost nothing.
+      together: takes all parts in one pass, which compiles in three quarters of the time.
 
     Returns:
-      The pytree with Jacobians (m, sum of n_i) in place of its vectors, and the rest.
+      The pytree with Jacobians (m, sum of n_i) in place of its vectors, and the other result.
     """
     if together:
         ends = np.cumsum([part.size for part in parts])[:-1]

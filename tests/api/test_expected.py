@@ -13,8 +13,8 @@ XML = '<mujoco><worldbody><body><joint name="j"/><geom size=".1"/></body></world
 MODEL = diffsim.load(XML)
 
 WRONG: dict[str, Callable[[], object]] = {
-    "optimizer is a int, expected one of optax's kind": lambda: optimize.in_logs(3),  # type: ignore[arg-type]
-    "optimizer is a str, expected one of optax's kind": lambda: optimize.in_coordinates("adam", abs, abs),
+    "optimizer is a int, expected an optimizer of optax": lambda: optimize.in_logs(3),  # type: ignore[arg-type]
+    "optimizer is a str, expected an optimizer of optax": lambda: optimize.in_coordinates("adam", abs, abs),
     "optimizers is a Model, expected a dictionary": lambda: optimize.masked(MODEL),  # type: ignore[arg-type]
     "the optimizer of 'body_mass' is a type": lambda: optimize.masked({"body_mass": int}),
     "mjmodel is a Model, expected mujoco.MjModel": lambda: diffsim.from_mujoco(MODEL),

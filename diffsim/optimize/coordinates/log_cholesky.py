@@ -1,4 +1,4 @@
-"""Ten numbers for the inertia of a body, any values of which are physical: log-Cholesky coordinates.
+"""Log-Cholesky coordinates of the inertia of a body: ten numbers, all values of which are physical.
 
 The pseudo inertia J = integral of rho [x; 1] [x; 1]^T (4 x 4; kg m^2, kg m, kg) of a body is positive definite if and
 only if mass, center and moments are those of some distribution of mass. Every such J is U U^T with
@@ -26,19 +26,25 @@ from diffsim.math.rotation import mat_to_quat, quat_exp, quat_mul, quat_to_mat
 from diffsim.math.vector import matmul
 from diffsim.optimize.coordinates.transforms import Transformation, in_coordinates
 
-# the fields of a Model that belong to the inertia of a body
+# the fields of a Model that make up the inertia of a body
 INERTIAL = ("body_mass", "body_ipos", "body_inertia", "body_iquat")
 
-# second moments of mass that are closer than this, relative to themselves, are moved apart: equal ones have no axes
-# to turn; by bytes of a number
+# second moments of mass that are closer than this, relative to themselves, are moved apart, since the axes of equal
+# ones are undefined; by bytes of a number
 APART = {4: 1e-3, 8: 1e-6}
 
+# all orders of three axes
 ORDERS = np.asarray(list(itertools.permutations(range(3))))
 
 
 class Inertial(NamedTuple):
-    """The inertia of a body in its frame: mass () in kg, center of mass (3,) in m, principal moments (3,)
-    in kg m^2 about that, and the quaternion (4,) of their axes.
+    """The inertia of a body in its frame.
+
+    Attributes:
+      mass: () kg.
+      center: (3,) center of mass, m.
+      moments: (3,) principal moments about the center of mass, kg m^2.
+      quat: (4,) orientation of the principal axes.
     """
 
     mass: Array
@@ -48,12 +54,12 @@ class Inertial(NamedTuple):
 
 
 def second_moments(moments: Array) -> Array:
-    """(3,) of mass about its center, along the principal axes: S_i = (I_j + I_k - I_i) / 2."""
+    """(3,) second moments of mass about its center, along the principal axes: S_i = (I_j + I_k - I_i) / 2."""
     return 0.5 * (jnp.roll(moments, 1) + jnp.roll(moments, 2) - moments)
 
 
 def to_log_cholesky(inertial: Inertial) -> Array:
-    """theta (10,) of an inertia that is strictly physical: each principal moment less than the sum of the others."""
+    """theta (10,) of a strictly physical inertia: each principal moment is less than the sum of the others."""
     mass, center = inertial.mass, inertial.center
     axes, spread = quat_to_mat(inertial.quat), _apart(second_moments(inertial.moments))
     # J / m = [[S / m + c c^T, c], [c^T, 1]] with S about the center: the last column of U is e^alpha (c, 1)
@@ -65,7 +71,7 @@ def to_log_cholesky(inertial: Inertial) -> Array:
 
 
 def from_log_cholesky(theta: Array, near: Array) -> Inertial:
-    """The inertia of theta (10,), its principal axes in the order and with the signs of those nearest `near` (4,)."""
+    """The inertia of theta (10,); the order and signs of its principal axes are those nearest to `near` (4,)."""
     alpha, d, (s12, s13, s23), center = theta[0], jnp.exp(theta[1:4]), theta[4:7], theta[7:]
     zero = jnp.zeros_like(alpha)
     upper = jnp.stack([jnp.stack([d[0], s12, s13]), jnp.stack([zero, d[1], s23]), jnp.stack([zero, zero, d[2]])])
@@ -81,7 +87,8 @@ def principal_axes(matrix: Array, near: Array) -> tuple[Array, Array]:
     axes turn by w_i = A_jk / (A_jj - A_kk) with (i, j, k) cyclic: exact to first order, and zero for equal eigenvalues.
 
     Args:
-      near: a quaternion; of all orders and signs of the axes those nearest to its own are chosen.
+      matrix: (3, 3) symmetric.
+      near: (4,) a quaternion; the order and signs of the axes nearest to its axes are chosen.
     """
     frame = quat_to_mat(near)
     inside = matmul(frame.T, matmul(matrix, frame))
@@ -95,7 +102,7 @@ def principal_axes(matrix: Array, near: Array) -> tuple[Array, Array]:
 
 
 def _nearest_to_identity(axes: Array) -> Array:
-    """Columns (3, 3), orthogonal, in another order and with other signs: the rotation nearest to no rotation."""
+    """The rotation nearest to the identity among all orders and signs of orthogonal columns (3, 3)."""
     ordered = axes[:, ORDERS]
     fit = jnp.sum(jnp.abs(jnp.diagonal(ordered, axis1=0, axis2=2)), axis=-1)
     best = ordered[:, jnp.argmax(fit)]
@@ -104,16 +111,16 @@ def _nearest_to_identity(axes: Array) -> Array:
 
 
 def in_log_cholesky(optimizer: Any, rows: Sequence[int]) -> Transformation:
-    """An optimizer of the inertias of some bodies in log-Cholesky coordinates, (n, 10): always physical.
+    """Makes an optimizer work on inertias in log-Cholesky coordinates (n, 10), so that they stay physical.
 
-    For `masked`, under the key `INERTIAL`: its parameters are a dictionary of the four fields of a Model.
+    Use it in `masked` under the key `INERTIAL`: its parameters are a dictionary of the four fields of a Model.
 
     Args:
-      optimizer: of optax's kind, complete.
+      optimizer: an optax optimizer, complete.
       rows: body ids.
 
     Returns:
-      An optimizer of the four fields, of optax's kind.
+      An optimizer of the four fields, with the interface of optax.
 
     Raises:
       ValueError: in `init`, a body without mass or with moments that no distribution of mass has.
@@ -143,10 +150,10 @@ def in_log_cholesky(optimizer: Any, rows: Sequence[int]) -> Transformation:
 
 
 def check_physical(params: dict[str, Array], index: np.ndarray) -> None:
-    """Refuses inertias of some bodies that are on the border of what is physical.
+    """Checks that the inertias of some bodies are strictly physical.
 
     Raises:
-      ValueError: with the bodies.
+      ValueError: they are not; the message names the bodies.
     """
     mass, _, moments, _ = (np.asarray(params[name])[index] for name in INERTIAL)
     second = moments.sum(axis=1, keepdims=True) / 2 - moments
@@ -157,7 +164,7 @@ def check_physical(params: dict[str, Array], index: np.ndarray) -> None:
 
 
 def _apart(second: Array) -> Array:
-    """Positive numbers (3,), moved apart by a small part of themselves where two are nearly equal."""
+    """Positive numbers (3,), moved apart by a small part of themselves if two are nearly equal."""
     order = jnp.argsort(jax.lax.stop_gradient(second))
     low, middle, high = (second[order[i]] for i in range(3))
     part = APART[second.dtype.itemsize]

@@ -1,4 +1,4 @@
-"""Optimizers whose numbers stay legal: bounds, positive numbers, unit quaternions, some leaves of a record.
+"""Optimizers whose parameters stay valid: bounds, positive numbers, unit quaternions, chosen leaves of a record.
 
     optimizer = optimize.masked({
         "body_mass": optimize.in_logs(optax.adam(1e-2)),
@@ -9,9 +9,10 @@
     updates, state = optimizer.update(jax.grad(loss)(model), state, model)
     model = diffsim.set_const(optax.apply_updates(model, updates))
 
-Inertias stay positive definite with `in_log_cholesky`, quaternions unit with `unit_quaternions`, the last of a chain:
-p <- (p + u) / |p + u|, the metric retraction of the sphere (Absil, Mahony and Sepulchre 2008, sec. 4.1). The part of a
-gradient along a quaternion says nothing, for the simulator normalizes: `project` removes it, in any record.
+Inertias stay positive definite with `in_log_cholesky`. Quaternions stay normalized with `unit_quaternions`, the last of
+a chain: p <- (p + u) / |p + u|, the metric retraction of the sphere (Absil, Mahony and Sepulchre 2008, sec. 4.1). The
+  part of
+a gradient along a quaternion has no meaning, since the simulator normalizes: `project` removes it, in any record.
 """
 
 import dataclasses
@@ -38,12 +39,13 @@ Paths = str | tuple[str, ...]
 # (quaternions, other quaternions) -> quaternions, (n, 4) each
 OnQuaternions = Callable[[Array, Array], Array]
 
-# position vectors (nq,), in which the quaternions of the joints stand
+# leaves that are position vectors (nq,), which contain the quaternions of the joints
 POSITIONS = {State: ("qpos",), Inputs: (), Model: ("qpos0", "key_qpos")}
 
-# the most that one update may change a logarithm by: beyond it, rounding would decide
+# the largest change of a logarithm by one update: beyond a factor of e^10, rounding would decide
 LARGEST_LOG = 10.0
-OPTIMIZER = "one of optax's kind, such as optax.adam(1e-2)"
+# what an argument for an optimizer should have been, in messages
+OPTIMIZER = "an optimizer of optax, such as optax.adam(1e-2)"
 
 
 class Transformation(NamedTuple):
@@ -54,19 +56,21 @@ class Transformation(NamedTuple):
 
 
 def in_coordinates(optimizer: Any, encode: Callable[[Any], Any], decode: Callable[[Any], Any]) -> Transformation:
-    """An optimizer that moves z instead of the parameters p, where p = decode(z) and z = encode(p).
+    """Makes an optimizer work on coordinates z of the parameters p, with p = decode(z) and z = encode(p).
 
-    It gets dz loss = (dp/dz)^T dp loss, and its step u becomes the update decode(z + u) - p.
+    It gets the gradient with respect to z, (dp/dz)^T dloss/dp. Its step u becomes the update decode(z + u) - p.
 
     Args:
-      optimizer: of optax's kind, complete: its updates are taken as steps.
-      encode, decode: functions of pytrees; decode must be differentiable.
+      optimizer: an optax optimizer, complete: its updates are taken as steps.
+      encode: from parameters to coordinates, pytrees.
+      decode: from coordinates to parameters; differentiable.
 
     Returns:
-      An optimizer of p, of optax's kind.
+      An optimizer of p, with the interface of optax.
 
     Raises:
-      ArgumentError: what is no optimizer. ValueError: in `update`, without the parameters.
+      ArgumentError: an argument that is not an optimizer.
+      ValueError: in `update`, without the parameters.
     """
 
     expect(optimizer, "optimizer", OPTIMIZER, *Transformation._fields)
@@ -87,18 +91,18 @@ def in_coordinates(optimizer: Any, encode: Callable[[Any], Any], decode: Callabl
 
 
 def in_logs(optimizer: Any) -> Transformation:
-    """An optimizer of the logarithms of positive parameters: they stay positive, and its steps are relative.
+    """Makes an optimizer work on the logarithms of positive parameters: they stay positive, and steps are relative.
 
-    One update changes a number by a factor of e^10 at most.
+    One update changes a parameter by a factor of at most e^10.
 
     Args:
-      optimizer: of optax's kind, complete.
+      optimizer: an optax optimizer, complete.
 
     Returns:
-      An optimizer of the parameters themselves, of optax's kind.
+      An optimizer of the parameters themselves, with the interface of optax.
 
     Raises:
-      ArgumentError: what is no optimizer.
+      ArgumentError: an argument that is not an optimizer.
     """
 
     expect(optimizer, "optimizer", OPTIMIZER, *Transformation._fields)
@@ -112,13 +116,14 @@ def in_logs(optimizer: Any) -> Transformation:
 
 
 def bounds(lower: ArrayLike, upper: ArrayLike) -> Transformation:
-    """Keeps parameters in lower <= p <= upper, to rounding; the last of a chain (projected gradients).
+    """Keeps parameters within lower <= p <= upper, up to rounding; the last of a chain (projected gradients).
 
     Args:
-      lower, upper: numbers or arrays that broadcast to each leaf, in its units; may be infinite.
+      lower: a number or an array that broadcasts to each leaf, in its units; may be infinite.
+      upper: the same for the upper bound.
 
     Returns:
-      A transformation of optax's kind.
+      A gradient transformation with the interface of optax.
 
     Raises:
       ValueError: in `update`, without the parameters.
@@ -137,28 +142,28 @@ def bounds(lower: ArrayLike, upper: ArrayLike) -> Transformation:
 
 @checked
 def project(model: Model, value: T, gradient: T) -> T:
-    """The gradient without what points along quaternions.
+    """Removes the part of a gradient that points along quaternions.
 
     Args:
-      model: tells where in qpos the quaternions stand.
+      model: tells where the quaternions are in qpos.
       value: a State, an Inputs or a Model.
-      gradient: with respect to it; of the same kind.
+      gradient: with respect to `value`, of the same type.
 
     Returns:
-      The gradient, of the same kind.
+      The gradient, of the same type.
     """
     return _on_quaternions(model, lambda q, g: g - scale(q, dot(q, g)), value, gradient)
 
 
 @checked
 def unit_quaternions(model: Model) -> Transformation:
-    """Keeps the quaternions of parameters that are a State, an Inputs or a Model unit; the last of a chain.
+    """Keeps the quaternions of a State, an Inputs or a Model normalized; the last of a chain.
 
     Args:
-      model: tells where in qpos the quaternions stand.
+      model: tells where the quaternions are in qpos.
 
     Returns:
-      A transformation of optax's kind.
+      A gradient transformation with the interface of optax.
 
     Raises:
       ValueError: in `update`, without the parameters.
@@ -173,18 +178,18 @@ def unit_quaternions(model: Model) -> Transformation:
 
 
 def masked(optimizers: Mapping[Paths, Any]) -> Transformation:
-    """Optimizers for some leaves of a record (a Model, State or Inputs); all others stay as they are.
+    """Optimizes chosen leaves of a record (a Model, State or Inputs); all others stay as they are.
 
     Args:
-      optimizers: by the path of a leaf, "body_mass" or "opt.timestep". The optimizer of a tuple of paths gets a
-        dictionary of these leaves.
+      optimizers: an optimizer for each path of a leaf, such as "body_mass" or "opt.timestep". The optimizer for a tuple
+        of paths gets a dictionary of these leaves.
 
     Returns:
-      An optimizer of the record, of optax's kind.
+      An optimizer of the record, with the interface of optax.
 
     Raises:
-      ValueError: in `init`, a path that does not exist, is given twice, or that the model's program has no code for
-        (zeros since loading: `load(..., keep=...)`).
+      ValueError: in `init`, a path that does not exist or is given twice, or a leaf that was zero when the model was
+        loaded and has no code (`load(..., keep=...)`).
     """
 
     expect(optimizers, "optimizers", "a dictionary of optimizers by the paths of leaves", "items")
@@ -229,7 +234,7 @@ def _read(record: Any, paths: Paths) -> Any:
 
 
 def _write(record: Any, names: Sequence[str], value: Any) -> Any:
-    """The record with another leaf; without checks, as updates are no legal values."""
+    """The record with another leaf, without checks: updates are not valid values."""
     inner = value if len(names) == 1 else _write(getattr(record, names[0]), names[1:], value)
     return dataclasses.replace(record, **{names[0]: inner})
 
@@ -246,7 +251,7 @@ def _leaves(record: Any) -> list[str]:
 
 
 def _on_quaternions(model: Model, function: OnQuaternions, value: T, other: T) -> T:
-    """`other`, with the function of (value, other) in the place of its quaternions."""
+    """`other`, in which each quaternion is replaced by the function of the quaternions of (value, other)."""
     kind = type(value)
     if kind not in POSITIONS:
         raise TypeError(f"expected a State, an Inputs or a Model, got a {kind.__name__}")

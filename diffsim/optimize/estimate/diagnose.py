@@ -1,9 +1,9 @@
-"""diagnose: whether a gradient can be trusted, and over which changes of its arguments.
+"""diagnose: whether a gradient can be trusted.
 
-The slope of reverse mode is compared, along its own direction and some at random, with central differences over steps
-from `reach` down to a millionth of it, and with the gradient of the loss averaged over changes as large as `reach`. A
-gradient can be the exact derivative and still tell nothing of what a user sees: the loss may be flat here and not a
-little further on (no contact yet), or too crooked for its slope to hold (contacts that begin, chaos).
+The gradient of reverse mode is compared, along its own direction and some random ones, with central differences over
+steps from `reach` down to a millionth of it, and with the gradient of the loss averaged over changes as large as
+`reach`. A gradient can be the exact derivative and still be useless: the loss may be flat here and not a little further
+on (no contact yet), or its slope may not hold for any useful distance (contacts that begin, chaos).
 """
 
 from collections.abc import Callable
@@ -17,28 +17,36 @@ from jax.flatten_util import ravel_pytree
 
 from diffsim.optimize.estimate.smoothed import sample, score
 
+# steps of the differences: `reach`, and this number of further steps, each a tenth of the one before
 DECADES = 6
-# relative errors that count as agreement: of a derivative, and of a slope over a distance
-EXACT, CLOSE = 1e-2, 0.1
-# the relative error of a loss by rounding, in machine epsilons
+# the largest relative error at which differences confirm a derivative: central differences of a smooth loss do better
+EXACT = 1e-2
+# the largest relative error at which a slope holds over a distance
+CLOSE = 0.1
+# relative rounding error of a loss, in machine epsilons: a rollout sums up many steps
 ROUNDING = 100.0
-# how many standard errors a smoothed slope must be away from zero to count
+# a smoothed slope counts if it is this number of standard errors away from zero
 CERTAIN = 3.0
+# the default reach, as a part of |x|, and its least value
+REACH = 0.01
 
 
 class Diagnosis(NamedTuple):
-    """What `diagnose` found; `print` it. Numbers are numpy's; k directions, the first that of the gradient.
+    """The result of `diagnose`; `print` it. Arrays are numpy's; of k directions, the first is that of the gradient.
 
     Attributes:
       trust: whether slopes along all directions hold over changes as large as `reach`, within 10%.
-      advice: what is the matter and what to do, in words.
+      advice: what is wrong and what to do, in words.
       value: the loss.
       gradient: like x, by reverse mode.
       smoothed: like x, the gradient of the loss averaged over normal noise of the size of `reach` (order 0).
-      reach: the largest change of x that was asked about, a norm.
-      holds: the largest step up to which the slopes hold within 10%; 0 if at none.
-      slopes: (k,) of the loss by reverse mode; smoothed_slopes, smoothed_errors (k,): averaged, and standard errors.
-      steps: (n,) of the central differences, from the largest; differences: (k, n) slopes by them.
+      reach: the norm of the largest change of x that matters.
+      holds: the largest step up to which the slopes hold within 10%; 0 if they hold over no step.
+      slopes: (k,) slopes of the loss by reverse mode.
+      smoothed_slopes: (k,) slopes of the averaged loss.
+      smoothed_errors: (k,) standard errors of these.
+      steps: (n,) steps of the central differences, the largest first.
+      differences: (k, n) slopes by central differences.
     """
 
     trust: bool
@@ -74,11 +82,12 @@ def diagnose(
     """Compares the gradient of a loss with differences and with the smoothed gradient. Runs on the host; do not jit it.
 
     Args:
-      loss: x -> scalar, x a pytree of floats.
-      x: where.
-      reach: how large changes of x matter to you, a norm in its units; None for 1% of |x|, or 0.01 if that is less.
-      directions: along how many directions differences are taken.
-      samples: pairs of samples of the smoothed gradient; seed: of these and of random directions.
+      loss: x -> scalar, with x a pytree of floats.
+      x: where the gradient is taken.
+      reach: the norm of the changes of x that matter to you, in its units; None for 1% of |x|, or 0.01 if that is more.
+      directions: number of directions along which differences are taken.
+      samples: pairs of samples for the smoothed gradient.
+      seed: of these samples and of the random directions.
 
     Returns:
       A `Diagnosis`; `print` shows it.
@@ -87,7 +96,7 @@ def diagnose(
       ValueError: fewer than one direction, or a reach that is not positive.
     """
     flat, unflatten = ravel_pytree(x)
-    reach = max(0.01, 0.01 * float(jnp.linalg.norm(flat))) if reach is None else reach
+    reach = max(REACH, REACH * float(jnp.linalg.norm(flat))) if reach is None else reach
     if directions < 1 or not reach > 0:
         raise ValueError(f"directions is {directions} and reach {reach}, expected one or more, and a positive number")
 
@@ -95,7 +104,7 @@ def diagnose(
         return loss(unflatten(at))
 
     value, gradient = jax.jit(jax.value_and_grad(flat_loss))(flat)
-    # unit vectors, the first that of the gradient, if it has one
+    # unit vectors; the first is the direction of the gradient, if it has one
     along, slope = np.random.default_rng(seed).normal(size=(directions, flat.size)), np.asarray(gradient, float)
     if np.all(np.isfinite(slope)) and np.any(slope):
         along[0] = slope / np.max(np.abs(slope))
@@ -135,7 +144,7 @@ def diagnose(
 
 
 class _Measured(NamedTuple):
-    """What was measured; `rounding` (n,) is the error of differences by rounding of the loss."""
+    """Slopes of all kinds; `rounding` (n,) is the error of differences by rounding of the loss."""
 
     value: float
     slopes: np.ndarray
@@ -147,14 +156,14 @@ class _Measured(NamedTuple):
 
 
 def _errors(measured: _Measured) -> np.ndarray:
-    """(n,) the largest error of the slopes over each step, relative to the largest slope there is at that step."""
+    """(n,) the largest error of the slopes over each step, relative to the largest slope over that step."""
     error = np.abs(measured.differences - measured.slopes[:, None]) - measured.rounding
     scale = np.maximum(np.max(np.abs(measured.differences), axis=0), np.max(np.abs(measured.slopes)))
     return np.max(error, axis=0, initial=0) / np.where(scale > 0, scale, 1)
 
 
 def _holds(measured: _Measured) -> float:
-    """The largest step up to which all slopes hold, leaving out steps at which rounding decides."""
+    """The largest step up to which all slopes hold, apart from steps so small that rounding decides."""
     finite = np.all(np.isfinite(measured.differences), axis=0) & np.all(np.isfinite(measured.slopes))
     good = ~(_errors(measured) > CLOSE) & finite
     held = 0.0
@@ -166,21 +175,21 @@ def _holds(measured: _Measured) -> float:
 
 
 def _advice(measured: _Measured, holds: float) -> str:
-    """The first sentence that fits."""
+    """What is wrong and what to do: the first sentence that applies."""
     largest, reach = np.max(np.abs(measured.slopes)), measured.steps[0]
     if not (np.isfinite(measured.value) and np.all(np.isfinite(measured.slopes))):
-        return "Do not trust it: the loss or its gradient is not finite. Look at diffsim.check of the rollout."
+        return "Do not trust it: the loss or its gradient is not finite. See diffsim.check of the rollout."
     if holds >= reach:
         return f"Trust it: over changes up to {reach:.2g} its slopes hold within {CLOSE:.0%}."
     smoothed = "the gradient of optimize.smoothed(loss, sigma, samples) sees more"
     seen = np.any(np.abs(measured.smoothed) > CERTAIN * measured.smoothed_errors + CLOSE * largest)
     if largest <= measured.rounding[0] and np.max(np.abs(measured.differences)) > largest:
         also = f"; {smoothed}" if seen else ""
-        return f"Do not trust it: the loss is flat here and not within {reach:.2g} (contacts not reached yet?){also}."
+        return f"Do not trust it: the loss is flat here, but not within {reach:.2g} (contacts not reached yet?){also}."
     if np.min(_errors(measured)) > EXACT:
         return (
             "Do not trust it: it is not the derivative of this loss; differences agree with it over no step. The loss "
-            "jumps here, or holds what is not differentiated (stop_gradient, an unconverged solver: diffsim.check)."
+            "jumps here, or parts of it are not differentiated (stop_gradient, an unconverged solver: diffsim.check)."
         )
     ratio = measured.differences[0, 0] / np.where(measured.slopes[0] == 0, 1, measured.slopes[0])
     return (

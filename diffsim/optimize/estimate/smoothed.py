@@ -5,8 +5,9 @@ Two estimates of the gradient of the average, from the same antithetic pairs x +
     order 1, pathwise        mean of (grad f(x + sigma z) + grad f(x - sigma z)) / 2       little noise; blind to jumps
     order 0, score function  mean of z (f(x + sigma z) - f(x - sigma z)) / (2 sigma)       sees jumps; noisy
 
-"mixed" weights them by the inverse of their variances, as long as they differ by no more than chance allows. Where they
-differ more, f jumps between samples (contacts begin, friction slips); order 1 misses that and order 0 decides.
+"mixed" weights them by the inverse of their variances, as long as they differ by no more than chance explains. If they
+differ more, f jumps between samples (contacts begin, friction slips): order 1 misses that, and order 0 is taken.
+
 Sources: Parmas et al. 2018, "PIPPS"; Suh et al. 2022, "Do differentiable simulators give better policy gradients?"
 """
 
@@ -24,12 +25,12 @@ from diffsim.math.vector import inner
 Order = Literal[0, 1, "mixed"]
 Function = Callable[[Any], Array]
 
-# how many standard errors apart two estimates of the same gradient may be
+# two estimates of the same gradient differ by no more than this number of standard errors
 AGREE = 3.0
 
 
 class Estimate(NamedTuple):
-    """A gradient (n,), of x flattened, and the variance (n,) of each of its numbers by chance."""
+    """A gradient (n,) with respect to x flattened, and the variance (n,) of the estimate."""
 
     mean: Array
     variance: Array
@@ -45,28 +46,28 @@ class Samples(NamedTuple):
 
 
 def smoothed(f: Function, sigma: Any, samples: int = 32, order: Order = "mixed") -> Callable[[Any, Array], Array]:
-    """f averaged over normal noise; its derivative, forward or reverse, is an estimate of a given order.
+    """Averages f over normal noise. The derivative of the average, in either mode, is an estimate of a given order.
 
         average = optimize.smoothed(loss, sigma=0.05, samples=64)
         value, gradient = jax.value_and_grad(average)(x, jax.random.key(0))
 
     Args:
-      f: x -> scalar, x a pytree of floats. Derivatives with respect to what it is closed over are not defined.
+      f: x -> scalar, with x a pytree of floats. Derivatives with respect to closed-over values are not defined.
       sigma: standard deviation of the noise, in the units of x: a number, or a pytree of numbers or arrays like x.
       samples: number of pairs x + sigma z, x - sigma z; two or more.
       order: 0, 1 or "mixed". Order 0 takes no derivative of f.
 
     Returns:
-      (x, key) -> scalar, with `key` of `jax.random.key`. Worlds or iterations with equal keys see equal noise (common
-      random numbers), so that their values can be compared.
+      (x, key) -> scalar, with `key` from `jax.random.key`. Equal keys give equal noise (common random numbers), so that
+      values can be compared.
 
     Raises:
-      ValueError: another order, or too few samples.
+      ValueError: another order, or fewer than two samples.
     """
     if order not in ESTIMATORS:
         raise ValueError(f"order is {order!r}, expected 0, 1 or 'mixed'")
     if samples < 2:
-        raise ValueError(f"samples is {samples}, expected 2 or more: their scatter tells how good an estimate is")
+        raise ValueError(f"samples is {samples}, expected 2 or more: the variance of the estimate needs them")
 
     @jax.custom_jvp
     def average(x: Any, key: Array) -> Array:
@@ -83,7 +84,7 @@ def smoothed(f: Function, sigma: Any, samples: int = 32, order: Order = "mixed")
 
 
 def sample(f: Function, x: Any, key: Array, sigma: Any, samples: int) -> Samples:
-    """f on both sides of x, for equal keys with equal noise."""
+    """Samples of f on both sides of x; equal keys give equal noise."""
     flat, unflatten = ravel_pytree(x)
     if jax.tree.structure(sigma) == jax.tree.structure(x):
         sigma = jax.tree.map(lambda s, leaf: jnp.broadcast_to(jnp.asarray(s, leaf.dtype), leaf.shape), sigma, x)
@@ -114,7 +115,7 @@ def score(f: Function, x: Any, drawn: Samples) -> Estimate:
 
 
 def mixed(f: Function, x: Any, drawn: Samples) -> Estimate:
-    """The mean of both orders weighted by inverse variances; that of order 0 where they disagree."""
+    """The mean of both orders, weighted by inverse variances; order 0 alone if they disagree."""
     first, zeroth = pathwise(f, x, drawn), score(f, x, drawn)
     total = first.variance + zeroth.variance
     weight = safe.divide(zeroth.variance, total, 1.0)

@@ -1,8 +1,9 @@
-"""Shooting: trajectories by gradients with respect to the controls, with any optimizer of optax's kind.
+"""Shooting: trajectory optimization by gradients with respect to the controls, with any optimizer of optax.
 
-The gradient goes backwards through the whole motion; each step is computed again instead of stored. Many starts run
-side by side and the best wins: a remedy for local minima, which first-order methods have. Controls are clipped to
-their bounds after each update (projected gradients).
+The gradient is propagated backwards through the whole motion, and each step is recomputed instead of stored. Many
+starts run side by side, and the best wins: first-order methods end in local minima. Controls are clipped to their
+  bounds after
+each update (projected gradients).
 """
 
 from typing import Any, Protocol
@@ -35,7 +36,13 @@ class Optimizer(Protocol):
 
 @record
 class Shots(Record):
-    """The best motion of all starts; of every start, the cost over the iterations and the controls of least cost."""
+    """The result of `shooting`.
+
+    Attributes:
+      best: the best motion of all starts.
+      costs: (starts, iterations) costs.
+      ctrl: (starts, T, nu) the best controls of each start.
+    """
 
     best: Trajectory = child()
     costs: Array = leaf("starts", "iterations")
@@ -44,20 +51,23 @@ class Shots(Record):
 
 @checked
 def shooting(task: Task, state: State, ctrl: Array, optimizer: Optimizer, iterations: int = 100) -> Shots:
-    """Lowers the cost of a motion. Batch it with `jax.vmap` over states, jit it with optimizer and iterations bound.
+    """Minimizes the cost of a motion by gradient descent, from one guess or several.
+
+    Batch it with `jax.vmap` over states; jit it with optimizer and iterations bound.
 
     Args:
       task: costs and bounds.
       state: where the motion begins.
-      ctrl: (T, nu) the first guess, or (starts, T, nu) several.
+      ctrl: (T, nu) a guess, or (starts, T, nu) several.
       optimizer: such as `optax.adam(1e-2)`.
-      iterations: how many updates.
+      iterations: number of updates.
 
     Returns:
-      The best motion seen, and how the starts went.
+      The best motion, and costs and controls of each start.
 
     Raises:
-      ValueError: controls of a wrong shape. ArgumentError: no optimizer.
+      ValueError: controls of the wrong shape.
+      ArgumentError: an optimizer without `init` and `update`.
     """
     expect(optimizer, "optimizer", OPTIMIZER, *Transformation._fields)
     ctrl = jnp.asarray(ctrl)
