@@ -184,7 +184,6 @@ def packed_constants(path: pathlib.Path) -> list[int]:
 
 # lines that still assign several constants, room by room; these numbers only fall
 PACKED = {
-    "optimize": 35,
     "collision": 5,
     "viz": 4,
     "envs": 3,

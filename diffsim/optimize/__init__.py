@@ -1,11 +1,16 @@
-"""Tools on top of the simulator's derivatives: tangent space, linearization, trajectory optimization.
+"""Tools on top of the simulator's derivatives: linearization, trajectory optimization, system identification.
 
 from diffsim import optimize
+
 system = optimize.linearize(model, state)
 task = optimize.make_task(model, running=lambda state, data, ctrl: ..., final=lambda state, data: ...)
-plan = optimize.ilqr(task, state, controls)        # downhill from a guess
-plan = optimize.plan(task, state, steps=100)       # searched for first: through contact
+plan = optimize.ilqr(task, state, controls)        # a local minimum near a guess
+plan = optimize.plan(task, state, steps=100)       # a search first: through contact
+result = optimize.fit(model, recording, unknowns)  # parameters of the model from recordings
 """
+
+import typing
+import warnings
 
 from diffsim.optimize import costs as costs
 from diffsim.optimize.coordinates.log_cholesky import INERTIAL as INERTIAL
@@ -23,11 +28,11 @@ from diffsim.optimize.identify.excite import Excitation as Excitation
 from diffsim.optimize.identify.excite import excite as excite
 from diffsim.optimize.identify.fit import FitResult as FitResult
 from diffsim.optimize.identify.fit import fit as fit
+from diffsim.optimize.identify.fitter import Fit as Fit
 from diffsim.optimize.identify.recording import Recording as Recording
 from diffsim.optimize.identify.recording import make_recording as make_recording
 from diffsim.optimize.identify.recording import read_csv as read_csv
 from diffsim.optimize.identify.recording import resample as resample
-from diffsim.optimize.identify.search import Fit as Fit
 from diffsim.optimize.identify.unknowns import Unknown as Unknown
 from diffsim.optimize.identify.unknowns import UnknownInertia as UnknownInertia
 from diffsim.optimize.identify.unknowns import UnknownPayload as UnknownPayload
@@ -41,17 +46,32 @@ from diffsim.optimize.tangent import integrate as integrate
 from diffsim.optimize.tangent import tangent_gradient as tangent_gradient
 from diffsim.optimize.trajectory.constrained import Constrained as Constrained
 from diffsim.optimize.trajectory.constrained import constrained as constrained
-from diffsim.optimize.trajectory.doubt import Doubt as Doubt
 from diffsim.optimize.trajectory.ilqr import Ilqr as Ilqr
 from diffsim.optimize.trajectory.ilqr import Plan as Plan
 from diffsim.optimize.trajectory.ilqr import ilqr as ilqr
 from diffsim.optimize.trajectory.mpc import mpc as mpc
+from diffsim.optimize.trajectory.perturbation import Perturbation as Perturbation
 from diffsim.optimize.trajectory.plan import plan as plan
-from diffsim.optimize.trajectory.search import Sampling as Sampling
-from diffsim.optimize.trajectory.search import Solution as Solution
+from diffsim.optimize.trajectory.planner import Level as Level
+from diffsim.optimize.trajectory.planner import PlanSettings as PlanSettings
+from diffsim.optimize.trajectory.sampling import Sampling as Sampling
+from diffsim.optimize.trajectory.sampling import Solution as Solution
 from diffsim.optimize.trajectory.shooting import Shots as Shots
 from diffsim.optimize.trajectory.shooting import shooting as shooting
 from diffsim.optimize.trajectory.task import Task as Task
 from diffsim.optimize.trajectory.task import Trajectory as Trajectory
 from diffsim.optimize.trajectory.task import evaluate as evaluate
 from diffsim.optimize.trajectory.task import make_task as make_task
+from diffsim.optimize.trajectory.tree import TreeSettings as TreeSettings
+
+# old public names and what they are called now; they go with version 0.4
+_RENAMED = {"Doubt": "Perturbation"}
+
+if not typing.TYPE_CHECKING:
+    # hidden from type checkers, to which a module with __getattr__ has every name
+    def __getattr__(name: str) -> typing.Any:
+        if name not in _RENAMED:
+            raise AttributeError(f"module 'diffsim.optimize' has no attribute {name!r}")
+        new = _RENAMED[name]
+        warnings.warn(f"diffsim.optimize.{name} is now {new}", DeprecationWarning, stacklevel=2)
+        return globals()[new]

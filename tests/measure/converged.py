@@ -17,7 +17,7 @@ import jax.numpy as jnp
 
 import diffsim
 from diffsim import optimize
-from diffsim.optimize.trajectory.search import improve, propose, same_worlds
+from diffsim.optimize.trajectory.sampling import improve, propose, same_worlds
 
 PUSHER = """<mujoco><option timestep=".05" gravity="0 0 0" integrator="implicitfast"/>
 <default><joint type="slide" damping="5"/><geom size=".1" mass="1" condim="1"/></default>

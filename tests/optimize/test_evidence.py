@@ -5,10 +5,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from diffsim.optimize.identify.evidence import Evidence, Sample, examine
-from diffsim.optimize.identify.least_squares import Blocks, Outcome, Point, Problem, least_squares, projected
+from diffsim.optimize.identify.evidence import Evidence, FittedWindows, examine
+from diffsim.optimize.identify.fitter import nearby
+from diffsim.optimize.identify.least_squares import Blocks, LeastSquares, Outcome, Point, least_squares, projected
 from diffsim.optimize.identify.residuals import Clock, Sensing, sensing_slopes, shown, shown_slopes, spoilt_rows
-from diffsim.optimize.identify.search import nearby
 
 WINDOWS, ROWS, H, NOISE = 4, 100, 0.01, 1e-3
 TIME = H * np.arange(ROWS)
@@ -18,7 +18,7 @@ TWICE = lambda torque: H**2 * np.cumsum(np.cumsum(torque, axis=1), axis=1)  # no
 MOVED = np.stack([np.stack([np.sin(5 * TIME + w), 0.5 * np.cos(7 * TIME - w)], axis=1) for w in range(WINDOWS)])
 
 
-def sample(errors: np.ndarray, known: bool = True) -> Sample:
+def sample(errors: np.ndarray, known: bool = True) -> FittedWindows:
     """Windows with such errors, in the readings' units, whose first states (place and speed) were fitted."""
     rng = np.random.default_rng(1)
     line = np.stack([np.ones(ROWS), TIME], axis=1) / NOISE
@@ -29,7 +29,7 @@ def sample(errors: np.ndarray, known: bool = True) -> Sample:
     flat = (errors / NOISE).reshape(WINDOWS, -1)
     basis = np.linalg.qr(blocks.by_x)[0]
     left = flat - (basis @ (np.swapaxes(basis, 1, 2) @ flat[..., None]))[..., 0]
-    return Sample(
+    return FittedWindows(
         errors=left.reshape(errors.shape),
         blocks=blocks,
         readings=MOVED,
@@ -77,8 +77,8 @@ def test_larger_noise_is_said_and_widens() -> None:
     [
         (0.004 * np.gradient(MOVED, H, axis=1) * [1, 0], "a delay of 0.004 s", "q1"),
         (-0.01 * MOVED * [0, 1], "a gain of 1 +0.0", "q2"),
-        (0.05 * TWICE(np.sign(np.gradient(MOVED, axis=1))) * [0, 1], "friction", "q2"),
-        (0.1 * TWICE(np.gradient(MOVED, H, axis=1)) * [1, 0], "damping", "q1"),
+        (0.05 * TWICE(np.sign(np.gradient(MOVED, axis=1))) * [0, 1], "more friction", "q2"),
+        (0.1 * TWICE(np.gradient(MOVED, H, axis=1)) * [1, 0], "more damping", "q1"),
     ],
 )
 def test_what_a_model_lacks_is_named(spoilt: np.ndarray, words: str, where: str) -> None:
@@ -100,7 +100,7 @@ def test_a_burst_in_one_window_is_seen() -> None:
     assert not verdict.explained and np.argmax(verdict.by_window.max(axis=1)) == 2
 
 
-def linear(chained: bool) -> tuple[Problem, np.ndarray]:
+def linear(chained: bool) -> tuple[LeastSquares, np.ndarray]:
     """Random residuals, linear in the unknowns, and their dense matrix."""
     rng, count, rows, n, width = np.random.default_rng(0), 4, 15, 3, 2
     by_theta, by_x, by_next = (rng.normal(size=(count, rows, size)) for size in (n, width, width))
@@ -119,7 +119,7 @@ def linear(chained: bool) -> tuple[Problem, np.ndarray]:
         if chained and w + 1 < count:
             dense[w, :, n + (w + 1) * width : n + (w + 2) * width] = by_next[w]
     bounds = np.full(n, -np.inf), np.full(n, np.inf)
-    return Problem(residuals, lambda point: blocks, *bounds, np.ones(n)), dense.reshape(count * rows, -1)
+    return LeastSquares(residuals, lambda point: blocks, *bounds, np.ones(n)), dense.reshape(count * rows, -1)
 
 
 @pytest.mark.parametrize("chained", [False, True])
@@ -139,7 +139,7 @@ def test_converged_is_said_of_a_minimum_alone() -> None:
     """A derivative that promises what no step holds: the search ends, and says so."""
     jump = lambda point: np.asarray([[1 + abs(point.theta[0]), 0.0]])  # noqa: E731
     slope = lambda point: Blocks(np.asarray([[[-1.0], [0.0]]]), np.zeros((1, 2, 0)))  # noqa: E731
-    problem = Problem(jump, slope, np.full(1, -np.inf), np.full(1, np.inf), np.ones(1))
+    problem = LeastSquares(jump, slope, np.full(1, -np.inf), np.full(1, np.inf), np.ones(1))
     found = least_squares(problem, Point(np.zeros(1), np.zeros((1, 0))), 60)
     assert not found.minimum and "no step lowers the cost" in found.message
 
@@ -156,7 +156,7 @@ def test_a_first_state_beside_a_jump_does_not_hold_up_the_others() -> None:
         by_x = np.asarray([[[1.0, 0.0], [0.0, 0.5], [0.0, 0.0], [0.0, 0.0]]])
         return Blocks(np.asarray([[[0.0], [0.0], [0.0], [1.0]]]), by_x)
 
-    problem = Problem(residuals, blocks, np.full(1, -np.inf), np.full(1, np.inf), np.ones(1))
+    problem = LeastSquares(residuals, blocks, np.full(1, -np.inf), np.full(1, np.inf), np.ones(1))
     found = least_squares(problem, Point(np.zeros(1), np.zeros((1, 2))), 60)
     np.testing.assert_allclose([found.point.theta[0], found.point.x[0, 0]], [2, 1], atol=1e-6)
     assert found.minimum and "jumps" in found.message

@@ -1,5 +1,6 @@
 """System identification of an arm whose numbers are known."""
 
+import dataclasses
 import functools
 import pathlib
 
@@ -11,7 +12,7 @@ import pytest
 import diffsim
 from diffsim import optimize
 from diffsim.optimize.identify.least_squares import Blocks, Point
-from diffsim.optimize.identify.problem import Problem, windows_of
+from diffsim.optimize.identify.problem import make_problem, windows_of
 from tests.measure.by_c import readings
 
 # two links in a vertical plane, encoders and torque
@@ -104,8 +105,9 @@ def test_all_modes_have_one_jacobian() -> None:
     windows, follows = windows_of([recording], 10)
     point = Point(optimize.Unknowns(model, RATIO).start, 0.01 * np.arange(4.0).reshape(2, 2))
     for mode in ("steps", "forward", "reverse"):
-        problem = Problem(optimize.Unknowns(model, RATIO), windows, np.full(1, 1e-3), 1.0, mode=mode, follows=follows)
-        problem.tightness = np.full(2, 1e-3)
+        space = optimize.Unknowns(model, RATIO)
+        problem = make_problem(space, windows, np.full(1, 1e-3), 1.0, mode=mode, follows=follows)
+        problem = dataclasses.replace(problem, tightness=np.full(2, 1e-3))
         blocks = problem.blocks(point)
         found.append(dense(blocks))
         assert blocks.by_next is not None and not blocks.by_next[1].any()
@@ -139,7 +141,7 @@ def test_steps_of_free_bodies_and_activations_are_chained() -> None:
     qpos, qvel = np.tile([0.1, 0.2, 0.3, 0.5, -0.5, 0.5, 0.5, 0.4], (8, 1)), rng.normal(size=(8, 7))
     recording = optimize.make_recording(model, rng.normal(size=(8, 1)), measured, qpos, qvel, np.ones((8, 1)))
     unknowns = optimize.Unknowns(model, [optimize.Unknown("body_mass", "rod"), optimize.Unknown("dof_damping", "j")])
-    problem = Problem(unknowns, windows_of([recording], 4)[0], np.ones(7))
+    problem = make_problem(unknowns, windows_of([recording], 4)[0], np.ones(7))
     theta, x = unknowns.start, 0.1 * rng.normal(size=(2, 15))
     blocks = problem.blocks(Point(theta, x))
     for _ in range(6):
@@ -210,7 +212,7 @@ def test_recordings_from_tables(tmp_path: pathlib.Path) -> None:
     assert not np.any(read.ctrl[:, 0]) and np.all(np.isfinite(read.qpos))
     np.testing.assert_allclose(read.qvel[10], (recording.qpos[13] - recording.qpos[7]) / 0.06, atol=1e-12)
     path.write_text("m3,q1\n1,2\n1,2")
-    with pytest.raises(ValueError, match="column 'm3' is no actuator or sensor"):
+    with pytest.raises(ValueError, match="column 'm3' is not an actuator or sensor"):
         optimize.read_csv(model, path)
 
 

@@ -92,7 +92,7 @@ def test_a_load_is_told_in_kilograms() -> None:
     told = result._replace(model=result.problem.unknowns.model_of(jnp.asarray(result.theta))).inertias()[0]
     mass, std = re.match(r"palm: mass ([\d.]+) \+- ([\d.]+) kg; center", told).groups()  # type: ignore[union-attr]
     assert float(mass) == pytest.approx(1.6, abs=3 * float(std)) and float(std) < 0.05
-    assert told.endswith("kg m^2; not all of this is identified")
+    assert told.endswith("kg m^2; not all of these are identified")
 
 
 def test_an_experiment_shows_more_than_chance() -> None:
@@ -119,7 +119,7 @@ def test_rows_at_any_times(tmp_path: pathlib.Path) -> None:
     smooth = optimize.read_csv(model, path, columns={"cmd": "p"}, interpolate=True)
     assert float(smooth.ctrl[1, 0]) == pytest.approx(0.01 / 0.021)
     wrong = {
-        "Time,cmd,Q\n0,1,2\n0.01,x,2": r"log.csv:3: 'x' in column 'cmd' is no number",
+        "Time,cmd,Q\n0,1,2\n0.01,x,2": r"log.csv:3: 'x' in column 'cmd' is not a number",
         "Time,cmd,Q\n0,1,2\n0.01,1": r"log.csv:3: 2 cells under 3 names",
         "Time,cmd,Q\n0,1,2\n\n0,1,2": r"log.csv:4: time 0 s is not after 0 s",
         "Time,cmd,Q\n0,1,2\n0.5,1,2": r"log.csv:3: 0.5 s after the row before; cut the file there",

@@ -1,14 +1,18 @@
-"""What a fit says of its numbers, and whether the data allow it to say so.
+"""Intervals of the estimated parameters, and evidence whether the model explains the data.
 
-With J = [J_theta, J_x] at the solution, what J_x explains is taken out, P = (1 - Q Q^T) J_theta with Q a basis of the
-columns of J_x (initial states). Then P S = U s V^T, with S a typical size of each parameter: the covariance of theta is
-sigma^2 S V s^-2 V^T S, and columns of V with tiny s are combinations of parameters that could have any value.
+Intervals. With J = [J_theta, J_x] at the solution, the part that initial states explain is taken out: P = (1 - Q Q^T)
+J_theta, with Q an orthonormal basis of the columns of J_x. With S the typical sizes of the parameters and P S = U s
+V^T, the covariance of theta is sigma^2 S V s^-2 V^T S. Columns of V with tiny s are combinations of parameters that
+could have any value.
 
-That holds where the model explains the data: where residuals r are noise. They are examined by reading: their size
-beside the noise; whether they are white, by sums of r_t r_{t+k}, whose means under white noise are
--sigma^2 sum_t q_t q_{t+k} with q the rows of [Q, U]; and whether they contain signals of what a model may lack,
-c r / |c| with c outside of the columns of J. Where they fail, intervals are those of a sandwich estimate, or withheld.
-Sources: Ljung and Box 1978; Godfrey 1978 for scores of what is left out; Newey and West 1987.
+Evidence. This holds if the model explains the data, that is if the residuals r are noise. Three things are tested for
+each reading: the size of r, compared with the noise; whether r is white, by the sums of r_t r_{t+k}, whose means under
+  white
+noise are -sigma^2 sum_t q_t q_{t+k} with q the rows of [Q, U]; and whether r contains signals of what a model may lack,
+c r / |c| with c orthogonal to the columns of J. If a test fails, intervals come from a sandwich estimate, or are
+withheld.
+
+Sources: Ljung and Box 1978 (whiteness); Godfrey 1978 (score tests); Newey and West 1987 (sandwich estimate).
 """
 
 from typing import Any, NamedTuple
@@ -19,35 +23,53 @@ import scipy.stats
 from diffsim.optimize.identify.least_squares import Blocks, projected
 from diffsim.optimize.identify.unknowns import Unknowns
 
-# singular values below this part of the largest count as zero, and standard deviations above this part of a
-# parameter's size as not identified
-NULL, LOOSE = 1e-7, 1.0
-# the part of a direction that names a parameter
+# singular values below this part of the largest count as zero
+NULL = 1e-7
+# a direction is not identified if its standard deviation is above this part of the parameters' sizes
+LOOSE = 1.0
+# a parameter is named in a direction if its part is above this
 NAMED = 0.1
+# probability of the intervals
 CONFIDENCE = 0.95
-# chance of a false alarm over all tests of a fit, longest lag that is looked at
-ALARM, LAGS = 1e-3, 20
-# residuals of so many times the noise: intervals are withheld
+# chance of a false alarm over all tests of a fit
+ALARM = 1e-3
+# the longest lag that is tested for whiteness, rows
+LAGS = 20
+# intervals are withheld if residuals are this many times the noise
 WITHHELD = 3.0
 # residuals below this part of the noise are no misfit, whatever they look like
 QUIET = 0.5
-# share of the squared residuals that a cause must explain to be named
+# the noise counts as larger than the user says only beyond this factor
+LOUDER = 1.05
+# a window with a burst of errors exceeds its chi-square limit by this factor
+BURST = 1.1
+# a cause is named if it explains this share of the squared residuals
 SHARE = 0.2
+# ... and at most this number of causes
+CAUSES = 4
+# a signal is not tested if all but this part of its square is adjusted by the fit
+LEAST_SIGNAL = 1e-6
+# a parameter is at a bound if it is this near, relative to 1 + |theta|
+AT_BOUND = 1e-6
+# stands in for zero in denominators
+TINY = 1e-300
 
 
 class Identified(NamedTuple):
-    """Parameters and how well they are known, n of them; in units of the model.
+    """Estimates of n parameters and how well they are known, in units of the model.
 
     Attributes:
       labels: their names.
-      values: found; start: before.
-      std: standard deviations of theta (relative ones for logarithms); infinite where the data do not show a parameter,
-        or do not agree with the model.
-      lower, upper: 95% intervals of the values, without regard to bounds.
-      at_bound: bool, whether the search ended at a bound: interval and std then mean little.
+      values: the estimates.
+      start: the values of the model before.
+      std: standard deviations of theta, relative ones for logarithms; infinite if the data do not show a parameter, or
+        do not agree with the model.
+      lower: lower ends of the 95% intervals of the values, without regard to bounds.
+      upper: upper ends.
+      at_bound: bool, whether the search ended at a bound; the interval then means little.
       covariance: (n, n) of theta, within what is identified.
       null_directions: combinations of parameters that the data do not show, in words.
-      withheld: whether intervals are withheld since the model does not explain the data.
+      withheld: whether intervals are withheld, since the model does not explain the data.
     """
 
     labels: list[str]
@@ -73,16 +95,21 @@ class Identified(NamedTuple):
         return "\n".join(lines)
 
 
-class Sample(NamedTuple):
-    """Windows at the solution: what was measured, what is left of it, and what moved.
+class FittedWindows(NamedTuple):
+    """Windows at the solution of a fit.
 
     Attributes:
-      errors: (windows, T, ny) readings minus measurements over the noise; NaN where nothing was measured.
+      errors: (windows, T, ny) readings minus measurements, over the noise; NaN where nothing was measured.
       blocks: their derivatives, rows of errors first.
-      readings: (windows, T, ny), as simulated; measured: as recorded.
-      noise: (ny,) standard deviations; known: whether they are the user's.
-      ctrl, contacts: (windows, T, nu) and (windows, T), how many there are.
-      timestep: s; names: (ny,) of readings; order: (ny,) how often a force is integrated to be seen there, 0 to 2.
+      readings: (windows, T, ny) simulated.
+      measured: (windows, T, ny) recorded.
+      noise: (ny,) standard deviations.
+      known: whether the user gave the noise.
+      ctrl: (windows, T, nu) controls.
+      contacts: (windows, T) number of contacts.
+      timestep: s.
+      names: (ny,) of the readings.
+      order: (ny,) how often a force is integrated until the reading shows it, 0 to 2.
     """
 
     errors: np.ndarray
@@ -102,14 +129,14 @@ class Evidence(NamedTuple):
     """Whether the model explains the data; `print` it.
 
     Attributes:
-      explained: whether residuals are noise, as far as can be seen.
-      size: (ny,) root mean square residual of each reading over its noise, NaN where nothing was measured.
-      by_window: (windows, ny) the same of each window.
-      white: (ny,) probability of correlations in time as large as these, were residuals white.
-      widened: by which factor the residuals widen intervals, at least 1; infinite where they are withheld.
+      explained: whether the residuals are noise, as far as the tests tell.
+      size: (ny,) root mean square residual of each reading over its noise; NaN if nothing was measured.
+      by_window: (windows, ny) the same for each window.
+      white: (ny,) probability that white residuals have correlations in time as large as these.
+      widened: the factor by which the residuals widen the intervals, at least 1; infinite if these are withheld.
       sentence: the verdict.
-      causes: what the residuals look like, in words, the likeliest first.
-      freedom: how many readings there are more than what the fit can adjust.
+      causes: what the residuals look like, in words; the likeliest comes first.
+      freedom: degrees of freedom: the number of measurements less what the fit can adjust.
     """
 
     explained: bool
@@ -126,17 +153,23 @@ class Evidence(NamedTuple):
 
 
 class Residuals:
-    """What is left of windows at a solution, and what would be expected of noise.
+    """The residuals of windows at a solution, and the tests of whether they are noise.
 
     Attributes:
-      errors: (windows, T, ny) over the noise, zero where nothing was measured; seen: where something was.
-      basis: (windows, T, ny, p) rows of an orthonormal basis of what the fit can explain: windows apart, then theta.
-      left: (windows, T, ny) the part of each error that the fit cannot adjust, 1 - |row of the basis|^2.
-      size, by_window: (ny,) and (windows, ny) root mean squares, of what is left.
+      errors: (windows, T, ny) over the noise, zero where nothing was measured.
+      seen: (windows, T, ny) bool, where something was measured.
+      basis: (windows, T, ny, p) rows of an orthonormal basis of what the fit can explain: first states, then theta.
+      left: (windows, T, ny) the part of each error that the fit cannot adjust, 1 - |row of the basis|^2; their sum is
+        the number of degrees of freedom.
+      size: (ny,) root mean square over the degrees of freedom.
+      by_window: (windows, ny) the same for each window.
+      variance: (ny,) the square of the size.
     """
 
-    def __init__(self, sample: Sample) -> None:
-        self.sample, self.errors, self.seen = sample, np.nan_to_num(sample.errors), np.isfinite(sample.errors)
+    def __init__(self, sample: FittedWindows) -> None:
+        self.sample = sample
+        self.errors = np.nan_to_num(sample.errors)
+        self.seen = np.isfinite(sample.errors)
         self.basis = self._basis()
         self.left = np.where(self.seen, 1 - np.sum(self.basis**2, axis=-1), 0)
         self.size = _root(np.sum(self.errors**2, axis=(0, 1)), self.left.sum(axis=(0, 1)))
@@ -144,6 +177,7 @@ class Residuals:
         self.variance = np.maximum(np.nan_to_num(self.size) ** 2, 1e-100)
 
     def _basis(self) -> np.ndarray:
+        """The basis: first states explain the rows of their own window (in a chain, all rows), theta explains all."""
         blocks, shape = self.sample.blocks, self.seen.shape
         (windows, k, n), width = blocks.by_theta.shape, blocks.by_x.shape[-1]
         rows, parts = int(np.prod(shape[1:])), []
@@ -157,19 +191,19 @@ class Residuals:
             parts = [np.linalg.qr(blocks.by_x)[0]]
         if n:
             basis, values, _ = np.linalg.svd(projected(blocks).reshape(windows * k, n), full_matrices=False)
-            parts.append((basis * (values > NULL * max(values[0], 1e-300))).reshape(windows, k, n))
+            parts.append((basis * (values > NULL * max(values[0], TINY))).reshape(windows, k, n))
         whole = np.concatenate([part[:, :rows] for part in parts], axis=-1) if parts else np.zeros((windows, rows, 0))
         return whole.reshape(*shape, whole.shape[-1])
 
     def lagged(self, lag: int) -> tuple[np.ndarray, np.ndarray]:
-        """(ny,) sums of r_t r_{t+lag} minus what the fit makes of white noise, and how many."""
+        """(ny,) sums of r_t r_{t+lag} less their mean if the residuals are white, and the number of products."""
         both = self.seen[:, lag:] & self.seen[:, :-lag]
         products = np.sum(self.errors[:, lag:] * self.errors[:, :-lag], axis=(0, 1))
         shared = np.where(both, np.sum(self.basis[:, lag:] * self.basis[:, :-lag], axis=-1), 0)
         return products + self.variance * np.sum(shared, axis=(0, 1)), np.sum(both, axis=(0, 1))
 
     def whiteness(self) -> np.ndarray:
-        """(ny,) probabilities of correlations in time as large as these, of white residuals."""
+        """(ny,) probability that white residuals have correlations as large as these (Ljung-Box test over lags)."""
         lags, total = min(LAGS, self.errors.shape[1] // 3), np.zeros(self.errors.shape[-1])
         for lag in range(1, lags + 1):
             products, count = self.lagged(lag)
@@ -177,7 +211,7 @@ class Residuals:
         return scipy.stats.chi2.sf(total, max(lags, 1)) if lags else np.ones(len(total))
 
     def memory(self) -> np.ndarray:
-        """(ny,) how many rows count as one, 1 + 2 sum of correlations up to the first that is not positive."""
+        """(ny,) number of rows that count as one: 1 + 2 sum of the correlations before the first one below zero."""
         total, positive = np.ones(self.errors.shape[-1]), np.ones(self.errors.shape[-1], bool)
         for lag in range(1, self.errors.shape[1]):
             products, count = self.lagged(lag)
@@ -189,17 +223,20 @@ class Residuals:
         return total
 
     def outside(self, column: np.ndarray) -> np.ndarray:
-        """The part of a signal (windows, T, ny) that the fit cannot adjust."""
+        """The part of a signal (windows, T, ny) that the fit cannot adjust: orthogonal to the basis."""
         windows, blocks = len(column), self.sample.blocks
         flat = self.basis.reshape(windows, -1, self.basis.shape[-1])
         inside = flat.transpose(0, 2, 1) @ column.reshape(windows, -1, 1)
-        # first states of windows that stand alone explain their own rows, all else the rows of all
+        # first states of windows that stand alone explain the rows of their window; all else explains all rows
         apart = blocks.by_x.shape[-1] if blocks.by_next is None else 0
         inside[:, apart:] = inside[:, apart:].sum(axis=0)
         return column - (flat @ inside).reshape(column.shape)
 
     def signals(self, i: int) -> dict[str, np.ndarray]:
-        """By words what a reading would show, (windows, T), of what a model may lack."""
+        """Signals (windows, T) that a reading would show if the model lacked something, by what it lacks.
+
+        A missing force reaches a reading after it is integrated `order` times.
+        """
         sample, h = self.sample, self.sample.timestep
         reading, order = sample.readings[..., i], int(sample.order[i])
         rate = np.gradient(reading, h, axis=1) if reading.shape[1] > 1 else 0 * reading
@@ -214,19 +251,26 @@ class Residuals:
             "an offset of {:.2g}": -constant,
             "a gain of 1 {:+.2g}": -(reading - np.mean(reading)),
             "a delay of {:.2g} s": rate,
-            "friction that the model has not enough of": summed(np.sign(speed)),
-            "damping that the model has not enough of": summed(speed),
+            "more friction than the model has": summed(np.sign(speed)),
+            "more damping than the model has": summed(speed),
             "a constant force that the model lacks (gravity, tilt, spring)": summed(constant),
         }
         for k in range(sample.ctrl.shape[-1]):
             signals[f"another strength of actuator {k}"] = summed(sample.ctrl[..., k])
         touching = sample.contacts > 0
         if touching.any() and not touching.all():
-            signals["contacts that act otherwise"] = summed(np.where(touching, 1.0, 0.0))
+            signals["contacts that act differently"] = summed(np.where(touching, 1.0, 0.0))
         return signals
 
     def causes(self, exact: np.ndarray) -> tuple[list[str], float]:
-        """What residuals look like, the likeliest first; and the probability of the best likeness by chance, of all."""
+        """What the residuals look like, by score tests.
+
+        Args:
+          exact: (ny,) bool, readings that fit exactly and are not tested.
+
+        Returns:
+          Causes in words, the likeliest first; and the probability that chance makes the best likeness, over all tests.
+        """
         sample, likeness, best = self.sample, [], 1.0
         for i in np.flatnonzero(self.seen.any(axis=(0, 1)) & ~exact).tolist():
             squares, signals = float(np.sum(self.errors[..., i] ** 2)), self.signals(i)
@@ -237,7 +281,7 @@ class Residuals:
                 column[..., i] = np.where(self.seen[..., i], signal / sample.noise[i], 0)
                 outside = self.outside(column)
                 length = float(np.sum(outside**2))
-                if length <= 1e-6 * np.sum(column**2):
+                if length <= LEAST_SIGNAL * np.sum(column**2):
                     continue
                 along = float(np.sum(outside * self.errors))
                 chance = 2 * float(scipy.stats.norm.sf(abs(along) / (self.size[i] * np.sqrt(length))))
@@ -250,16 +294,20 @@ class Residuals:
         for share, words, name in likeness:
             if share > SHARE and not any(name in names for names in named.values()):
                 named.setdefault(words, []).append(name)
-        causes = [f"{words} ({', '.join(names)})" for words, names in named.items()][:4]
+        causes = [f"{words} ({', '.join(names)})" for words, names in named.items()][:CAUSES]
         return causes, min(best * max(len(sample.names), 1), 1.0)
 
 
-def examine(sample: Sample, apparent_noise: np.ndarray) -> Evidence:
-    """Judges the residuals of a fit.
+def examine(sample: FittedWindows, apparent_noise: np.ndarray) -> Evidence:
+    """Judges whether the residuals of a fit are noise.
 
     Args:
       sample: the windows at the solution.
-      apparent_noise: (ny,) what recordings show by themselves; residuals are compared with it where none is known.
+      apparent_noise: (ny,) the noise that recordings show by themselves; residuals are compared with it if the user
+        gave none.
+
+    Returns:
+      The verdict.
     """
     residuals = Residuals(sample)
     size, left, squares = residuals.size, residuals.left, residuals.errors**2
@@ -267,14 +315,15 @@ def examine(sample: Sample, apparent_noise: np.ndarray) -> Evidence:
     white = np.where(exact, 1.0, residuals.whiteness())
     causes, score = residuals.causes(exact)
     tests = max(np.count_nonzero(count) * 2, 1)
-    # chi-square of windows, and of readings
+    # a burst: the sum of squares of one window exceeds its chi-square limit
     least = scipy.stats.chi2.isf(ALARM / max(residuals.by_window.size, 1), np.maximum(left.sum(axis=1), 1))
-    burst = (np.sum(squares, axis=1) > least * np.maximum(size, 1) ** 2 * 1.1) & ~exact
+    burst = (np.sum(squares, axis=1) > least * np.maximum(size, 1) ** 2 * BURST) & ~exact
     random = bool(np.all(white > ALARM / tests) and score > ALARM and not np.any(burst))
     loud = size if sample.known else size * sample.noise / apparent_noise
+    # the size of the residuals, compared with the noise: chi-square of the readings
     largest = float(np.nanmax(np.where(exact, 0, loud), initial=0))
     larger = np.sqrt(scipy.stats.chi2.isf(ALARM / tests, np.maximum(count, 1)) / np.maximum(count, 1))
-    louder = bool(np.any((size > np.maximum(larger, 1.05)) & ~exact)) and sample.known
+    louder = bool(np.any((size > np.maximum(larger, LOUDER)) & ~exact)) and sample.known
     explained = random and largest < WITHHELD
     if explained:
         widened = largest if louder else 1.0
@@ -300,36 +349,40 @@ def _sentence(
 ) -> str:
     """The verdict in words."""
     if explained and louder:
-        more = f"{largest:.2g} times what was said"
-        return f"The model explains the data if the noise is {more}; intervals are widened by that."
+        more = f"{largest:.2g} times the noise given"
+        return f"The model explains the data if the noise is {more}; intervals are widened by this factor."
     if explained:
-        return "The model explains the data: what is left looks like noise."
+        return "The model explains the data: the residuals look like noise."
     how = f"residuals are up to {largest:.3g} times the noise" + ("" if random else " and not random")
     uneven = np.nanmax(by_window, axis=1)
     where = int(np.argmax(uneven))
     if len(uneven) > 1 and uneven[where] > 2 * np.median(uneven):
         how += f", largest in window {where}"
     if np.isinf(widened):
-        return f"The model does NOT explain the data ({how}): do not trust these numbers; intervals are withheld."
-    return f"The model does not explain all of the data ({how}): intervals are widened {widened:.2g} times or more."
+        return f"The model does NOT explain the data ({how}): do not trust these values; intervals are withheld."
+    factor = f"by a factor of {widened:.2g} or more"
+    return f"The model does not explain all of the data ({how}): intervals are widened {factor}."
 
 
 def _root(squares: np.ndarray, count: np.ndarray) -> np.ndarray:
-    """Root mean squares; NaN of nothing."""
+    """Root mean squares; NaN where nothing is counted."""
     return np.sqrt(np.divide(squares, count, out=np.full(np.shape(squares), np.nan), where=count > 1e-9))
 
 
 def identify(
-    unknowns: Unknowns, theta: np.ndarray, sample: Sample, evidence: Evidence, jumps: np.ndarray | None = None
+    unknowns: Unknowns, theta: np.ndarray, sample: FittedWindows, evidence: Evidence, jumps: np.ndarray | None = None
 ) -> Identified:
-    """Statistics of a fit.
+    """Estimates with standard deviations and intervals.
 
     Args:
       unknowns: names, bounds and logarithms.
-      theta: (n,) found.
+      theta: (n,) the solution.
       sample: the windows there.
-      evidence: what their residuals say.
-      jumps: (n, n) what motions that jump leave open besides: other courses of contacts, which no derivative sees.
+      evidence: the verdict on their residuals.
+      jumps: (n, n) a further covariance where motions jump: other orders of contacts, which no derivative sees.
+
+    Returns:
+      The estimates.
     """
     n, blocks, errors = theta.size, sample.blocks, np.nan_to_num(sample.errors).reshape(len(sample.errors), -1)
     size = unknowns.sizes(theta)
@@ -337,8 +390,9 @@ def identify(
     _, singular, directions = np.linalg.svd(
         np.asarray(np.linalg.qr(rows.reshape(-1, n), mode="r")), full_matrices=False
     )
+    # directions in units of the parameters' sizes; those with a large standard deviation are not identified
     free = max(evidence.freedom, 1.0)
-    spread = np.divide(1.0, singular, out=np.full(n, np.inf), where=singular > NULL * max(singular[0], 1e-300))
+    spread = np.divide(1.0, singular, out=np.full(n, np.inf), where=singular > NULL * max(singular[0], TINY))
     scale = 1.0 if sample.known else float(np.sqrt(np.sum(errors**2) / free))
     hidden = spread * scale > LOOSE
     null = directions[hidden]
@@ -346,10 +400,11 @@ def identify(
     plain = kept @ kept.T
     covariance = plain * scale**2
     if not evidence.explained and np.isfinite(evidence.widened):
+        # the sandwich estimate H^-1 F H^-1, with F the covariance of correlated scores; it only widens
         scores = rows[:, : errors.shape[1]] * errors[..., None]
         filling = _long_run(scores.reshape(*sample.errors.shape, n).sum(axis=2))
         sandwich = plain @ filling @ plain
-        ratio = np.diag(sandwich) / np.maximum(np.diag(covariance), 1e-300)
+        ratio = np.diag(sandwich) / np.maximum(np.diag(covariance), TINY)
         widen = np.sqrt(np.maximum(ratio, evidence.widened**2))
         covariance = covariance * widen[:, None] * widen
     elif evidence.explained:
@@ -364,7 +419,7 @@ def identify(
     values = unknowns.values(theta)
     with np.errstate(over="ignore", invalid="ignore"):
         low, high = (np.where(unknowns.log, values * np.exp(sign * half), theta + sign * half) for sign in (-1, 1))
-    room = 1e-6 * (1 + np.abs(theta))
+    room = AT_BOUND * (1 + np.abs(theta))
     at_bound = (theta - unknowns.lower < room) | (unknowns.upper - theta < room)
     return Identified(
         labels=unknowns.labels,
@@ -381,7 +436,7 @@ def identify(
 
 
 def _long_run(scores: np.ndarray) -> np.ndarray:
-    """(n, n) covariance of the sum of scores (windows, T, n), correlated within windows: Bartlett's weights."""
+    """(n, n) covariance of the sum of scores (windows, T, n) that are correlated within windows (Bartlett weights)."""
     longest = max(scores.shape[1] // 2, 1)
     total = np.einsum("wti,wtj->ij", scores, scores)
     for lag in range(1, longest):
@@ -391,7 +446,7 @@ def _long_run(scores: np.ndarray) -> np.ndarray:
 
 
 def directions_in_words(labels: list[str], direction: Any) -> str:
-    """A direction as a sum: "body_mass[a] - 0.5 body_mass[b]"."""
+    """A direction in words: "body_mass[a] - 0.5 body_mass[b]"."""
     scaled = direction / direction[np.argmax(np.abs(direction))]
     parts = [(value, label) for value, label in zip(scaled, labels, strict=True) if abs(value) > NAMED]
     numbers = [f"{abs(value):.2g}" for value, _ in parts]

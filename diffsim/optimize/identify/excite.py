@@ -1,10 +1,11 @@
-"""excite: controls that show unknown numbers of a model, before there is a recording.
+"""excite: design of experiments. Finds controls that make unknown parameters visible, before there is a recording.
 
 With J_t = d y_t / d theta along a motion, and readings with noise of standard deviations sigma, the Fisher information
-of theta is F = sum_t S J_t^T diag(sigma^-2) J_t S, S the sizes of the numbers. A design maximizes log det F (D) or
-minimizes trace F^-1 (A). Controls are linear between knots, and the gradient by these takes second derivatives of the
-motion, as exact as the first. Sources: Kiefer and Wolfowitz 1960; Swevers et al. 1997, "Optimal robot excitation and
-identification".
+of theta is F = sum_t S J_t^T diag(sigma^-2) J_t S, with S the sizes of the parameters. A design maximizes log det F (D)
+or minimizes trace F^-1 (A). Controls are linear between knots. The gradient with respect to the knots takes second
+derivatives of the motion, which are as exact as the first.
+
+Sources: Kiefer and Wolfowitz 1960; Swevers et al. 1997, "Optimal robot excitation and identification".
 """
 
 import functools
@@ -27,25 +28,27 @@ from diffsim.simulate.step import rollout
 from diffsim.types import Model, State
 from diffsim.types.state import make_state
 
-# information that is taken for granted, relative to sizes: one number known within a thousand of its sizes
+# information that is added to F so that it has an inverse: as if each parameter were known within a thousand sizes
 KNOWN = 1e-6
-# a number known worse than this part of its size stays hidden
+# a direction stays hidden if its standard deviation is above this part of the parameters' sizes
 HIDDEN = 1.0
-# cost of leaving the range of a joint, per (rad, m) squared and timestep
+# cost of leaving the range of a joint, per squared rad or m, averaged over timesteps: far above any gain of information
 OUTSIDE = 1e3
+# the search begins with random controls within this part of the limits: a gentle motion that breaks nothing
+FIRST_CONTROLS = 0.3
 
 
 class Excitation(NamedTuple):
-    """Controls, and what they will show; `print` it.
+    """Controls and what they will show; `print` it.
 
     Attributes:
-      ctrl: (T, nu).
-      std: (n,) standard deviations of theta that a fit of such a recording can reach; relative ones for logarithms.
-      before: (n,) the same of the controls that the search began from.
-      labels: (n,) of the unknowns.
+      ctrl: (T, nu) controls.
+      std: (n,) standard deviations of theta that a fit of such a recording can reach, relative ones for logarithms.
+      before: (n,) the same for the controls that the search began from.
+      labels: (n,) names of the unknowns.
       hidden: combinations that stay unknown, in words.
-      by_sensor: (ny,) by which factor the worst number would be known worse without this reading.
-      readings: (ny,) their names.
+      by_sensor: (ny,) the factor by which the worst standard deviation would grow without this reading.
+      readings: (ny,) names of the readings.
     """
 
     ctrl: np.ndarray
@@ -63,7 +66,8 @@ class Excitation(NamedTuple):
             lines.append(f"{label:<{width}}{old:>12.3g}{new:>12.3g}")
         lines += [f"stays hidden: {direction}" for direction in self.hidden]
         worst = int(np.argmax(self.by_sensor))
-        lines.append(f"most is owed to {self.readings[worst]}: without it {self.by_sensor[worst]:.3g} times worse")
+        name, factor = self.readings[worst], self.by_sensor[worst]
+        lines.append(f"the most useful reading is {name}: without it the worst std is {factor:.3g} times larger")
         return "\n".join(lines)
 
 
@@ -83,19 +87,19 @@ def excite(
     """Designs an experiment: controls within limits that make the unknowns visible.
 
     Args:
-      model: the first guess; its sensors are those of the experiment.
-      unknowns: as for `fit`; those of sensors are left out.
-      rows: how many timesteps.
+      model: the first guess; its sensors are the sensors of the experiment.
+      unknowns: as in `fit`; unknowns of sensors are left out.
+      rows: number of timesteps.
       noise: standard deviation of each reading, a number or (nsensordata,).
-      limits: (lower, upper) of controls, numbers or (nu,); None for `actuator_ctrlrange`, or 1 either way.
-      state: where it begins; None for `make_state(model)`. Joints stay within their ranges, as far as they can.
-      knots: how many there are; controls are linear between them.
-      criterion: "D" for the volume of what remains unknown, "A" for the sum of variances.
+      limits: (lower, upper) limits of controls, numbers or (nu,); None for `actuator_ctrlrange`, or -1 to 1 without it.
+      state: where the motion begins; None for `make_state(model)`. Joints stay within their ranges as far as possible.
+      knots: number of knots; controls are linear between them.
+      criterion: "D" minimizes the volume of the confidence region, "A" the sum of the variances.
       iterations: of the search (L-BFGS), at most.
-      seed: of the controls that it begins from.
+      seed: of the controls that the search begins from.
 
     Returns:
-      `Excitation`: the controls, and how well each unknown can be known from them.
+      The controls, and how well each unknown can be estimated from them.
 
     Raises:
       ValueError: no unknowns of the model, or no actuators.
@@ -116,7 +120,7 @@ def excite(
     apart = np.abs(np.linspace(0, knots - 1, rows)[:, None] - np.arange(knots))
     hats = jnp.asarray(np.maximum(1 - apart, 0), theta.dtype)
     cost = functools.partial(_cost, unknown.places, criterion, design, hats)
-    first = np.random.default_rng(seed).uniform(0.3 * lower, 0.3 * upper, (knots, model.nu))
+    first = np.random.default_rng(seed).uniform(FIRST_CONTROLS * lower, FIRST_CONTROLS * upper, (knots, model.nu))
 
     def flat(knot: np.ndarray) -> tuple[float, np.ndarray]:
         (value, _), slope = cost(jnp.asarray(knot.reshape(knots, -1), theta.dtype))
@@ -141,7 +145,7 @@ def excite(
 
 
 class _Design(NamedTuple):
-    """The model, its first state, theta (n,), sizes (n,) of its numbers, and 1 / noise (ny,)."""
+    """The model, its first state, theta (n,), sizes (n,) of its parameters, and 1 / noise (ny,)."""
 
     model: Model
     state: State
@@ -153,7 +157,7 @@ class _Design(NamedTuple):
 @functools.partial(jax.jit, static_argnums=(0, 1))
 @functools.partial(jax.value_and_grad, argnums=4, has_aux=True)
 def _cost(places: tuple[Place, ...], criterion: str, design: _Design, hats: Array, knots: Array) -> tuple[Array, Array]:
-    """The cost, of little information and of joints outside of their ranges; and the derivatives of readings."""
+    """The cost, for little information and for joints outside of their ranges; and the derivatives of the readings."""
     ctrl = matmul(hats, knots)
 
     def readings(theta: Array) -> tuple[Array, Array]:
@@ -179,6 +183,6 @@ def _cost(places: tuple[Place, ...], criterion: str, design: _Design, hats: Arra
 
 
 def _deviations(information: np.ndarray) -> np.ndarray:
-    """(n,) standard deviations, of numbers over their sizes."""
+    """(n,) standard deviations of the parameters, over their sizes."""
     known = information + KNOWN * np.eye(len(information))
     return np.sqrt(np.maximum(np.diag(np.linalg.pinv(known, hermitian=True)), 0))

@@ -1,37 +1,68 @@
-"""Nonlinear least squares with unknowns that all windows share, in bounds, and unknowns of each window alone.
+"""Levenberg-Marquardt for least squares with unknowns that all windows share, in bounds, and unknowns of each window.
 
     minimize  1/2 sum_w |r_w(theta, x_w, x_{w+1})|^2,    lower <= theta <= upper
 
-By Levenberg-Marquardt steps, which minimize sum_w |r_w + J_w (dtheta, dx_w, dx_{w+1})|^2 + mu |S (dtheta, dx)|^2 within
-the bounds, S the largest norms of the columns so far. Each window is made triangular (QR); where windows are chained,
-their triangles are passed on from one to the next, as a square-root filter does. That leaves a small problem in theta
-alone; x_w follows by substitution. Nothing is squared, so that what the data hardly show is found too. Sources: More
-1978; Golub and Pereyra 1973; Nielsen 1999 for mu; Bierman 1977 for the chain.
+Each step minimizes the linearized problem, damped by mu and the scale S of the columns (their largest norms so far),
+within the bounds:
+
+    sum_w |r_w + J_w (dtheta, dx_w, dx_{w+1})|^2 + mu |S (dtheta, dx)|^2
+
+The structure of J is used. The rows of each window are made triangular by QR. If windows are chained, their triangles
+are passed on from one to the next, as in a square-root filter. What is left is a small problem in theta alone, and x_w
+follows by substitution. J^T J is never formed, which would square the condition number and hide what the data barely
+show.
+
+Sources: More 1978 (scaling, and tests of convergence); Golub and Pereyra 1973 (elimination of x); Nielsen 1999 (mu);
+Bierman 1977 (the chain).
 """
 
+import enum
 from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 import scipy.optimize
 
-# relative changes of cost and unknowns, and the cosine of residuals and columns, below which it ends
-CHANGE, COSINE = 1e-9, 1e-10
-FIRST_DAMPING, SMALLEST, LARGEST = 1e-3, 1e-14, 1e12
-# columns count as no shorter than this part of the longest, those of theta by the sizes of their numbers
-FLOOR = 1e-6
-# a minimum: an undamped step would lower the cost by less than this part of a residual's own, or by less than this
-MINIMUM, NOTHING = 1e-3, 1e-6
-# a step that lowers the cost by less than this part of what its derivatives promise is refused; after so many in a row
-# first states are moved alone, if that lowers the cost by this part
-POOR, PATIENCE, WORTH = 1e-3, 3, 1e-3
-# where motions jump there may be no flat bottom: a minimum of the numbers is where the step that is left would lower
-# the cost by less than this, two thirds of a standard deviation
-EDGE = 0.2
-# the search ends where a step would lower the cost by less than this part of a residual's own, which no interval shows
+# the search ends if the cost or the unknowns change by less than this, relative to themselves: rounding of float64 and
+# of a simulation is not far below
+CHANGE = 1e-9
+# ... or if residuals and columns are orthogonal to this cosine
+COSINE = 1e-10
+# ... or if a step promises to lower the cost by less than this part of one residual's share, which no interval shows
 NO_MATTER = 1e-4
-# numbers of a matrix that one thread factors
-PIECE = 9000
+# mu of the first step, relative to the scale of the columns
+FIRST_DAMPING = 1e-3
+# the least mu: next to an undamped step
+LEAST_DAMPING = 1e-14
+# the search ends without a step above this mu: steps would be smaller than rounding
+LARGEST_DAMPING = 1e12
+# mu falls to no less than this part of itself in one step
+DAMPING_FALL = 0.1
+# the first factor by which mu grows after a failed step; it doubles with each failure in a row
+DAMPING_GROWTH = 2.0
+# columns count as at least this part of the longest one, so that an unknown without effect is not scaled up; columns of
+# theta are compared in units of the sizes of their parameters
+LEAST_COLUMN = 1e-6
+# a step that gains less than this part of what its derivatives promise is refused: the motion jumps in between
+LEAST_RATIO = 1e-3
+# after this number of failed steps in a row, first states are moved one coordinate at a time ...
+PATIENCE = 3
+# ... if that lowers the cost by this part
+WORTH = 1e-3
+# sizes of these moves, as parts of the one-dimensional Newton step
+COORDINATE_STEPS = (1.0, 0.3, 0.1)
+# it is a minimum if an undamped step would lower the cost by less than this part of one residual's share ...
+MINIMUM = 1e-3
+# ... or by less than this, for residuals that are next to zero
+NOTHING = 1e-6
+# where motions jump there may be no flat bottom: it counts as a minimum of theta if the remaining step would lower the
+# cost by less than this, which is a change of theta by two thirds of a standard deviation
+EDGE = 0.2
+# most entries of a matrix that is factored at once: BLAS factors larger ones on several threads, which wait for each
+# other
+LARGEST_PIECE = 9000
+# stands in for zero in denominators
+TINY = 1e-300
 
 
 class Point(NamedTuple):
@@ -42,9 +73,13 @@ class Point(NamedTuple):
 
 
 class Blocks(NamedTuple):
-    """Residuals (windows, k) have derivatives (windows, k, n) by theta and (windows, k, width) by x.
+    """The nonzero blocks of the Jacobian of the residuals (windows, k).
 
-    Chained windows have some by the next window's x too, zero in the last one's; None of windows that stand alone.
+    Attributes:
+      by_theta: (windows, k, n).
+      by_x: (windows, k, width), with respect to the x of the same window.
+      by_next: (windows, k, width), with respect to the x of the next window, zero in the last one; None for windows
+        that stand alone.
     """
 
     by_theta: np.ndarray
@@ -52,8 +87,16 @@ class Blocks(NamedTuple):
     by_next: np.ndarray | None = None
 
 
-class Problem(NamedTuple):
-    """Residuals and derivatives as functions of the unknowns; bounds (n,) of theta and sizes (n,) of its numbers."""
+class LeastSquares(NamedTuple):
+    """A least-squares problem.
+
+    Attributes:
+      residuals: the residuals (windows, k) at a point.
+      blocks: their derivatives at a point.
+      lower: (n,) lower bounds of theta.
+      upper: (n,) upper bounds of theta.
+      size: (n,) typical sizes of its parameters.
+    """
 
     residuals: Callable[[Point], np.ndarray]
     blocks: Callable[[Point], Blocks]
@@ -63,10 +106,16 @@ class Problem(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """Where it ended: the unknowns, residuals (windows, k), their derivatives, how many of these it took, and why.
+    """Where the search ended.
 
-    `minimum` is whether no small step would lower the cost, by more than motions jump; `left` (n,) is the step of theta
-    that is left then, zero at a minimum without jumps.
+    Attributes:
+      point: the unknowns.
+      residuals: (windows, k) there.
+      blocks: their derivatives there.
+      jacobians: how many times derivatives were taken.
+      minimum: whether no small step would lower the cost, by more than motions jump.
+      message: why it ended.
+      left: (n,) the step of theta that is left; zero at a minimum without jumps.
     """
 
     point: Point
@@ -78,93 +127,204 @@ class Outcome(NamedTuple):
     left: np.ndarray
 
 
-REASONS = {
-    0: "out of iterations",
-    1: "residuals are orthogonal to all columns",
-    2: "the cost no longer changes",
-    3: "the unknowns no longer change",
-    4: "no step lowers the cost as its derivatives promise (motions that jump, such as of contacts that begin or end?)",
-    5: "a minimum of the numbers, as far as the motion lets, which jumps where contacts begin or friction holds",
-}
+class _Ending(enum.Enum):
+    """Why a search ended."""
+
+    ITERATIONS = "out of iterations"
+    ORTHOGONAL = "residuals are orthogonal to all columns"
+    COST = "the cost no longer changes"
+    UNKNOWNS = "the unknowns no longer change"
+    NO_STEP = "no step lowers the cost as its derivatives promise (does the motion jump, as contacts begin or end?)"
+    JUMPS = "a minimum of the parameters, as far as the motion allows: it jumps where contacts begin or friction holds"
 
 
 class _Iterate(NamedTuple):
-    """A point, its residuals, derivatives, scales, and the triangles of the windows."""
+    """The state of the iteration.
+
+    Attributes:
+      point: the unknowns.
+      residuals: (windows, k) there.
+      blocks: their derivatives.
+      scale: S, the largest norms of the columns so far.
+      triangles: R of the QR of each window's (J_x, J_next, J_theta, r).
+      damping: mu of the next step.
+      growth: the factor by which mu grows if that step fails.
+      refused: number of failed steps in a row.
+      jacobians: how many times derivatives were taken.
+      ending: why the search is to end; None if it goes on.
+    """
 
     point: Point
-    errors: np.ndarray
+    residuals: np.ndarray
     blocks: Blocks
     scale: Point
     triangles: np.ndarray
+    damping: float
+    growth: float
+    refused: int
+    jacobians: int
+    ending: _Ending | None
+
+    @property
+    def cost(self) -> float:
+        """Half the sum of squares."""
+        return _cost(self.residuals)
+
+    @property
+    def mean_cost(self) -> float:
+        """Twice the cost over the number of residuals: one residual's own share."""
+        return 2 * self.cost / max(np.count_nonzero(self.residuals), 1)
 
 
-def least_squares(problem: Problem, start: Point, iterations: int) -> Outcome:
-    """The unknowns of least cost near a start; so many steps are tried at most."""
-    inside = start._replace(theta=np.clip(start.theta, problem.lower, problem.upper))
-    now = _iterate(problem, inside, problem.residuals(inside), Point(np.zeros(1), np.zeros(1)))
-    damping, growth, jacobians, status, refused = FIRST_DAMPING, 2.0, 1, 0, 0
+def least_squares(problem: LeastSquares, start: Point, iterations: int) -> Outcome:
+    """Finds a local minimum of the sum of squares.
+
+    Args:
+      problem: residuals, derivatives and bounds.
+      start: where to begin; theta is clipped to the bounds.
+      iterations: number of steps that are tried, at most.
+    """
+    iterate = _init(problem, start)
     for _ in range(iterations):
-        if _steepness(problem, now) < COSINE:
-            status = 1
+        iterate = _advance(problem, iterate)
+        if iterate.ending or iterate.damping > LARGEST_DAMPING:
             break
-        step = _step(problem, now, damping)
-        expected, cost = _expected(now, step), _cost(now.errors)
-        if damping <= FIRST_DAMPING and expected <= NO_MATTER * 2 * cost / max(np.count_nonzero(now.errors), 1):
-            status = 2
-            break
-        later = _moved(now.point, step)
-        tried = problem.residuals(later)
-        gain = cost - _cost(tried)
-        alone = gain <= POOR * expected and step.x.size and step.theta.size
-        if alone:
-            # where first states are near a jump, the numbers alone may still go on
-            later = _moved(now.point, step._replace(x=np.zeros_like(step.x)))
-            tried = problem.residuals(later)
-            gain = cost - _cost(tried)
-        status = _status(now.point, step, expected, gain, cost)
-        if gain > POOR * expected and not alone:
-            ratio = min(gain / max(expected, 1e-300), 1.0)
-            damping, growth, refused = max(damping * max(0.1, 1 - (2 * ratio - 1) ** 3), SMALLEST), 2.0, 0
-        else:
-            damping, growth, refused = damping * growth, growth * 2, refused + 1
-        if gain > (0 if alone else POOR * expected):
-            now, jacobians = _iterate(problem, later, tried, now.scale), jacobians + 1
-        if refused == PATIENCE and now.point.x.size and now.blocks.by_next is None:
-            later, tried = _by_coordinates(problem, now)
-            if _cost(tried) < (1 - WORTH) * cost:
-                now, jacobians = _iterate(problem, later, tried, now.scale), jacobians + 1
-                damping, growth, refused, status = FIRST_DAMPING, 2.0, 0, 0
-        if status or damping > LARGEST:
-            break
-    enough = max(MINIMUM * 2 * _cost(now.errors) / max(np.count_nonzero(now.errors), 1), NOTHING)
-    step = _step(problem, now, SMALLEST)
-    minimum, left = _expected(now, step) <= enough, np.zeros_like(step.theta)
-    if minimum and status == 2:
-        # the last step is so small that derivatives stay
-        later = _moved(now.point, step)
-        tried = problem.residuals(later)
-        now = now._replace(point=later, errors=tried) if _cost(tried) < _cost(now.errors) else now
-    if not minimum and step.theta.size:
-        # of what is expected, the part of the numbers, where first states follow them
-        left = step.theta
-        minimum = 0.5 * float(np.sum((projected(now.blocks) @ step.theta) ** 2)) <= EDGE
-        status = 5 if minimum else 4 if status or damping > LARGEST else 0
-    elif not minimum:
-        status = 4 if status or damping > LARGEST else 0
-    return Outcome(now.point, now.errors, now.blocks, jacobians, bool(minimum), REASONS[status], left)
+    return _conclude(problem, iterate)
 
 
-def _iterate(problem: Problem, point: Point, errors: np.ndarray, before: Point) -> _Iterate:
+def _init(problem: LeastSquares, start: Point) -> _Iterate:
+    """The first iterate."""
+    inside = start._replace(theta=np.clip(start.theta, problem.lower, problem.upper))
+    residuals, blocks = problem.residuals(inside), problem.blocks(inside)
+    return _Iterate(
+        point=inside,
+        residuals=residuals,
+        blocks=blocks,
+        scale=_scale(problem, None, blocks),
+        triangles=_triangles(blocks, residuals),
+        damping=FIRST_DAMPING,
+        growth=DAMPING_GROWTH,
+        refused=0,
+        jacobians=1,
+        ending=None,
+    )
+
+
+def _advance(problem: LeastSquares, now: _Iterate) -> _Iterate:
+    """Tries one step; accepts it if it gains a part of what its derivatives promise, and adapts mu."""
+    if _steepness(problem, now) < COSINE:
+        return now._replace(ending=_Ending.ORTHOGONAL)
+    step = _step(problem, now, now.damping)
+    expected = _expected(now, step)
+    if now.damping <= FIRST_DAMPING and expected <= NO_MATTER * now.mean_cost:
+        return now._replace(ending=_Ending.COST)
+    later = _moved(now.point, step)
+    residuals = problem.residuals(later)
+    gain = now.cost - _cost(residuals)
+    # if the step fails, perhaps one first state is next to a jump: theta alone may still go on
+    alone = bool(gain <= LEAST_RATIO * expected and step.x.size and step.theta.size)
+    if alone:
+        later = _moved(now.point, step._replace(x=np.zeros_like(step.x)))
+        residuals = problem.residuals(later)
+        gain = now.cost - _cost(residuals)
+    after = now._replace(ending=_ending(now, step, expected, gain))
+    if gain > LEAST_RATIO * expected and not alone:
+        # Nielsen's rule: mu falls the more, the better the model predicted the gain
+        ratio = min(gain / max(expected, TINY), 1.0)
+        fall = max(DAMPING_FALL, 1 - (2 * ratio - 1) ** 3)
+        damping = max(now.damping * fall, LEAST_DAMPING)
+        after = after._replace(damping=damping, growth=DAMPING_GROWTH, refused=0)
+    else:
+        after = after._replace(damping=now.damping * now.growth, growth=now.growth * 2, refused=now.refused + 1)
+    if gain > (0 if alone else LEAST_RATIO * expected):
+        after = _at(problem, after, later, residuals)
+    if after.refused == PATIENCE and now.point.x.size and now.blocks.by_next is None:
+        after = _move_first_states(problem, after, now.cost)
+    return after
+
+
+def _at(problem: LeastSquares, before: _Iterate, point: Point, residuals: np.ndarray) -> _Iterate:
+    """The iterate at another point, where derivatives are taken."""
     blocks = problem.blocks(point)
-    return _Iterate(point, errors, blocks, _scale(problem, before, blocks), _triangles(blocks, errors))
+    return before._replace(
+        point=point,
+        residuals=residuals,
+        blocks=blocks,
+        scale=_scale(problem, before.scale, blocks),
+        triangles=_triangles(blocks, residuals),
+        jacobians=before.jacobians + 1,
+    )
+
+
+def _ending(now: _Iterate, step: Point, expected: float, gain: float) -> _Ending | None:
+    """Why the search is to end after a step; None if it goes on."""
+    if max(expected, abs(gain)) <= CHANGE * now.cost:
+        return _Ending.COST
+    size, whole = (np.sqrt(sum(np.sum(part**2) for part in point)) for point in (step, now.point))
+    return _Ending.UNKNOWNS if size <= CHANGE * (CHANGE + whole) else None
+
+
+def _conclude(problem: LeastSquares, now: _Iterate) -> Outcome:
+    """Judges the last point by an undamped step: whether it is a minimum, and what is left."""
+    step = _step(problem, now, LEAST_DAMPING)
+    enough = max(MINIMUM * now.mean_cost, NOTHING)
+    minimum, left = bool(_expected(now, step) <= enough), np.zeros_like(step.theta)
+    ending = now.ending or _Ending.ITERATIONS
+    if minimum and now.ending is _Ending.COST:
+        # the last step is so small that the derivatives still hold
+        later = _moved(now.point, step)
+        residuals = problem.residuals(later)
+        if _cost(residuals) < now.cost:
+            now = now._replace(point=later, residuals=residuals)
+    if not minimum:
+        ending = _Ending.NO_STEP if now.ending or now.damping > LARGEST_DAMPING else _Ending.ITERATIONS
+        if step.theta.size:
+            # the part of the expected gain that belongs to theta, while first states follow it
+            left = step.theta
+            minimum = 0.5 * float(np.sum((projected(now.blocks) @ step.theta) ** 2)) <= EDGE
+            ending = _Ending.JUMPS if minimum else ending
+    return Outcome(
+        point=now.point,
+        residuals=now.residuals,
+        blocks=now.blocks,
+        jacobians=now.jacobians,
+        minimum=bool(minimum),
+        message=ending.value,
+        left=left,
+    )
+
+
+def _move_first_states(problem: LeastSquares, now: _Iterate, cost: float) -> _Iterate:
+    """Moves first states one coordinate at a time, in each window as far as that lowers its own cost.
+
+    Where a motion jumps, such as a body that leaves the floor when it is tilted, a step of all coordinates fails
+    because of one of them, and holds up all others. The iterate stays as it is unless the cost falls below `cost` by a
+    part.
+    """
+    x, residuals = now.point.x, now.residuals
+    for coordinate in range(x.shape[1]):
+        column = now.blocks.by_x[:, :, coordinate]
+        whole = -np.sum(column * residuals, axis=1) / np.maximum(np.sum(column**2, axis=1), TINY)
+        for part in COORDINATE_STEPS:
+            moved = x.copy()
+            moved[:, coordinate] += part * whole
+            tried = problem.residuals(Point(now.point.theta, moved))
+            better = np.sum(tried**2, axis=1) < np.sum(residuals**2, axis=1)
+            x, residuals = np.where(better[:, None], moved, x), np.where(better[:, None], tried, residuals)
+            if better.all():
+                break
+    if not _cost(residuals) < (1 - WORTH) * cost:
+        return now
+    there = _at(problem, now, Point(now.point.theta, x), residuals)
+    return there._replace(damping=FIRST_DAMPING, growth=DAMPING_GROWTH, refused=0, ending=None)
 
 
 def _moved(point: Point, step: Point) -> Point:
-    return Point(point.theta + step.theta, point.x + step.x)
+    return Point(theta=point.theta + step.theta, x=point.x + step.x)
 
 
-def _cost(errors: np.ndarray) -> float:
-    return 0.5 * float(np.sum(errors**2))
+def _cost(residuals: np.ndarray) -> float:
+    return 0.5 * float(np.sum(residuals**2))
 
 
 def _expected(now: _Iterate, step: Point) -> float:
@@ -173,52 +333,48 @@ def _expected(now: _Iterate, step: Point) -> float:
     moved = blocks.by_theta @ step.theta + np.einsum("wkx,wx->wk", blocks.by_x, step.x)
     if blocks.by_next is not None:
         moved = moved + np.einsum("wkx,wx->wk", blocks.by_next, np.roll(step.x, -1, axis=0))
-    return _cost(now.errors) - _cost(now.errors + moved)
+    return now.cost - _cost(now.residuals + moved)
 
 
-def _status(now: Point, step: Point, expected: float, gain: float, cost: float) -> int:
-    """The place in `REASONS` of why the search is to end; 0 if it goes on."""
-    if max(expected, abs(gain)) <= CHANGE * cost:
-        return 2
-    size, whole = (np.sqrt(sum(np.sum(part**2) for part in point)) for point in (step, now))
-    return 3 if size <= CHANGE * (CHANGE + whole) else 0
-
-
-def _scale(problem: Problem, before: Point, blocks: Blocks) -> Point:
-    """The norm of each column, the largest so far; of theta not much less than that of others."""
+def _scale(problem: LeastSquares, before: Point | None, blocks: Blocks) -> Point:
+    """The norm of each column, the largest so far; none is much shorter than the longest, or zero."""
     theta = np.sqrt(np.sum(blocks.by_theta**2, axis=(0, 1))) * problem.size
-    theta = np.maximum(theta, FLOOR * theta.max(initial=0)) / problem.size
+    theta = np.maximum(theta, LEAST_COLUMN * theta.max(initial=0)) / problem.size
     squares = np.sum(blocks.by_x**2, axis=1)
     if blocks.by_next is not None:
         squares = squares + np.roll(np.sum(blocks.by_next**2, axis=1), 1, axis=0)
     x = np.sqrt(squares)
-    x = np.maximum(x, FLOOR * x.max(axis=1, initial=0, keepdims=True))
-    return Point(*(np.maximum(old, np.where(new > 0, new, 1)) for old, new in zip(before, (theta, x), strict=True)))
+    x = np.maximum(x, LEAST_COLUMN * x.max(axis=1, initial=0, keepdims=True))
+    now = Point(theta=np.where(theta > 0, theta, 1), x=np.where(x > 0, x, 1))
+    return now if before is None else Point(*(np.maximum(old, new) for old, new in zip(before, now, strict=True)))
 
 
-def _steepness(problem: Problem, now: _Iterate) -> float:
-    """The largest cosine between the residuals and a column that may still change."""
-    errors, blocks, theta = now.errors, now.blocks, now.point.theta
-    slope = np.einsum("wk,wkn->n", errors, blocks.by_theta)
+def _steepness(problem: LeastSquares, now: _Iterate) -> float:
+    """The largest cosine between the residuals and a column whose unknown may still change."""
+    residuals, blocks, theta = now.residuals, now.blocks, now.point.theta
+    slope = np.einsum("wk,wkn->n", residuals, blocks.by_theta)
     at_bound = ((theta <= problem.lower) & (slope > 0)) | ((theta >= problem.upper) & (slope < 0))
-    others = np.einsum("wk,wkx->wx", errors, blocks.by_x)
+    others = np.einsum("wk,wkx->wx", residuals, blocks.by_x)
     if blocks.by_next is not None:
-        others = others + np.roll(np.einsum("wk,wkx->wx", errors, blocks.by_next), 1, axis=0)
-    norms = _scale(problem, Point(np.zeros(1), np.zeros(1)), blocks)
+        others = others + np.roll(np.einsum("wk,wkx->wx", residuals, blocks.by_next), 1, axis=0)
+    norms = _scale(problem, None, blocks)
     steep = np.concatenate([np.where(at_bound, 0, np.abs(slope) / norms.theta), (np.abs(others) / norms.x).reshape(-1)])
-    return float(steep.max(initial=0)) / max(float(np.sqrt(np.sum(errors**2))), 1e-300)
+    return float(steep.max(initial=0)) / max(float(np.sqrt(np.sum(residuals**2))), TINY)
 
 
-def _triangles(blocks: Blocks, errors: np.ndarray) -> np.ndarray:
-    """(windows, rows, columns) of each window the triangle that (J_x, J_next, J_theta, r) is but for a rotation."""
+def _triangles(blocks: Blocks, residuals: np.ndarray) -> np.ndarray:
+    """(windows, rows, columns) the R of the QR of (J_x, J_next, J_theta, r), for each window.
+
+    Q is dropped: it is a rotation of the rows, which changes no sum of squares.
+    """
     following = [] if blocks.by_next is None else [blocks.by_next]
-    return _triangle(np.concatenate([blocks.by_x, *following, blocks.by_theta, errors[..., None]], axis=-1))
+    return _triangle(np.concatenate([blocks.by_x, *following, blocks.by_theta, residuals[..., None]], axis=-1))
 
 
 def _triangle(matrices: np.ndarray) -> np.ndarray:
-    """R of Q R, of a stack; tall ones in pieces that BLAS does not share between threads, which wait for each other."""
+    """The R of the QR of each matrix of a stack; tall matrices are reduced in pieces first."""
     count, rows, columns = matrices.shape
-    most = max(PIECE // columns, 2 * columns)
+    most = max(LARGEST_PIECE // columns, 2 * columns)
     while rows > most:
         pieces = -(-rows // most)
         filled = np.concatenate([matrices, np.zeros((count, -rows % pieces, columns))], axis=1)
@@ -228,8 +384,8 @@ def _triangle(matrices: np.ndarray) -> np.ndarray:
     return np.asarray(np.linalg.qr(matrices, mode="r"))
 
 
-def _step(problem: Problem, now: _Iterate, damping: float) -> Point:
-    """The damped step within the bounds."""
+def _step(problem: LeastSquares, now: _Iterate, damping: float) -> Point:
+    """The damped step within the bounds: the small problem in theta, then x by substitution."""
     before, root = now.point, np.sqrt(damping)
     n = before.theta.size
     rest, substituted = _eliminated(now.triangles, n, root * now.scale.x)
@@ -238,35 +394,14 @@ def _step(problem: Problem, now: _Iterate, damping: float) -> Point:
     lower, upper = problem.lower - before.theta, problem.upper - before.theta
     theta = np.linalg.lstsq(matrix, goal, rcond=None)[0] if n else np.zeros(0)
     if not np.all((lower <= theta) & (theta <= upper)):
-        # scipy wants room between the bounds
-        room = np.minimum(lower, -1e-300), np.maximum(upper, 1e-300)
+        # scipy needs lower < upper
+        room = np.minimum(lower, -TINY), np.maximum(upper, TINY)
         theta = np.clip(scipy.optimize.lsq_linear(matrix, goal, room, "bvls").x, lower, upper)
-    return Point(theta, substituted(np.append(theta, 1.0)[:, None])[..., 0])
-
-
-def _by_coordinates(problem: Problem, now: _Iterate) -> tuple[Point, np.ndarray]:
-    """First states moved along one coordinate after the other, in each window as far as that lowers its own cost.
-
-    Where a motion jumps, such as of a body that leaves a floor when it is tilted, a step of all coordinates fails in
-    one of them, and all others with it.
-    """
-    x, errors = now.point.x, now.errors
-    for coordinate in range(x.shape[1]):
-        column = now.blocks.by_x[:, :, coordinate]
-        whole = -np.sum(column * errors, axis=1) / np.maximum(np.sum(column**2, axis=1), 1e-300)
-        for part in (1.0, 0.3, 0.1):
-            moved = x.copy()
-            moved[:, coordinate] += part * whole
-            tried = problem.residuals(Point(now.point.theta, moved))
-            better = np.sum(tried**2, axis=1) < np.sum(errors**2, axis=1)
-            x, errors = np.where(better[:, None], moved, x), np.where(better[:, None], tried, errors)
-            if better.all():
-                break
-    return Point(now.point.theta, x), errors
+    return Point(theta=theta, x=substituted(np.append(theta, 1.0)[:, None])[..., 0])
 
 
 def state_slopes(blocks: Blocks) -> np.ndarray:
-    """(windows, width, n) by which x follows theta so that the residuals change least."""
+    """(windows, width, n) dx/dtheta such that the residuals change least."""
     (windows, k, n), width = blocks.by_theta.shape, blocks.by_x.shape[-1]
     if not width or not n:
         return np.zeros((windows, width, n))
@@ -275,7 +410,10 @@ def state_slopes(blocks: Blocks) -> np.ndarray:
 
 
 def projected(blocks: Blocks) -> np.ndarray:
-    """(windows, k, n) derivatives of the residuals by theta, where x follows so that they change least."""
+    """(windows, k, n) derivatives of the residuals with respect to theta, while x follows so that they change least.
+
+    This is (1 - Q Q^T) J_theta, with Q an orthonormal basis of the columns of J_x (variable projection).
+    """
     x = state_slopes(blocks)
     moved = blocks.by_theta + blocks.by_x @ x
     return moved if blocks.by_next is None else moved + blocks.by_next @ np.roll(x, -1, axis=0)
@@ -284,16 +422,20 @@ def projected(blocks: Blocks) -> np.ndarray:
 def _eliminated(
     triangles: np.ndarray, n: int, damping: np.ndarray
 ) -> tuple[np.ndarray, Callable[[np.ndarray], np.ndarray]]:
-    """The linear problem that is left once x is eliminated.
+    """Eliminates x from the linear problem.
+
+    In the QR of a window's triangle, the first `width` rows contain x_w and the others do not. The others are the rows
+    of the remaining problem; the first give x_w once theta is known. In a chain the other rows still contain x_{w+1}:
+    they are put on top of the next window's rows before that is factored.
 
     Args:
       triangles: (windows, rows, columns) of x, of chained windows the next x, theta and the residuals.
-      n: how many numbers theta has.
-      damping: (windows, width) of x, further rows that hold it at zero.
+      n: number of parameters in theta.
+      damping: (windows, width) further rows that hold x at zero.
 
     Returns:
-      Rows (m, n + 1) of theta and the residuals; and a function of (theta, 1), one or several columns (n + 1, c), that
-      gives x (windows, width, c).
+      Rows (m, n + 1) of theta and the residuals; and a function that takes (theta, 1), one or several columns
+      (n + 1, c), and returns x (windows, width, c).
     """
     windows, width = damping.shape
     if not width:
@@ -306,7 +448,6 @@ def _eliminated(
         both = _triangle(stacked)
         rest = both[:, width:, width:].reshape(-1, n + 1)
     else:
-        # what a window says of the next one's state and of theta goes on with the next window
         passed, rows = np.zeros((0, width + n + 1)), []
         for window in stacked:
             known = np.concatenate([passed[:, :width], np.zeros((len(passed), width)), passed[:, width:]], axis=1)

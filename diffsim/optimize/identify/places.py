@@ -1,6 +1,6 @@
-"""Where the numbers of theta go in a model. Places are static: fits of the same places share their programs.
+"""Where the parameters theta are written in a model. Places are static: fits of the same places share their programs.
 
-The model is an argument, so that a program serves all models of one topology.
+The model is an argument, so that one program serves all models of one topology.
 """
 
 import functools
@@ -28,7 +28,7 @@ Leaves = dict[str, Array]
 
 @dataclass(frozen=True)
 class Entries:
-    """Entries of one leaf, by their indices in the flattened leaf; `shared` if one number multiplies them all."""
+    """Entries of one leaf, by their indices in the flattened leaf; `shared` if one parameter multiplies them all."""
 
     field: str
     index: tuple[int, ...]
@@ -38,7 +38,7 @@ class Entries:
 
     @property
     def size(self) -> int:
-        """How many numbers of theta."""
+        """Number of parameters."""
         return 1 if self.shared else len(self.index)
 
     @property
@@ -56,9 +56,9 @@ class Entries:
 
 @dataclass(frozen=True)
 class Tied:
-    """Numbers each of which, times a factor, is written to entries of one or several leaves.
+    """Parameters that are written, times a factor, to entries of one or several leaves.
 
-    `targets` are those of each number: (leaf, flat index, factor).
+    `targets` are the entries of each parameter: (leaf, flat index, factor).
     """
 
     targets: tuple[tuple[tuple[str, int, float], ...], ...]
@@ -67,7 +67,7 @@ class Tied:
 
     @property
     def size(self) -> int:
-        """How many numbers of theta."""
+        """Number of parameters."""
         return len(self.targets)
 
     @property
@@ -88,7 +88,7 @@ class Tied:
 
 @dataclass(frozen=True)
 class Tilt:
-    """The direction of gravity: tangents of two angles by which it is off the model's, about two axes across it."""
+    """The direction of gravity: tangents of the two angles between it and the model's, along two axes across it."""
 
     axes: tuple[tuple[float, float, float], tuple[float, float, float]]
     log: ClassVar[bool] = False
@@ -105,13 +105,13 @@ class Tilt:
 
 
 def _with_inertia(leaves: Leaves, body: int, parts: Iterable[Array]) -> Leaves:
-    """The leaves of `INERTIAL` with other ones of a body."""
+    """The leaves of `INERTIAL`, with another inertia of one body."""
     return {name: leaves[name].at[body].set(part) for name, part in zip(INERTIAL, parts, strict=True)}
 
 
 @dataclass(frozen=True)
 class Inertia:
-    """All that is inertial of a body, in log-Cholesky coordinates about the axes that the model has."""
+    """The whole inertia of a body, in log-Cholesky coordinates; its principal axes stay near those of the model."""
 
     body: int
     log: ClassVar[bool] = False
@@ -128,7 +128,7 @@ class Inertia:
 
 @dataclass(frozen=True)
 class Payload:
-    """A point mass (kg) fixed to a body, and where (m, frame of the body): it joins the body's inertia."""
+    """A point mass (kg) fixed to a body, and its place (m, frame of the body); it is added to the body's inertia."""
 
     body: int
     log: ClassVar[bool] = False
@@ -137,7 +137,11 @@ class Payload:
     paths: ClassVar[tuple[str, ...]] = INERTIAL
 
     def write(self, leaves: Leaves, theta: Array) -> Leaves:
-        """The changed leaves: second moments about the common center, (m p / (m + p)) d d^T more than before."""
+        """The changed leaves.
+
+        The second moments about the common center of mass grow by (m p / (m + p)) d d^T, with d the offset of the load
+        p.
+        """
         mass, center, moments, quat = (leaves[name][self.body] for name in INERTIAL)
         theta = theta.astype(mass.dtype)
         total = mass + theta[0]
@@ -158,9 +162,9 @@ Place = Entries | Tied | Tilt | Inertia | Payload
 
 
 def with_numbers(model: Model, places: Sequence[Place], theta: Array) -> Model:
-    """The model with the numbers of theta (n,), its derived fields included; differentiable.
+    """The model with the parameters theta (n,), with its derived fields; differentiable.
 
-    Whole inertias are written last: nothing goes with them.
+    Whole inertias are written last, since nothing else follows from them.
     """
     if not places:
         return model
@@ -174,7 +178,7 @@ def with_numbers(model: Model, places: Sequence[Place], theta: Array) -> Model:
 @functools.partial(jit, quick=True, static_argnums=0)
 @uncollected()
 def numbers(places: tuple[Place, ...], model: Model, theta: Array) -> tuple[Leaves, Leaves]:
-    """Leaves of the model, by path, that depend on theta (n,), and their derivatives (..., n)."""
+    """The leaves of the model that depend on theta (n,), by path, and their derivatives (..., n)."""
     names = changed_leaves(model, places, theta)
 
     def leaves_of(theta: Array) -> tuple[Leaves, Leaves]:
@@ -187,7 +191,7 @@ def numbers(places: tuple[Place, ...], model: Model, theta: Array) -> tuple[Leav
 
 
 def changed_leaves(model: Model, places: Sequence[Place], theta: Array) -> list[str]:
-    """Paths of the leaves that depend on theta; nothing is computed."""
+    """Paths of the leaves that depend on theta, by tracing alone."""
     paths = list(declared_ranks(model))
 
     def every(leaves: Leaves) -> Leaves:
@@ -198,7 +202,7 @@ def changed_leaves(model: Model, places: Sequence[Place], theta: Array) -> list[
 
 
 def _written(model: Model, leaves: Leaves, parts: list[tuple[Place, Array]]) -> Leaves:
-    """Leaves by path, with the numbers of some places."""
+    """Leaves by path, with the parameters of some places."""
     for place, numbers in parts:
         leaves = {path: leaf(model, path) for path in place.paths} | leaves
         leaves = leaves | place.write(leaves, numbers)

@@ -1,13 +1,18 @@
-"""The least-squares problem of `fit`: residuals and their derivatives, of windows of recordings, on the host.
+"""The least-squares problem of `fit`: residuals of windows of recordings and their derivatives, on the host.
 
     r = (shown_i(t; theta, x_w) - measured_i(t)) / noise_i,    x_w / start_noise,    (theta - theta_0) / prior,
     and of chained windows (end_w - x_{w+1}) / tightness
 
-Windows are cut from recordings; each has a first state of its own, x_w in tangent coordinates about a guess. Chained
-ones are one motion, whose states in between are unknowns that the last line ties together: as good as a simulation of
-the whole once that is tight, and not lost in chaos before. Source: Bock 1983, multiple shooting.
+Windows are cut from recordings. Each has a first state of its own, x_w in tangent coordinates about a guess, so that
+errors do not grow over long motions. Chained windows are one motion: their first states are unknowns that the last row
+ties together. As it becomes tight, this is as good as one simulation of the whole, and before that it does not get lost
+in chaos (multiple shooting).
+
+Source: Bock 1983.
 """
 
+import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -16,9 +21,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.base.enums import SensorType
-from diffsim.optimize.identify.evidence import Residuals, Sample
-from diffsim.optimize.identify.least_squares import Blocks, Outcome, Point, least_squares, state_slopes
-from diffsim.optimize.identify.least_squares import Problem as LeastSquares
+from diffsim.optimize.identify.evidence import FittedWindows, Residuals
+from diffsim.optimize.identify.least_squares import (
+    Blocks,
+    LeastSquares,
+    Outcome,
+    Point,
+    least_squares,
+    state_slopes,
+)
 from diffsim.optimize.identify.recording import Recording
 from diffsim.optimize.identify.residuals import (
     Clock,
@@ -43,101 +54,150 @@ from diffsim.optimize.identify.unknowns import Unknown, Unknowns
 from diffsim.optimize.tangent import tangent_size
 from diffsim.types import Model, State
 
-# residuals beyond this count as this: where a simulation breaks down, which the search then avoids
-HUGE = 1e12
-# standard deviations of first states about their guesses where the user gives none: positions, velocities, activations
-START_NOISE = (10.0, 100.0, 10.0)
-# rows after a time that its reading is interpolated from
-BETWEEN = 2
-# a number is no suspect where all but this part of its effect is that of other unknowns
-SEEN = 1e-6
-# a window begins at rest where so many readings are no farther than this many standard deviations from a state at rest
-SETTLED, STILL = 8, 3.0
-# part of a change that is still there once a body has come to rest; less than this is none
+# residuals are clipped to this: a simulation that breaks down is infinitely wrong, and the search then avoids it
+LARGEST_RESIDUAL = 1e12
+# standard deviations of first states about their guesses if the user gives none: next to no knowledge
+START_NOISE_POSITION = 10.0  # m, rad
+START_NOISE_VELOCITY = 100.0  # m/s, rad/s
+START_NOISE_ACTIVATION = 10.0  # the activation's unit
+# a reading at a time between two rows is interpolated from this number of rows after it (residuals.py)
+ROWS_AHEAD = 2
+# a parameter is no suspect if all but this part of its effect is also the effect of other unknowns
+LEAST_EFFECT = 1e-6
+# a window begins at rest if this number of first rows ...
+REST_ROWS = 8
+# ... is within this number of standard deviations of a body at rest
+REST_DEVIATIONS = 3.0
+# a change of the first state lasts if this part of it is still there once the body has come to rest
 LASTING = 0.1
-# share of the Metropolis steps that are left out at the beginning
-BURNT = 0.2
-# length of a Metropolis step in units of the covariance's root, over sqrt(n)
-LENGTH = 1.7
-# how often a force is integrated until a sensor shows it
-TWICE = ("JOINTPOS", "TENDONPOS", "ACTUATORPOS", "BALLQUAT", "FRAMEPOS", "FRAMEQUAT")
-ONCE = ("JOINTVEL", "TENDONVEL", "ACTUATORVEL", "BALLANGVEL", "FRAMELINVEL", "FRAMEANGVEL", "VELOCIMETER", "GYRO")
+# this share of the Metropolis draws is dropped at the beginning
+BURN_IN = 0.2
+# length of a Metropolis step in units of the covariance's root, over sqrt(n). For a normal posterior of many parameters
+# 2.38 is best (Roberts and Rosenthal 2001); shorter steps are accepted more often
+METROPOLIS_STEP = 1.7
+# sensors that show a force integrated twice ...
+POSITION_SENSORS = ("JOINTPOS", "TENDONPOS", "ACTUATORPOS", "BALLQUAT", "FRAMEPOS", "FRAMEQUAT")
+# ... and once
+VELOCITY_SENSORS = (
+    "JOINTVEL",
+    "TENDONVEL",
+    "ACTUATORVEL",
+    "BALLANGVEL",
+    "FRAMELINVEL",
+    "FRAMEANGVEL",
+    "VELOCIMETER",
+    "GYRO",
+)
 
 
+class _Last:
+    """The last motions that were simulated, and what for; problems of the same windows share one."""
+
+    def __init__(self) -> None:
+        self.key: tuple[bytes, bytes, int] | None = None
+        self.motions: Motions | None = None
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
 class Problem:
     """Residuals and derivatives of some windows, as functions of theta and of a change of each first state.
 
+    `make_problem` makes one; variants are made by `dataclasses.replace`, `part` and `with_windows`.
+
     Attributes:
       unknowns: theta.
-      windows: Recording with leaves (windows, T, ...).
-      noise: (ny,) of readings; start_noise: (nx,) of first states, None where these are known.
+      windows: a Recording with leaves (windows, T, ...).
+      noise: (ny,) standard deviations of the readings.
+      start_noise: (width,) standard deviations of first states; width is 0 if these are known.
+      mode: of differentiation (residuals.py).
       follows: (windows,) bool, whether a window goes on where the one before ended.
-      tightness: standard deviation by which chained windows may fail to meet, (nx,); None for windows that stand alone.
-      rest: (windows, nx, nx) what is left of a change of a first state where bodies rest on others; None if none does.
-      watch: told of this problem before each simulation, and of a point as well where derivatives are taken there.
+      spoilt: numbers of rows at the beginning and at the end that sensor delays may take from outside of a window.
+      end: measurements from this row on are ignored; None for none.
+      tightness: (nx,) standard deviation by which chained windows may fail to meet; None for windows that stand alone.
+      rest: (windows, nx, nx) the part of a change of a first state that lasts while bodies rest on others; None if no
+        window begins at rest.
+      watch: called with this problem before each simulation, and with the point as well where derivatives are taken.
+      last: the last motions that were simulated.
     """
 
-    def __init__(
-        self,
-        unknowns: Unknowns,
-        windows: Recording,
-        noise: np.ndarray,
-        start_noise: Any = None,
-        known_start: bool = False,
-        mode: str = "auto",
-        follows: np.ndarray | None = None,
-    ) -> None:
-        model, count = unknowns.model, windows.ctrl.shape[0]
-        self.unknowns, self.windows, self.noise = unknowns, windows, noise
-        self.width = 0 if known_start else tangent_size(model)
-        nx = tangent_size(model)
-        spread = np.repeat(START_NOISE, [model.nv, model.nv, model.na]) if start_noise is None else start_noise
-        spread = np.asarray(spread, float)
-        if spread.shape not in ((), (nx,)) or not np.all(spread > 0):
-            raise ValueError(f"start_noise: expected positive numbers, one or ({nx},), not {start_noise}")
-        self.start_noise = np.broadcast_to(spread, (nx,))[: self.width].copy()
-        self.follows = np.zeros(count, bool) if follows is None else follows
-        self.tightness: np.ndarray | None = None
-        self.rest: np.ndarray | None = None
-        self.watch: Callable[[Problem, Point | None], None] = lambda *_: None
-        self.timestep = float(model.opt.timestep)
-        cheapest = mode_of(model, unknowns.places, self.width, windows.ctrl.shape[1])
-        self.mode = cheapest if mode == "auto" else mode
-        self.set_windows(windows)
+    unknowns: Unknowns
+    windows: Recording
+    noise: np.ndarray
+    start_noise: np.ndarray
+    mode: str
+    follows: np.ndarray
+    spoilt: tuple[int, int]
+    end: int | None = None
+    tightness: np.ndarray | None = None
+    rest: np.ndarray | None = None
+    watch: "Callable[[Problem, Point | None], None]" = lambda *_: None
+    last: _Last = dataclasses.field(default_factory=_Last)
 
-    def set_windows(self, windows: Recording) -> None:
-        """Other windows of the same shapes: the programs stay."""
-        unknowns, self.windows, self._last = self.unknowns, windows, None
-        ends = spoilt_rows(unknowns.sensing, unknowns.lower, unknowns.upper, self.timestep)
-        # what is shown in a row may be of rows after it
-        self.ahead = ends[1] + BETWEEN if unknowns.sensing or np.any(windows.offset) else 0
-        first = (np.asarray(part)[:, 0] for part in (windows.qpos, windows.qvel, windows.act))
-        self.inside = Windows(windows.ctrl, First(*map(jnp.asarray, first)))
-        self.measured = np.array(windows.sensordata, float)
-        self.clock = Clock(self.timestep, np.asarray(windows.offset, float))
-        rows = np.arange(self.measured.shape[1])
-        self.measured[:, (rows < ends[0]) | (rows >= rows.size - ends[1])] = np.nan
-
-    def part(self, chosen: slice) -> "Problem":
-        """The problem of some of these windows."""
-        other = object.__new__(Problem)
-        rest = None if self.rest is None else self.rest[chosen]
-        vars(other).update(vars(self), follows=self.follows[chosen], rest=rest)
-        other.set_windows(jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)[chosen]), self.windows))
-        other._last = self._last if other.count == self.count else None
-        return other
+    @functools.cached_property
+    def timestep(self) -> float:
+        """Seconds."""
+        return float(self.unknowns.model.opt.timestep)
 
     @property
     def count(self) -> int:
-        """How many windows."""
+        """Number of windows."""
         return self.windows.ctrl.shape[0]
 
+    @property
+    def width(self) -> int:
+        """Number of unknowns of a first state."""
+        return self.start_noise.size
+
+    @functools.cached_property
+    def inside(self) -> Windows:
+        """The windows as a simulation needs them."""
+        first = (np.asarray(part)[:, 0] for part in (self.windows.qpos, self.windows.qvel, self.windows.act))
+        return Windows(jnp.asarray(self.windows.ctrl), First(*map(jnp.asarray, first)))
+
+    @functools.cached_property
+    def measured(self) -> np.ndarray:
+        """(windows, T, ny) measurements; NaN where there is none, or none that counts."""
+        measured = np.array(self.windows.sensordata, float)
+        rows = np.arange(measured.shape[1])
+        measured[:, (rows < self.spoilt[0]) | (rows >= rows.size - self.spoilt[1])] = np.nan
+        if self.end is not None:
+            measured[:, self.end :] = np.nan
+        return measured
+
+    @functools.cached_property
+    def clock(self) -> Clock:
+        """The timestep, and how much later than their rows readings are."""
+        return Clock(self.timestep, np.asarray(self.windows.offset, float))
+
+    @property
+    def ahead(self) -> int:
+        """Number of rows after a row that its reading may come from."""
+        return self.spoilt[1] + ROWS_AHEAD if self.unknowns.sensing or np.any(self.clock.offset) else 0
+
+    def with_windows(self, windows: Recording) -> "Problem":
+        """The same problem of other windows. If they have the same shapes, the compiled programs are shared."""
+        return dataclasses.replace(self, windows=windows, last=_Last())
+
+    def part(self, chosen: slice) -> "Problem":
+        """The problem of some of these windows."""
+        return dataclasses.replace(
+            self.with_windows(jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)[chosen]), self.windows)),
+            follows=self.follows[chosen],
+            rest=None if self.rest is None else self.rest[chosen],
+        )
+
     def point(self, theta: np.ndarray) -> Point:
-        """First states as they are guessed."""
+        """The point with first states as they are guessed."""
         return Point(np.asarray(theta, float), np.zeros((self.count, self.width)))
 
     def solve(self, start: Point, iterations: int, free: str = "all") -> Outcome:
-        """Least squares from a start, over all unknowns, "theta" alone, or first "states" alone."""
+        """Least squares from a start.
+
+        Args:
+          start: the first point.
+          iterations: most steps.
+          free: "all" unknowns, "theta" alone, or the first "states" alone; the others stay as they are.
+        """
         n, width = (start.theta.size, self.width) if free == "all" else (0, self.width)
         if free == "theta":
             n, width = start.theta.size, 0
@@ -152,27 +212,34 @@ class Problem:
 
         sizes = self.unknowns.sizes(self.unknowns.start)[:n]
         bounds = self.unknowns.lower[:n], self.unknowns.upper[:n]
-        problem = LeastSquares(lambda point: self.residuals(with_fixed(point)), blocks, *bounds, sizes)
+        problem = LeastSquares(
+            residuals=lambda point: self.residuals(with_fixed(point)),
+            blocks=blocks,
+            lower=bounds[0],
+            upper=bounds[1],
+            size=sizes,
+        )
         outcome = least_squares(problem, Point(start.theta[:n], start.x[:, :width]), iterations)
         return outcome._replace(point=with_fixed(outcome.point))
 
     def motions(self, point: Point) -> Motions:
-        """The windows as they are simulated, up to the last measurement; those of the last point are kept."""
+        """Simulates the windows up to the last measurement; the motions of the last point are kept."""
         guess, rows = self._guess(point), self.measured.shape[1]
         if self.tightness is None:
             last = int(np.flatnonzero(np.isfinite(self.measured).any(axis=(0, 2))).max(initial=0))
             rows = min(rows, last + 1 + self.ahead)
         key = np.asarray(guess.theta).tobytes(), np.asarray(guess.changes).tobytes(), rows
-        if self._last is None or self._last[0] != key:
-            self._last = key, motions(self.unknowns.places, self.unknowns.model, self.inside, guess, rows)
-        return self._last[1]
+        if self.last.key != key or self.last.motions is None:
+            self.last.motions = motions(self.unknowns.places, self.unknowns.model, self.inside, guess, rows)
+            self.last.key = key
+        return self.last.motions
 
     def resting(self, theta: np.ndarray) -> "Problem | None":
-        """This problem with windows that begin at rest, on a floor or in a hand, beginning so; None where none does.
+        """This problem with first states at rest, for windows that begin at rest on a floor or in a hand.
 
-        What lies on a floor is pressed into it by less than sensors see, and jumps if it begins elsewhere. Such a
-        window begins where its guess, halted, ends up under its first controls, and its first state changes only as far
-        as a change lasts: along the floor.
+        A body on a floor is pressed into it by less than sensors see, and jumps if it begins elsewhere. Such a window
+        therefore begins where its guess, halted, ends up under its first controls. Its first state may change only in
+        directions that last: along the floor. Returns None if no window begins at rest.
         """
         model, nv, count = self.unknowns.model, self.unknowns.model.nv, self.count
 
@@ -185,11 +252,12 @@ class Problem:
         halted[:, nv : 2 * nv] = -np.asarray(self.inside.first.qvel, float)
         changes = settled(halted)
         moved = self.motions(Point(theta, changes))
-        early = self.errors(Point(theta, changes), moved)[:, :SETTLED].reshape(count, -1)
-        near = np.nansum(early**2, axis=1) < STILL**2 * np.maximum(np.isfinite(early).sum(axis=1), 1)
+        early = self.errors(Point(theta, changes), moved)[:, :REST_ROWS].reshape(count, -1)
+        near = np.nansum(early**2, axis=1) < REST_DEVIATIONS**2 * np.maximum(np.isfinite(early).sum(axis=1), 1)
         still = near & (moved.contacts[:, 0] > 0) & np.isfinite(changes).all(axis=1)
         if not still.any():
             return None
+        # what is left of small changes, by differences with a step of eps^(1/3)
         step = float(np.finfo(self.windows.qpos.dtype).eps) ** (1 / 3)
         again = settled(changes)
         lasting = np.stack([(settled(changes + step * side) - again) / step for side in np.eye(self.width)], axis=2)
@@ -198,35 +266,33 @@ class Problem:
         first = {
             name: getattr(self.windows, name).at[:, 0].set(getattr(states, name)) for name in ("qpos", "qvel", "act")
         }
-        other = self.part(slice(None))
-        other.set_windows(self.windows.replace(**first))
-        # across what lasts, onto it: a basis has no directions that do nothing
+        # a projection onto the directions that last: x has no directions without effect then
         basis, lengths, _ = np.linalg.svd(lasting)
         basis = basis * (lengths > LASTING)[:, None]
-        other.rest = np.where(still[:, None, None], basis @ np.swapaxes(basis, 1, 2), np.eye(self.width))
-        return other
+        rest = np.where(still[:, None, None], basis @ np.swapaxes(basis, 1, 2), np.eye(self.width))
+        return dataclasses.replace(self.with_windows(self.windows.replace(**first)), rest=rest)
 
     def shown(self, point: Point, moved: Motions) -> np.ndarray:
         """(windows, T, ny) readings as the recording shows them."""
         return shown(self.unknowns.sensing, point.theta, self.clock, np.asarray(moved.readings, float))
 
     def errors(self, point: Point, moved: Motions) -> np.ndarray:
-        """(windows, T, ny) readings minus measurements over the noise; NaN where nothing was measured."""
+        """(windows, T, ny) readings minus measurements, over the noise; NaN where nothing was measured."""
         readings = self.shown(point, moved)
-        # a simulation that broke down may be anywhere
+        # a simulation that broke down may give any number
         with np.errstate(over="ignore", invalid="ignore"):
-            away = (readings - self._measured_beside(readings)) / self.noise
-        away = np.where(np.abs(away) < HUGE, away, HUGE)
+            away = (readings - self._measured_near(readings)) / self.noise
+        away = np.where(np.abs(away) < LARGEST_RESIDUAL, away, LARGEST_RESIDUAL)
         return np.where(np.isfinite(self.measured), away, np.nan)
 
     def residuals(self, point: Point) -> np.ndarray:
-        """(windows, k): of readings, first states, defects, and in the first window of what was known of theta."""
+        """(windows, k) residuals: readings, first states, defects of a chain, and in the first window the prior."""
         self.watch(self, None)
         moved = self.motions(point)
         parts = [np.nan_to_num(self.errors(point, moved)).reshape(self.count, -1), point.x / self.start_noise]
         if self.tightness is not None:
             defects = np.asarray(self._meetings(point).defects)
-            defects = np.where(np.abs(defects) < HUGE, defects, HUGE) / self.tightness
+            defects = np.where(np.abs(defects) < LARGEST_RESIDUAL, defects, LARGEST_RESIDUAL) / self.tightness
             parts.append(np.where(self._goes_on()[:, None], defects, 0))
         known = np.flatnonzero(np.isfinite(self.unknowns.prior))
         prior = np.zeros((self.count, known.size))
@@ -234,12 +300,38 @@ class Problem:
         return np.concatenate([*parts, prior], axis=1)
 
     def blocks(self, point: Point) -> Blocks:
-        """Derivatives of the residuals by theta, by each window's first state, and by that of the next one."""
+        """Derivatives of the residuals with respect to theta, each window's first state, and the next window's."""
         self.watch(self, point)
         unknowns, n, count, width = self.unknowns, point.theta.size, self.count, self.width
         moved = self.motions(point)
         where = unknowns.places, self.mode, unknowns.model, self.inside, self._guess(point), moved.states
         by = Derivatives(*(np.nan_to_num(np.asarray(part, float), posinf=0, neginf=0) for part in derivatives(*where)))
+        by_theta, by_x = self._of_readings(point, moved, by)
+        # kinds of residuals, in the order of `residuals`: derivatives with respect to theta, and to the first state
+        first = np.broadcast_to(np.diag(1 / self.start_noise), (count, width, width))
+        kinds = [(by_theta, by_x), (np.zeros((count, width, n)), first)]
+        known = np.flatnonzero(np.isfinite(unknowns.prior))
+        prior = np.zeros((count, known.size, n))
+        prior[:1, np.arange(known.size), known] = 1 / unknowns.prior[known]
+        last = prior, np.zeros((count, known.size, width))
+        by_next = None
+        if self.tightness is not None:
+            # defects, by way of the ends of the windows: the chain rule through `meetings`
+            goes_on = np.where(self._goes_on()[:, None, None], 1 / self.tightness[:, None], 0)
+            met, ends = self._meetings(point), np.zeros((count, self.tightness.size, n))
+            ends[..., unknowns.in_model] = met.by_end @ by.ends_by_theta
+            by_begin, by_next = met.by_end @ by.ends_by_change * goes_on, np.asarray(met.by_next) * goes_on
+            if self.rest is not None:
+                by_begin, by_next = by_begin @ self.rest, by_next @ np.roll(self.rest, -1, axis=0)
+            before = np.zeros((count, by_x.shape[1] + width, width))
+            by_next = np.concatenate([before, by_next, last[1]], axis=1)
+            kinds.append((ends * goes_on, by_begin))
+        by_theta, by_x = (np.concatenate(column, axis=1) for column in zip(*kinds, last, strict=True))
+        return Blocks(by_theta=by_theta, by_x=by_x, by_next=by_next)
+
+    def _of_readings(self, point: Point, moved: Motions, by: Derivatives) -> tuple[np.ndarray, np.ndarray]:
+        """Derivatives of the residuals of readings, (windows, T * ny, n) and (windows, T * ny, width)."""
+        unknowns, n = self.unknowns, point.theta.size
         by_theta, by_x = np.zeros((*by.readings_by_theta.shape[:3], n)), by.readings_by_change
         by_theta[..., unknowns.in_model] = by.readings_by_theta
         if unknowns.sensing or self.clock.offset.any():
@@ -250,39 +342,20 @@ class Problem:
         if self.rest is not None:
             by_x = by_x @ self.rest[:, None]
         weight = np.where(np.isfinite(self.measured), 1 / self.noise, 0)[..., None]
-        first = np.broadcast_to(np.diag(1 / self.start_noise), (count, width, width))
-        known = np.flatnonzero(np.isfinite(unknowns.prior))
-        prior = np.zeros((count, known.size, n))
-        prior[:1, np.arange(known.size), known] = 1 / unknowns.prior[known]
-        # kinds of residuals, in the order of `residuals`: derivatives by theta, and by the first state
-        of_readings = (by_theta * weight).reshape(count, -1, n), (by_x * weight).reshape(count, weight[0].size, width)
-        kinds = [of_readings, (np.zeros((count, width, n)), first)]
-        last = prior, np.zeros((count, known.size, width))
-        by_next = None
-        if self.tightness is not None:
-            goes_on = np.where(self._goes_on()[:, None, None], 1 / self.tightness[:, None], 0)
-            met, ends = self._meetings(point), np.zeros((count, self.tightness.size, n))
-            ends[..., unknowns.in_model] = met.by_end @ by.ends_by_theta
-            by_begin, by_next = met.by_end @ by.ends_by_change * goes_on, np.asarray(met.by_next) * goes_on
-            if self.rest is not None:
-                by_begin, by_next = by_begin @ self.rest, by_next @ np.roll(self.rest, -1, axis=0)
-            before = np.zeros((count, weight[0].size + width, width))
-            by_next = np.concatenate([before, by_next, last[1]], axis=1)
-            kinds.append((ends * goes_on, by_begin))
-        by_theta, by_x = (np.concatenate(column, axis=1) for column in zip(*kinds, last, strict=True))
-        return Blocks(by_theta, by_x, by_next)
+        rows = (self.count, weight[0].size)
+        return (by_theta * weight).reshape(*rows, n), (by_x * weight).reshape(*rows, self.width)
 
-    def sample(self, point: Point, blocks: Blocks, known: bool) -> Sample:
-        """The windows there, to judge what is left."""
+    def sample(self, point: Point, blocks: Blocks, known: bool) -> FittedWindows:
+        """The windows at a point, for statistics of the residuals. `known`: whether the user gave the noise."""
         moved, model = self.motions(point), self.unknowns.model
         readings = self.shown(point, moved)
         sensors = [SensorType(int(kind)).name for kind in model.sensor_type]
-        order = [2 * (name in TWICE) + (name in ONCE) for name in sensors]
-        return Sample(
+        order = [2 * (name in POSITION_SENSORS) + (name in VELOCITY_SENSORS) for name in sensors]
+        return FittedWindows(
             errors=self.errors(point, moved),
             blocks=blocks,
             readings=readings,
-            measured=np.where(np.isfinite(self.measured), self._measured_beside(readings), np.nan),
+            measured=np.where(np.isfinite(self.measured), self._measured_near(readings), np.nan),
             noise=self.noise,
             known=known,
             ctrl=np.asarray(self.windows.ctrl, float),
@@ -293,7 +366,7 @@ class Problem:
         )
 
     def rms(self, point: Point) -> np.ndarray:
-        """(ny,) root mean square error of each reading, in its unit; NaN where nothing was measured."""
+        """(ny,) root mean square error of each reading, in its unit; NaN if nothing was measured."""
         if not self.count:
             return np.full(self.noise.size, np.nan)
         errors = self.errors(point, self.motions(point))
@@ -306,12 +379,12 @@ class Problem:
         return begins(self.unknowns.model, self.inside.first, jnp.asarray(self._changes(x), self.windows.qpos.dtype))[0]
 
     def _meetings(self, point: Point) -> Meetings:
-        """How far windows fail to meet."""
+        """How far each window ends from where the next one begins."""
         changes = self._guess(point).changes
         return meetings(self.unknowns.model, self.inside.first, changes, self.motions(point).ends)
 
     def _goes_on(self) -> np.ndarray:
-        """(windows,) whether the next window follows."""
+        """(windows,) bool, whether the next window continues this one."""
         return np.append(self.follows[1:], False)
 
     def _guess(self, point: Point) -> Guess:
@@ -319,11 +392,11 @@ class Problem:
         return Guess(jnp.asarray(theta, dtype), jnp.asarray(self._changes(point.x), dtype))
 
     def _changes(self, x: np.ndarray) -> np.ndarray:
-        """(windows, width) changes of first states, of what x stands for."""
+        """(windows, width) changes of first states that x stands for."""
         return x if self.rest is None else np.einsum("wij,wj->wi", self.rest, x)
 
-    def _measured_beside(self, readings: np.ndarray) -> np.ndarray:
-        """The measurements; quaternions, whose sign means nothing, with the sign that is nearer to the readings."""
+    def _measured_near(self, readings: np.ndarray) -> np.ndarray:
+        """The measurements; quaternions, whose sign is arbitrary, with the sign that is nearer to the readings."""
         measured, model = self.measured, self.unknowns.model
         for i in np.flatnonzero(np.asarray(model.sensor_dim) == 4):
             place = slice(int(model.sensor_adr[i]), int(model.sensor_adr[i]) + 4)
@@ -333,13 +406,66 @@ class Problem:
         return measured
 
 
+def make_problem(
+    unknowns: Unknowns,
+    windows: Recording,
+    noise: np.ndarray,
+    start_noise: Any = None,
+    known_start: bool = False,
+    mode: str = "auto",
+    follows: np.ndarray | None = None,
+) -> Problem:
+    """A problem, from what the user gives.
+
+    Args:
+      unknowns: theta.
+      windows: a Recording with leaves (windows, T, ...).
+      noise: (ny,) standard deviations of the readings.
+      start_noise: standard deviations of first states about their guesses, one or (nx,); None for next to no knowledge.
+      known_start: first states are the guesses, not unknowns.
+      mode: of differentiation; "auto" for the cheapest one.
+      follows: (windows,) bool, whether a window continues the one before; None if none does.
+
+    Raises:
+      ValueError: `start_noise` has the wrong shape, or is not positive.
+    """
+    model, nx = unknowns.model, tangent_size(unknowns.model)
+    usual = (START_NOISE_POSITION, START_NOISE_VELOCITY, START_NOISE_ACTIVATION)
+    spread = np.repeat(usual, [model.nv, model.nv, model.na]) if start_noise is None else start_noise
+    spread = np.asarray(spread, float)
+    if spread.shape not in ((), (nx,)) or not np.all(spread > 0):
+        raise ValueError(f"start_noise is {start_noise}, expected positive numbers, one or ({nx},)")
+    width = 0 if known_start else nx
+    cheapest = mode_of(model, unknowns.places, width, windows.ctrl.shape[1])
+    return Problem(
+        unknowns=unknowns,
+        windows=windows,
+        noise=noise,
+        start_noise=np.broadcast_to(spread, (nx,))[:width].copy(),
+        mode=cheapest if mode == "auto" else mode,
+        follows=np.zeros(windows.ctrl.shape[0], bool) if follows is None else follows,
+        spoilt=spoilt_rows(unknowns.sensing, unknowns.lower, unknowns.upper, float(model.opt.timestep)),
+    )
+
+
 def windows_of(recordings: Sequence[Recording], rows: int) -> tuple[Recording, np.ndarray]:
-    """All windows, stacked, and whether each follows the one before; rows at the end that fill none are left out."""
+    """Cuts recordings into windows of equal length; rows at the end that fill no window are left out.
+
+    Args:
+      recordings: of the same actuators and sensors.
+      rows: length of a window; 0 for the length of the shortest recording.
+
+    Returns:
+      The windows, stacked; and whether each continues the one before, (windows,) bool.
+
+    Raises:
+      ValueError: windows of fewer than two rows, or longer than a recording.
+    """
     shortest = min(len(recording.ctrl) for recording in recordings)
     rows = rows or shortest
     if rows < 2 or shortest < rows:
         raise ValueError(
-            f"windows have {rows} rows, the shortest recording {shortest}; give a window between 2 and that"
+            f"windows have {rows} rows, and the shortest recording has {shortest}; give a window from 2 to {shortest}"
         )
     places = [(k, first) for k, part in enumerate(recordings) for first in range(0, len(part.ctrl) - rows + 1, rows)]
     # on the host, where a slice is not a program
@@ -350,7 +476,7 @@ def windows_of(recordings: Sequence[Recording], rows: int) -> tuple[Recording, n
 
 
 def reading_names(model: Model) -> list[str]:
-    """A name of each reading."""
+    """The name of each reading."""
     names = []
     for i in range(model.nsensor):
         name, width = model.name("sensor", i) or f"sensor {i}", int(model.sensor_dim[i])
@@ -359,7 +485,13 @@ def reading_names(model: Model) -> list[str]:
 
 
 class Suspect(NamedTuple):
-    """What a model may lack: its label, the share of squared residuals that it would explain, and about its value."""
+    """A parameter that may be wrong in the model.
+
+    Attributes:
+      label: its name, such as "dof_damping[elbow]".
+      share: the share of the squared residuals that it would explain.
+      value: an estimate of its value.
+    """
 
     label: str
     share: float
@@ -367,10 +499,11 @@ class Suspect(NamedTuple):
 
 
 def suspects(problem: Problem, point: Point, blocks: Blocks, candidates: Sequence[Unknown]) -> list[Suspect]:
-    """Scores of numbers that a fit took as known, the likeliest to be wrong first.
+    """Score tests of parameters that a fit took as known; the likeliest to be wrong comes first.
 
-    With c the derivative of the residuals r by such a number, less what the fit can adjust, the number would explain
-    (c r)^2 / (c^2 r^2) of them, at a value of -(c r) / c^2 more. Source: Godfrey 1978.
+    With c the derivative of the residuals r with respect to such a parameter, less what the fit can adjust, the
+    parameter would explain the share (c r)^2 / (c^2 r^2) of the squared residuals, if it were larger by -(c r) / c^2.
+    Source: Godfrey 1978.
     """
     unknowns = problem.unknowns
     model = unknowns.model_of(jnp.asarray(point.theta, unknowns.model.qpos0.dtype))
@@ -399,13 +532,14 @@ def suspects(problem: Problem, point: Point, blocks: Blocks, candidates: Sequenc
         column = slopes[..., i] * weight
         outside = residuals.outside(column)
         length, along = float(np.sum(outside**2)), float(np.sum(outside * residuals.errors))
-        if length > SEEN * np.sum(column**2):
-            judged.append(Suspect(label, along**2 / length / max(squares, 1e-300), others.start[i] - along / length))
+        if length > LEAST_EFFECT * np.sum(column**2):
+            share = along**2 / length / max(squares, 1e-300)
+            judged.append(Suspect(label=label, share=share, value=others.start[i] - along / length))
     return sorted(judged, key=lambda suspect: -suspect.share)
 
 
 def laplace(problem: Problem, theta: np.ndarray, covariance: np.ndarray, count: int, seed: int) -> np.ndarray:
-    """(count, n) draws of a normal distribution, within the bounds."""
+    """(count, n) draws from the normal distribution with this mean and covariance, clipped to the bounds."""
     rng, unknowns = np.random.default_rng(seed), problem.unknowns
     root = root_of(covariance)
     drawn = theta + rng.normal(size=(count, theta.size)) @ root.T
@@ -415,20 +549,22 @@ def laplace(problem: Problem, theta: np.ndarray, covariance: np.ndarray, count: 
 def metropolis(
     problem: Problem, point: Point, blocks: Blocks, covariance: np.ndarray, count: int, seed: int
 ) -> np.ndarray:
-    """(count, n) draws by Metropolis steps of that shape, accepted by the simulator's own cost: one simulation each.
+    """(count, n) draws from the posterior by the Metropolis algorithm, with one simulation for each draw.
 
-    First states follow theta so that residuals change least. Source: Roberts and Rosenthal 2001 for the steps' length.
+    Proposals are normal with the shape of the covariance, and are accepted with probability exp(-increase of the cost).
+    First states follow theta so that residuals change least: a profile of the posterior, not an integral.
+    Source: Roberts and Rosenthal 2001, for the length of the steps.
     """
     rng, unknowns = np.random.default_rng(seed), problem.unknowns
     root, follow = root_of(covariance), state_slopes(blocks)
-    length = LENGTH / np.sqrt(max(point.theta.size, 1))
+    length = METROPOLIS_STEP / np.sqrt(max(point.theta.size, 1))
 
     def cost(theta: np.ndarray) -> float:
         moved = Point(theta, point.x + follow @ (theta - point.theta))
         return 0.5 * float(np.sum(problem.residuals(moved) ** 2))
 
     theta, now, kept = point.theta, cost(point.theta), []
-    skipped = int(BURNT * count)
+    skipped = int(BURN_IN * count)
     for step in range(count + skipped):
         other = theta + length * root @ rng.normal(size=theta.size)
         if np.all((other >= unknowns.lower) & (other <= unknowns.upper)):
@@ -441,6 +577,6 @@ def metropolis(
 
 
 def root_of(covariance: np.ndarray) -> np.ndarray:
-    """A matrix R with R R^T the covariance."""
+    """A matrix R such that R R^T is the covariance."""
     values, vectors = np.linalg.eigh(0.5 * (covariance + covariance.T))
     return vectors * np.sqrt(np.maximum(values, 0))

@@ -19,20 +19,25 @@ from diffsim.math.rotation import quat_conj, quat_mul, rotate
 from diffsim.types import Model
 from diffsim.types.record import Record, leaf, near, record
 
-# velocities are guessed from positions so many rows before and after
-AROUND = 3
-# seconds between rows over which commands are held without being asked
+# velocities are guessed from positions this number of rows before and after: more rows average out noise
+VELOCITY_ROWS = 3
+# the longest time between rows over which commands are held by default, s: a longer gap is a pause or a loss
 GAP = 0.1
-# rows of a table that are nearer to a timestep than this part of it are there
+# a row of a table is on a timestep if it is nearer to it than this part of a timestep: clocks jitter
 ON_TIME = 1e-2
 
 
 @record
 class Recording(Record):
-    """T rows: controls from that time on, what sensors show at that time (NaN: not measured), and where about it was.
+    """A recording of T rows, one for each timestep.
 
-    Positions, velocities and activations are guesses, from which `fit` finds initial states. `offset` is by how many
-    seconds readings of a row are later than its controls, at most half a timestep either way.
+    Attributes:
+      ctrl: (T, nu) controls from the time of the row on.
+      sensordata: (T, nsensordata) readings at that time; NaN if not measured.
+      qpos: (T, nq) guess of the position, from which `fit` estimates initial states.
+      qvel: (T, nv) guess of the velocity.
+      act: (T, na) guess of the activation.
+      offset: (T,) s, how much later than its controls the readings of a row are; at most half a timestep either way.
     """
 
     ctrl: Array = leaf("T", "nu")
@@ -53,22 +58,23 @@ def make_recording(
     act: ArrayLike | None = None,
     offset: ArrayLike | None = None,
 ) -> Recording:
-    """A recording, from arrays.
+    """Makes a recording from arrays.
 
     Args:
       model: its actuators, sensors and timestep.
       ctrl: (T, nu) controls, each held for one timestep.
-      sensordata: (T, nsensordata) readings, each at the time of the controls of its row; NaN where not measured.
-      qpos: (T, nq) about where it was; None for what sensors of joints and of free bodies show, and qpos0 of others.
-      qvel: (T, nv) about how it moved; None for what such sensors show, and differences of qpos.
-      act: (T, na) about the activations; None for zero.
-      offset: (T,) s by which readings are later than controls, less than a timestep; None for none.
+      sensordata: (T, nsensordata) readings at the time of the controls of their row; NaN if not measured.
+      qpos: (T, nq) guess of the positions; None to take them from sensors of joints and free bodies, and qpos0
+        otherwise.
+      qvel: (T, nv) guess of the velocities; None to take them from sensors, and from differences of qpos otherwise.
+      act: (T, na) guess of the activations; None for zero.
+      offset: (T,) s, how much later than the controls the readings are, less than a timestep; None for zero.
 
     Returns:
       The recording.
 
     Raises:
-      ValueError: a wrong shape.
+      ValueError: an array has the wrong shape.
     """
     dtype = model.qpos0.dtype
     ctrl, sensordata = jnp.asarray(ctrl, dtype), jnp.asarray(sensordata, dtype)
@@ -94,26 +100,26 @@ def read_csv(
     interpolate: bool = False,
     longest_gap: float = GAP,
 ) -> Recording:
-    """A recording from a table with a header, as people have them.
+    """Reads a recording from a CSV file with a header.
 
-    Columns are actuators and sensors by name; numbers of a sensor with several are `name.0`, `name.1` ... Case and
-    punctuation do not count. What is not there counts as a control of zero, or as not measured; empty cells too. A
-    column `time` (s) says when rows were taken: evenly or not, faster or slower than the model's timestep. Then each
-    timestep has the last command before it, and the reading that is nearest to it, with the time between the two, so
-    that no reading is smoothed. Without it rows are one timestep apart.
+    Columns are named after actuators and sensors; the readings of a sensor with several are `name.0`, `name.1` ... Case
+    and punctuation do not count. A missing column or an empty cell is a control of zero, or a reading that was not
+    measured. A column `time` (s) gives the time of each row, at any rate, even or uneven. Each timestep then gets the
+    last command before it, and the nearest reading together with the time between the two, so that no reading is
+    smoothed. Without this column, rows are one timestep apart.
 
     Args:
       model: its actuators, sensors and timestep.
       path: the file.
-      columns: names in the file to names in the model, for those that differ; "" for a column to leave out.
-      interpolate: commands change evenly from row to row, instead of being held.
-      longest_gap: s between rows over which commands may be held.
+      columns: names in the file to names in the model, if they differ; "" leaves a column out.
+      interpolate: True for commands that change linearly from row to row; False to hold them.
+      longest_gap: the longest time between rows over which commands are held, s.
 
     Returns:
-      The recording, one row a timestep of the model.
+      The recording, with one row for each timestep of the model.
 
     Raises:
-      ValueError: a column that is neither, a cell that is no number, times that do not increase, a gap; with the row.
+      ValueError: an unknown column, a cell that is not a number, times that do not increase, or a gap; with the row.
     """
     with open(path, newline="") as file:
         header, *lines = csv.reader(file)
@@ -127,7 +133,8 @@ def read_csv(
             try:
                 table[row, column] = float(cell) if cell.strip() else np.nan
             except ValueError as error:
-                reason = f"{cell!r} in column {header[column]!r} is no number; leave the cell empty if nothing was read"
+                place = f"{cell!r} in column {header[column]!r}"
+                reason = f"{place} is not a number; leave the cell empty if nothing was measured"
                 raise ValueError(f"{path}:{number}: {reason}") from error
     table = table[: len(numbered)]
     controls, readings = _columns(model, "actuator"), _columns(model, "sensor")
@@ -142,7 +149,7 @@ def read_csv(
         word = known.get(_plain(name))
         if word is None:
             listed = near(name, [*known.values()], listed=20)
-            raise ValueError(f"{path}: column {name!r} is no actuator or sensor{listed}; or map it with `columns`")
+            raise ValueError(f"{path}: column {name!r} is not an actuator or sensor{listed}; or map it with `columns`")
         if word == "time":
             time = column
         elif word in controls:
@@ -159,20 +166,20 @@ def read_csv(
 def resample(
     model: Model, time: ArrayLike, ctrl: ArrayLike, sensordata: ArrayLike, interpolate: bool = False
 ) -> Recording:
-    """A recording from rows at any times: one row a timestep of the model.
+    """Makes a recording from rows at arbitrary times: one row for each timestep of the model.
 
     Args:
       model: its actuators, sensors and timestep.
       time: (rows,) s, increasing.
-      ctrl: (rows, nu); the last one holds until the next, NaN too.
-      sensordata: (rows, nsensordata), NaN where not measured.
-      interpolate: commands change evenly from row to row, instead of being held.
+      ctrl: (rows, nu) controls; each one holds until the next, and also over NaN.
+      sensordata: (rows, nsensordata) readings; NaN if not measured.
+      interpolate: True for commands that change linearly from row to row; False to hold them.
 
     Returns:
       The recording.
 
     Raises:
-      ValueError: a wrong shape, or times that do not increase.
+      ValueError: an array has the wrong shape, or times do not increase.
     """
     when, commands, seen = np.asarray(time, float), _held(np.asarray(ctrl, float)), np.asarray(sensordata, float)
     if when.ndim != 1 or commands.shape != (when.size, model.nu) or seen.shape != (when.size, model.nsensordata):
@@ -189,7 +196,7 @@ def resample(
         held = np.stack([np.interp(grid, steps, column) for column in commands.T], axis=1).reshape(grid.size, model.nu)
     rows, offset = np.full((grid.size, model.nsensordata), np.nan), np.zeros(grid.size)
     nearest = np.rint(steps).astype(int)
-    # of several rows of one timestep the nearest, which is written last
+    # of several rows nearest to one timestep, the nearest one counts: it is written last
     for row in np.argsort(-np.abs(steps - nearest), kind="stable"):
         if nearest[row] < grid.size:
             rows[nearest[row]] = seen[row]
@@ -199,7 +206,7 @@ def resample(
 
 
 def _held(rows: np.ndarray) -> np.ndarray:
-    """Columns (rows, n) whose last number holds where there is none; zero before the first."""
+    """Columns (rows, n) in which the last number holds where there is none; zero before the first number."""
     seen = np.maximum.accumulate(np.where(np.isfinite(rows), np.arange(len(rows))[:, None], -1), axis=0)
     return np.where(seen >= 0, np.take_along_axis(rows, np.maximum(seen, 0), axis=0), 0.0)
 
@@ -210,7 +217,7 @@ def _plain(name: str) -> str:
 
 
 def _check_times(path: str, time: np.ndarray, numbered: list[int], longest_gap: float) -> None:
-    """Refuses times that are missing, do not increase, or leave a gap."""
+    """Raises a ValueError for times that are missing, do not increase, or leave a gap."""
     missing = np.flatnonzero(~np.isfinite(time))
     if missing.size:
         raise ValueError(f"{path}:{numbered[missing[0]]}: no time")
@@ -228,7 +235,7 @@ def _check_times(path: str, time: np.ndarray, numbered: list[int], longest_gap: 
 
 
 def _columns(model: Model, kind: str) -> dict[str, int]:
-    """Column by name, of ctrl or sensordata."""
+    """The columns of ctrl or sensordata, by name."""
     if kind == "actuator":
         return {model.name(kind, i): i for i in range(model.nu) if model.name(kind, i)}
     first_columns = {}
@@ -245,7 +252,7 @@ def _check_shapes(fields: Mapping[str, Array], shapes: Mapping[str, tuple[int, .
 
 
 def _positions(model: Model, sensordata: np.ndarray) -> np.ndarray:
-    """(T, nq) what sensors of joints and of free bodies show; the last value where one is missing, qpos0 of others."""
+    """(T, nq) positions from sensors of joints and free bodies; missing values repeat the last; qpos0 otherwise."""
     qpos = np.tile(np.asarray(model.qpos0, float), (len(sensordata), 1))
     turned: dict[int, np.ndarray] = {}
     for kind in (SensorType.JOINTPOS, SensorType.BALLQUAT, SensorType.FRAMEQUAT, SensorType.FRAMEPOS):
@@ -275,7 +282,7 @@ def _positions(model: Model, sensordata: np.ndarray) -> np.ndarray:
 
 
 def _free_frame(model: Model, sensor: int) -> tuple[int, Array, Array] | None:
-    """Where in qpos the free joint of a sensor's frame stands, and the frame's pose in its body; None without one."""
+    """The address in qpos of the free joint of a sensor's frame, and the frame's pose in its body; None without one."""
     if int(model.sensor_refid[sensor]) >= 0:
         return None
     kind, which = ObjType(int(model.sensor_objtype[sensor])), int(model.sensor_objid[sensor])
@@ -296,12 +303,12 @@ def _free_frame(model: Model, sensor: int) -> tuple[int, Array, Array] | None:
 
 
 def _velocities(model: Model, sensordata: Array, qpos: Array) -> Array:
-    """(T, nv) what sensors of joints show, else differences over some rows, one-sided at the ends."""
+    """(T, nv) velocities from sensors of joints, otherwise differences over some rows, one-sided at the ends."""
     length = len(qpos)
     if length < 2:
         return jnp.zeros((length, model.nv), qpos.dtype)
     rows = np.arange(length)
-    before, after = np.maximum(rows - AROUND, 0), np.minimum(rows + AROUND, length - 1)
+    before, after = np.maximum(rows - VELOCITY_ROWS, 0), np.minimum(rows + VELOCITY_ROWS, length - 1)
     steps = jax.vmap(lambda later, now: position_difference(model, later, now))(qpos[after], qpos[before])
     moved = steps / (model.opt.timestep * jnp.asarray(after - before, qpos.dtype)[:, None])
     for i in np.flatnonzero(np.asarray(model.sensor_type) == SensorType.JOINTVEL):

@@ -1,7 +1,7 @@
-"""A report of a fit that one would send to a colleague: one HTML file without anything around it.
+"""The report of a fit: one HTML file that needs no others, to send to a colleague.
 
-What it says first is whether the model explains the data. Then the numbers with prior and posterior, which of them go
-together, what was recorded beside what is simulated by sensor and window, and what is left. Curves are drawn as SVG.
+It says first whether the model explains the data. Then come the parameters before and after, their correlations, the
+residuals, and recorded and simulated curves for each sensor and window, drawn as SVG.
 """
 
 import html
@@ -9,17 +9,25 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from diffsim.optimize.identify.evidence import Evidence, Identified, Sample
+from diffsim.optimize.identify.evidence import Evidence, FittedWindows, Identified
 
-# points of a curve, size of a drawing in pixels
-POINTS, WIDTH, HEIGHT = 600, 640, 120
+# most points of a curve: about one for each pixel
+POINTS = 600
+# width of a drawing, pixels
+WIDTH = 640
+# height of a drawing of readings, pixels; drawings of residuals have half of it
+HEIGHT = 120
+# most windows whose residuals are listed in the table
+LISTED_WINDOWS = 12
 STYLE = """body{font:15px/1.45 system-ui,sans-serif;max-width:60em;margin:2em auto;padding:0 1em;color:#222}
 table{border-collapse:collapse;margin:1em 0}td,th{padding:.2em .8em;text-align:right;border-bottom:1px solid #ddd}
 td:first-child,th:first-child{text-align:left}.verdict{padding:.8em 1em;border-left:.4em solid;font-size:1.1em}
 .good{border-color:#2a8a3e;background:#eef8f0}.bad{border-color:#c0392b;background:#fdf0ee}
 svg{display:block;margin:.2em 0 1em}pre{white-space:pre-wrap}"""
-# which colors stand for recorded, simulated and left-over readings
-RECORDED, SIMULATED, LEFT = "#888", "#0b62c4", "#c0392b"
+# colors of the curves
+RECORDED = "#888"
+SIMULATED = "#0b62c4"
+RESIDUAL = "#c0392b"
 
 
 def report(
@@ -28,16 +36,17 @@ def report(
     told: Sequence[str],
     evidence: Evidence,
     identified: Identified,
-    samples: Sequence[tuple[str, Sample]],
+    samples: Sequence[tuple[str, FittedWindows]],
 ) -> str:
-    """The page.
+    """The HTML page of a report.
 
     Args:
       title: its heading.
-      good: whether to believe it.
-      told: how the search ended, and what else is to be said of the numbers, in sentences.
-      evidence, identified: of the fit.
-      samples: by heading, windows that were fitted and those that were held out.
+      good: whether to believe the result.
+      told: further sentences, such as how the search ended.
+      evidence: whether the model explains the data.
+      identified: the estimates.
+      samples: the windows that were fitted and the windows that were held out, each with a heading.
     """
     parts = [
         f"<!doctype html><html><head><meta charset='utf-8'><title>{html.escape(title)}</title>",
@@ -46,15 +55,15 @@ def report(
         f"<p class='verdict {'good' if good else 'bad'}'>{html.escape(evidence.sentence)}</p>",
     ]
     if evidence.causes:
-        parts.append(_listed("What is left looks like", evidence.causes))
-    parts += [*(f"<p>{html.escape(line)}</p>" for line in told), "<h2>Numbers</h2>"]
+        parts.append(_listed("The residuals look like", evidence.causes))
+    parts += [*(f"<p>{html.escape(line)}</p>" for line in told), "<h2>Parameters</h2>"]
     shown, rows = identified, []
     columns = (shown.labels, shown.start, shown.values, shown.lower, shown.upper, shown.at_bound)
     for label, start, value, lower, upper, bound in zip(*columns, strict=True):
         interval = f"{lower:.5g} to {upper:.5g}" if np.isfinite(upper - lower) else "not identified"
         interval = "withheld" if shown.withheld else interval
         rows.append((label, f"{start:.5g}", f"{value:.5g}", interval, "at a bound" if bound else ""))
-    parts.append(_table(("number", "before", "found", "95% interval", ""), rows))
+    parts.append(_table(("parameter", "before", "found", "95% interval", ""), rows))
     if shown.null_directions:
         parts.append(_listed("The data do not show", shown.null_directions))
     deviations = np.sqrt(np.maximum(np.diag(shown.covariance), 1e-300))
@@ -67,12 +76,12 @@ def report(
         parts += ["<h2>Correlations</h2>", _table(("", *(str(i) for i in range(len(rows)))), rows)]
     rows = []
     for i, name in enumerate(samples[0][1].names):
-        windows = ", ".join(f"{value:.2g}" for value in evidence.by_window[:12, i])
-        more = " ..." if len(evidence.by_window) > 12 else ""
+        windows = ", ".join(f"{value:.2g}" for value in evidence.by_window[:LISTED_WINDOWS, i])
+        more = " ..." if len(evidence.by_window) > LISTED_WINDOWS else ""
         noise, size = samples[0][1].noise[i], evidence.size[i]
         rows.append((name, f"{noise:.3g}", f"{size:.3g}", f"{evidence.white[i]:.2g}", windows + more))
-    head = ("reading", "noise", "residual over noise", "chance if random", "by window")
-    parts += ["<h2>What is left</h2>", _table(head, rows)]
+    head = ("reading", "noise", "residual over noise", "probability if random", "by window")
+    parts += ["<h2>Residuals</h2>", _table(head, rows)]
     for heading, sample in samples:
         if len(sample.errors):
             parts += [f"<h2>{html.escape(heading)}</h2>", _curves(sample)]
@@ -90,26 +99,26 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return f"<table><tr>{cells}</tr>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
 
 
-def _curves(sample: Sample) -> str:
-    """Recorded and simulated readings, one after the other window, and what is left."""
+def _curves(sample: FittedWindows) -> str:
+    """Recorded and simulated readings and the residuals, windows one after the other."""
     windows, rows = sample.measured.shape[:2]
     span = f"{windows * rows * sample.timestep:.3g} s" + (
         f", {windows} windows one after the other" if windows > 1 else ""
     )
     parts = [
         f"<p>{span}: <span style='color:{RECORDED}'>recorded</span>, <span style='color:{SIMULATED}'>simulated</span>, "
-        f"<span style='color:{LEFT}'>simulated minus recorded, over the noise</span></p>"
+        f"<span style='color:{RESIDUAL}'>simulated minus recorded, over the noise</span></p>"
     ]
     for i, name in enumerate(sample.names):
         measured, readings, left = (part[..., i] for part in (sample.measured, sample.readings, sample.errors))
         parts.append(f"<b>{html.escape(name)}</b>")
         parts.append(_drawing([(measured, RECORDED), (readings, SIMULATED)], HEIGHT))
-        parts.append(_drawing([(left, LEFT)], HEIGHT // 2))
+        parts.append(_drawing([(left, RESIDUAL)], HEIGHT // 2))
     return "\n".join(parts)
 
 
 def _drawing(curves: Sequence[tuple[np.ndarray, str]], height: int) -> str:
-    """Curves (windows, T) over rows, in one scale, with its ends; windows are apart."""
+    """Curves (windows, T) over rows, on one scale with its limits; windows are separate."""
     stacked = np.concatenate([curve for curve, _ in curves])
     finite = stacked[np.isfinite(stacked)]
     if not finite.size:

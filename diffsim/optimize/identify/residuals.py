@@ -1,27 +1,29 @@
-"""Motions of windows of recordings and their derivatives, by programs that all fits of a model share.
+"""Simulated windows of recordings and their derivatives, by programs that all fits of a model share.
 
     x_{t+1} = f(x_t, u_t; theta),    y_t = y(x_t, u_t; theta),    x_0 = guess + change
 
-Programs simulate and differentiate so many steps at a time, whatever the length of a recording: what is not simulated
-in a row is put together on the host. Derivatives go by steps: f and y are linearized about states that a simulation has
-left, many side by side,
+A program simulates or linearizes a fixed number of steps, whatever the length of a recording; the host puts the parts
+together. By default derivatives go step by step: f and y are linearized about the simulated states, many side by side,
 
-    dx_{t+1} = A_t dx_t + B_t dtheta,    dy_t = C_t dx_t + D_t dtheta,
+    dx_{t+1} = A_t dx_t + B_t dtheta,    dy_t = C_t dx_t + D_t dtheta
 
-in tangent coordinates, and the products run along each window. Columns by forward mode cost as many passes as there are
-coordinates of x and numbers of theta. Where that is more, the next velocities and activations are differentiated in
-reverse mode, row by row, with respect to the leaves of the model that theta changes; positions follow from velocities,
-q' = q + h v'. Where x (dq, dv, da) is not all that a step hands on, or first states are known and dx has more columns
-than theta, whole windows are differentiated in forward mode; in reverse mode where a window has much fewer readings
-than unknowns.
+in tangent coordinates, and the products run along each window (`propagated`). There are four ways to take derivatives:
 
-What a recording shows of a reading y_i may be late, scaled and off, which are unknowns of sensors, on the host:
+    columns   forward mode, one pass for each coordinate of x and each parameter of theta
+    rows      reverse mode for the next velocities and activations, where that takes fewer passes; the next positions
+              follow from velocities, q' = q + h v'
+    forward   forward mode through whole windows: where x = (dq, dv, da) is not all that a step hands on, or first
+              states are known and dx has more columns than theta
+    reverse   reverse mode through whole windows: where a window has far fewer readings than unknowns
+
+Sensors. A recording may show a reading y_i late, scaled and with an offset, which are unknowns of sensors, on the host:
 
     shown_i(t) = gain_i y_i(t - delay_i + offset(t)) + bias_i
 
-Delays need not be whole timesteps: readings between two rows are those of a cubic through four of them (Keys 1981). A
-delay that all sensors share is also one between commands and readings; offsets are known, of rows that were not taken
-in time with the steps.
+Delays need not be whole timesteps: readings between two rows come from a cubic through four rows (Keys 1981). A delay
+  that
+all sensors share is also a delay between commands and readings. `offset` is known: the time between a row and the
+moment when its readings were taken.
 """
 
 import functools
@@ -45,16 +47,16 @@ from diffsim.xla.compiled import jit, uncollected
 
 Places = tuple[Place, ...]
 
-# one reverse pass costs about as much as this many forward ones
+# one reverse pass costs about as much as this number of forward passes
 REVERSE_COST = 3.0
-# steps that a program simulates in a row, or linearizes side by side: what those need at once stays in the cache (an
-# arm of seven joints and 30 unknowns, 400 steps on a CPU: 27 ms with 64, 22 to 23 with 40, 25 with 16)
+# steps that a program simulates in a row, or linearizes side by side: what they need at once stays in the cache (an arm
+# of seven joints and 30 unknowns, 400 steps on a CPU: 27 ms with 64, 22 to 23 ms with 40, 25 ms with 16)
 CHUNK = 40
 MODES = ("auto", "steps", "forward", "reverse")
 
 
 class First(NamedTuple):
-    """Guesses of the windows' first states, (windows, ...)."""
+    """Guesses of the first states of windows, (windows, ...)."""
 
     qpos: Array
     qvel: Array
@@ -69,18 +71,19 @@ class Windows(NamedTuple):
 
 
 class Guess(NamedTuple):
-    """theta (n,), and the changes (windows, width) of the windows' first states; width is 0 where these are known."""
+    """theta (n,), and the changes (windows, width) of first states; width is 0 if these are known."""
 
     theta: Array
     changes: Array
 
 
 class Motions(NamedTuple):
-    """Windows as they are simulated, arrays of numpy.
+    """Simulated windows, as numpy arrays. `rows` of them are simulated; later readings and contacts are zero.
 
     Attributes:
-      readings: (windows, T, ny), contacts: (windows, T) how many there are; zero after what was asked for.
-      states: (windows, rows + 1, ...) before each of the rows that were asked for, and after the last one.
+      readings: (windows, T, ny).
+      contacts: (windows, T) number of contacts.
+      states: (windows, rows + 1, ...) before each row, and after the last one.
     """
 
     readings: np.ndarray
@@ -94,9 +97,13 @@ class Motions(NamedTuple):
 
 
 class Derivatives(NamedTuple):
-    """Derivatives of readings (windows, T, ny, ...) and ends (windows, nx, ...).
+    """Derivatives of readings and of the last states of windows.
 
-    By theta (n), and by the change (width) of the window's first state.
+    Attributes:
+      readings_by_theta: (windows, T, ny, n).
+      readings_by_change: (windows, T, ny, width), with respect to the change of the window's first state.
+      ends_by_theta: (windows, nx, n).
+      ends_by_change: (windows, nx, width).
     """
 
     readings_by_theta: np.ndarray
@@ -106,12 +113,13 @@ class Derivatives(NamedTuple):
 
 
 class Meetings(NamedTuple):
-    """Ends of windows beside where the next ones begin, in tangent coordinates; of the last one, where the first does.
+    """How far each window ends from where the next one begins, in tangent coordinates; the last is compared with the
+    first.
 
     Attributes:
-      defects: (windows, nx) end minus begin.
-      by_end, by_next: (windows, nx, nx) and (windows, nx, width) their derivatives by the end and by the change of the
-        next window's first state.
+      defects: (windows, nx) end minus beginning.
+      by_end: (windows, nx, nx) derivatives with respect to the end.
+      by_next: (windows, nx, width) derivatives with respect to the change of the next window's first state.
     """
 
     defects: Array
@@ -120,7 +128,7 @@ class Meetings(NamedTuple):
 
 
 def motions(places: Places, model: Model, windows: Windows, guess: Guess, rows: int | None = None) -> Motions:
-    """All windows, simulated; as many of their rows as are asked for, None for all."""
+    """Simulates all windows, the first `rows` of each; None for all rows."""
     length, ctrl = windows.ctrl.shape[1], np.asarray(windows.ctrl)
     fitted = with_leaves(model, numbers(places, model, guess.theta)[0])
     state, _ = begins(model, windows.first, guess.changes)
@@ -130,7 +138,7 @@ def motions(places: Places, model: Model, windows: Windows, guess: Guess, rows: 
         state, part = _simulated(fitted, state, chunk)
         parts.append(part)
     readings, contacts, before = jax.tree.map(lambda *leaves: np.concatenate(leaves, axis=1)[:, :wanted], *parts)
-    # states before the steps that fill the last chunk are those after the last step
+    # the last chunk is filled with further steps: the state before the first of them is the end
     ends = state if not wanted % CHUNK else jax.tree.map(lambda leaf: leaf[:, wanted % CHUNK], parts[-1][2])
     states = jax.tree.map(lambda part, end: np.concatenate([part, np.asarray(end)[:, None]], axis=1), before, ends)
     readings, contacts = (
@@ -142,7 +150,7 @@ def motions(places: Places, model: Model, windows: Windows, guess: Guess, rows: 
 @jit
 @uncollected()
 def _simulated(model: Model, states: State, ctrl: Array | np.ndarray) -> tuple[State, tuple[Array, Array, State]]:
-    """Where windows end under controls (windows, steps, nu); readings, contacts, and the states before the steps."""
+    """The ends of windows under controls (windows, steps, nu); readings, contacts, and the states before the steps."""
 
     def kept(state: State, data: Data) -> tuple[Array, Array, State]:
         return data.sensordata, jnp.sum(data.contact.dist < data.contact.includemargin), state
@@ -152,7 +160,7 @@ def _simulated(model: Model, states: State, ctrl: Array | np.ndarray) -> tuple[S
 
 
 def derivatives(places: Places, mode: str, model: Model, windows: Windows, guess: Guess, states: State) -> Derivatives:
-    """Derivatives of `motions`, whose states they are taken at; zero after the last of them."""
+    """Derivatives of `motions` at its states; zero after the last of them."""
     if mode != "steps":
         return Derivatives(*map(np.asarray, _whole(mode, places, model, windows, guess, states)))
     leaves, slopes = numbers(places, model, guess.theta)
@@ -170,19 +178,26 @@ def derivatives(places: Places, mode: str, model: Model, windows: Windows, guess
         parts.append(_linearized(rows, model, leaves, slopes, chunk))
     joined = jax.tree.map(lambda *leaves: np.concatenate(leaves)[: count * wanted], *parts)
     steps = jax.tree.map(lambda leaf: leaf.reshape(count, wanted, *leaf.shape[1:]), joined)
-    return chained(steps, np.asarray(begins(model, windows.first, guess.changes)[1]), length)
+    return propagated(steps, np.asarray(begins(model, windows.first, guess.changes)[1]), length)
 
 
 @jit
 @uncollected()
 def changes_to(model: Model, first: First, states: State) -> Array:
-    """(windows, nx) changes of the guesses of first states that lead to these states."""
+    """(windows, nx) the changes that take the guesses of first states to these states."""
     guesses = begins(model, first, jnp.zeros((len(first.qpos), 0)))[0]
     return jax.vmap(functools.partial(difference, model))(states, guesses)
 
 
 def mode_of(model: Model, places: Places, width: int, length: int) -> str:
-    """The cheapest mode: of a model, places of theta, unknowns of a first state, and rows of a window."""
+    """The cheapest mode of differentiation.
+
+    Args:
+      model: the model.
+      places: of theta in the model.
+      width: number of unknowns of a first state.
+      length: rows of a window.
+    """
     unknowns = sum(place.size for place in places)
     if unknowns + width > REVERSE_COST * (length * model.nsensordata + tangent_size(model)):
         return "reverse"
@@ -194,7 +209,7 @@ def mode_of(model: Model, places: Places, width: int, length: int) -> str:
 @jit
 @uncollected()
 def begins(model: Model, first: First, changes: Array) -> tuple[State, Array]:
-    """The guesses of all windows' first states, changed; stacked. And their derivatives (windows, nx, width)."""
+    """The changed guesses of all first states, stacked; and their derivatives (windows, nx, width)."""
 
     def one(qpos: Array, qvel: Array, act: Array, change: Array) -> tuple[State, Array]:
         guessed = make_state(model).replace(qpos=qpos, qvel=qvel, act=act)
@@ -207,7 +222,7 @@ def begins(model: Model, first: First, changes: Array) -> tuple[State, Array]:
 @jit
 @uncollected()
 def meetings(model: Model, first: First, changes: Array, ends: State) -> Meetings:
-    """How far windows end from where the next ones begin."""
+    """How far each window ends from where the next one begins."""
     following = jax.tree.map(lambda leaf: jnp.roll(leaf, -1, axis=0), first)
 
     def one(end: State, first: First, change: Array) -> Meetings:
@@ -231,7 +246,7 @@ def _changed(model: Model, state: State, change: Array) -> State:
 def _whole(
     mode: str, places: Places, model: Model, windows: Windows, guess: Guess, states: State
 ) -> tuple[Array, Array, Array, Array]:
-    """Derivatives of readings and ends by theta and by changes, of whole windows at once."""
+    """Derivatives of readings and ends with respect to theta and changes, through whole windows."""
     derivative = jax.jacfwd if mode == "forward" else jax.jacrev
 
     def one(change: Array, window: Windows, end: State) -> tuple[Array, Array, Array, Array]:
@@ -258,7 +273,7 @@ class Steps(NamedTuple):
 
 
 class _Row(NamedTuple):
-    """A step: the states before and after it, and the controls (nu,); or many, stacked."""
+    """A step: the states before and after it, and the controls (nu,); or many steps, stacked."""
 
     before: State
     after: State
@@ -268,14 +283,18 @@ class _Row(NamedTuple):
 @functools.partial(jit, static_argnums=0)
 @uncollected()
 def _linearized(by_rows: bool, model: Model, leaves: dict[str, Array], slopes: dict[str, Array], rows: _Row) -> Steps:
-    """Steps side by side, of a model with other leaves, which have derivatives (..., n) by theta.
+    """Linear models of steps side by side.
 
-    In forward mode; or, by rows, velocities and activations in reverse mode, and what follows from them and the
-    readings in forward mode.
+    Args:
+      by_rows: reverse mode for velocities and activations, and forward mode for the readings; False for forward mode.
+      model: the model before its leaves are replaced.
+      leaves: the leaves that depend on theta.
+      slopes: their derivatives (..., n) with respect to theta.
+      rows: the steps.
     """
     nv, nx, nothing = model.nv, tangent_size(model), jnp.zeros(tangent_size(model), model.qpos0.dtype)
     n = next((slope.shape[-1] for slope in slopes.values()), 0)
-    # directions of the columns: those of theta, then those of the state
+    # directions of the columns: first the parameters, then the coordinates of the state
     of_leaves = {name: jnp.moveaxis(slope, -1, 0) for name, slope in slopes.items()}
     of_leaves = {name: jnp.pad(part, [(0, nx)] + [(0, 0)] * (part.ndim - 1)) for name, part in of_leaves.items()}
     of_state = jnp.concatenate([jnp.zeros((n, nx), nothing.dtype), jnp.eye(nx, dtype=nothing.dtype)])
@@ -316,15 +335,18 @@ def _linearized(by_rows: bool, model: Model, leaves: dict[str, Array], slopes: d
     return Steps(A, B, read[..., n:], read[..., :n])
 
 
-def chained(steps: Steps, start: np.ndarray, length: int) -> Derivatives:
-    """Products of steps (windows, rows, ...), whose first states change by `start` (windows, nx, width).
+def propagated(steps: Steps, start: np.ndarray, length: int) -> Derivatives:
+    """Derivatives along windows, from the linear models of their steps: the forward sensitivity recursion.
 
-    Readings have so many rows; after the last step they are zero.
+    Args:
+      steps: (windows, rows, ...).
+      start: (windows, nx, width) derivatives of the first states.
+      length: number of rows of the readings; after the last step they are zero.
     """
     (windows, rows, ny, n), width = steps.D.shape, start.shape[-1]
     moved = np.concatenate([np.zeros((*start.shape[:2], n)), start], axis=-1)
     read = np.zeros((windows, length, ny, n + width))
-    # a simulation that broke down may be anywhere
+    # a simulation that broke down may give any number
     with np.errstate(over="ignore", invalid="ignore"):
         for t in range(rows):
             read[:, t] = steps.C[:, t] @ moved
@@ -334,17 +356,17 @@ def chained(steps: Steps, start: np.ndarray, length: int) -> Derivatives:
     return Derivatives(read[..., :n], read[..., n:], moved[..., :n], moved[..., n:])
 
 
-# unknowns of sensors
+# fields of unknowns that belong to sensors
 SENSED = ("sensor.gain", "sensor.bias", "sensor.delay")
 
 
 class Sensing(NamedTuple):
-    """Numbers of theta that belong to sensors: what they are, their indices in theta, and which readings they change.
+    """Parameters of sensors.
 
     Attributes:
       kind: one of `SENSED`.
-      places: (m,) in theta.
-      columns: m tuples of columns of sensordata.
+      places: (m,) their indices in theta.
+      columns: for each parameter, the columns of sensordata that it changes.
     """
 
     kind: str
@@ -353,7 +375,7 @@ class Sensing(NamedTuple):
 
 
 def spoilt_rows(sensing: list[Sensing], lower: np.ndarray, upper: np.ndarray, timestep: float) -> tuple[int, int]:
-    """How many rows at the begin and at the end of a window delays within bounds take from outside of it."""
+    """Numbers of rows at the beginning and at the end that delays within bounds may take from outside of a window."""
     index = [i for part in sensing if part.kind == "sensor.delay" for i in part.places]
     if not index:
         return 0, 0
@@ -362,7 +384,7 @@ def spoilt_rows(sensing: list[Sensing], lower: np.ndarray, upper: np.ndarray, ti
 
 
 class Clock(NamedTuple):
-    """The timestep, s, and by how much readings (windows, T) are later than their rows, s."""
+    """The timestep (s), and how much later than their rows readings are, (windows, T) s."""
 
     timestep: float
     offset: np.ndarray
@@ -375,13 +397,13 @@ def shown(sensing: list[Sensing], theta: np.ndarray, clock: Clock, readings: np.
 
 
 def shown_slopes(sensing: list[Sensing], theta: np.ndarray, clock: Clock, slopes: np.ndarray) -> np.ndarray:
-    """Derivatives (windows, T, ny, m) of what is shown, from those of the readings by what is not of sensors."""
+    """Derivatives (windows, T, ny, m) of shown readings, from derivatives of readings; not for sensors' parameters."""
     gain, _, late = _numbers(sensing, theta, clock, slopes.shape[2])
     return gain[:, None] * _delayed(slopes, late, 0)
 
 
 def sensing_slopes(sensing: list[Sensing], theta: np.ndarray, clock: Clock, readings: np.ndarray) -> np.ndarray:
-    """Derivatives (windows, T, ny, n) of what is shown by the numbers of sensors alone; zero by all others."""
+    """Derivatives (windows, T, ny, n) of shown readings with respect to sensors' parameters; zero for the others."""
     gain, _, late = _numbers(sensing, theta, clock, readings.shape[2])
     slopes = np.zeros((*readings.shape, theta.size))
     later, rate = _delayed(readings, late, 0), _delayed(readings, late, 1)
@@ -400,7 +422,7 @@ def sensing_slopes(sensing: list[Sensing], theta: np.ndarray, clock: Clock, read
 def _numbers(
     sensing: list[Sensing], theta: np.ndarray, clock: Clock, count: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Gains and biases (count,) of all readings, and by how many rows (windows, T, count) they come late."""
+    """Gains and biases (count,) of all readings, and by how many rows they are late, (windows, T, count)."""
     numbers = {"sensor.gain": np.ones(count), "sensor.bias": np.zeros(count), "sensor.delay": np.zeros(count)}
     for part in sensing:
         for i, columns in zip(part.places, part.columns, strict=True):
@@ -410,16 +432,20 @@ def _numbers(
 
 
 def _delayed(rows: np.ndarray, delay: np.ndarray, derivative: int) -> np.ndarray:
-    """Columns (windows, T, ny, ...) so many rows (windows, T, ny) later; or their derivatives by the row."""
+    """Columns (windows, T, ny, ...) at rows earlier by a delay (windows, T, ny), or their derivatives with respect to
+    the row.
+
+    By cubic convolution (Keys 1981): `kernels` are its four polynomials of the fraction between two rows.
+    """
     if not delay.any() and not derivative:
         return rows
     whole = np.ceil(delay).astype(int)
     last, f = rows.shape[1] - 1, np.polynomial.Polynomial([0, 1])
-    keys = (-f / 2 + f**2 - f**3 / 2, 1 - 2.5 * f**2 + 1.5 * f**3, f / 2 + 2 * f**2 - 1.5 * f**3, (f**3 - f**2) / 2)
+    kernels = (-f / 2 + f**2 - f**3 / 2, 1 - 2.5 * f**2 + 1.5 * f**3, f / 2 + 2 * f**2 - 1.5 * f**3, (f**3 - f**2) / 2)
     first = np.arange(last + 1)[None, :, None] - whole
     later, widths = np.zeros_like(rows), (1,) * (rows.ndim - 3)
-    for k, key in enumerate(keys, start=-1):
-        weight = (key.deriv(derivative) if derivative else key)(whole - delay)
+    for k, kernel in enumerate(kernels, start=-1):
+        weight = (kernel.deriv(derivative) if derivative else kernel)(whole - delay)
         index = np.clip(first + k, 0, last)
         later += weight.reshape(*weight.shape, *widths) * np.take_along_axis(
             rows, index.reshape(*index.shape, *widths), axis=1

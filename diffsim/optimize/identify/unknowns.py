@@ -1,4 +1,4 @@
-"""Unknown numbers of a model and its sensors: by name, as a vector theta (n,), and the model that theta stands for."""
+"""Unknown parameters of a model and its sensors: their names, the vector theta (n,), and the model of a theta."""
 
 import copy
 from collections.abc import Sequence
@@ -19,8 +19,9 @@ from diffsim.types.record import near
 from diffsim.types.views import View, kind_of, named_rows
 from diffsim.xla.compiled import jit
 
+# names of the ten log-Cholesky coordinates, in their order
 LOG_CHOLESKY = ("alpha", "d1", "d2", "d3", "s12", "s13", "s23", "x", "y", "z")
-# what is known under a name of its own: entries of the leaves of an actuator, (leaf, column, factor)
+# parameters of actuators by the names that users know: entries of leaves, (leaf, column, factor)
 PARAMETERS: dict[str, tuple[tuple[str, int, float], ...]] = {
     "motor.gear": (("actuator_gear", 0, 1.0),),
     "position.kp": (("actuator_gainprm", 0, 1.0), ("actuator_biasprm", 1, -1.0)),
@@ -36,34 +37,59 @@ PARAMETERS: dict[str, tuple[tuple[str, int, float], ...]] = {
     "dcmotor.lugre.static": (("actuator_biasprm", MotorBias.STATIC_FRICTION, 1.0),),
     "dcmotor.lugre.stribeck": (("actuator_biasprm", MotorBias.STRIBECK_VELOCITY, 1.0),),
 }
-# where zero has no code or no derivative, and next to it not much, the search begins this part of a size beside it
+# leaves that have no code or no derivative at zero: the search begins a little above it ...
 OFF_ZERO = ("dof_frictionloss", "tendon_frictionloss")
-BESIDE = 1e-3
-# what is not negative, without being asked: bounds that no user has to give
-POSITIVE = ("damping", "frictionloss", "armature", "stiffness", "friction", "mass", "kp", "kv", "resistance", "lag")
-POSITIVE += ("sigma0", "sigma1", "coulomb", "static", "stribeck")
-# the longest delay of a sensor that is looked for, s or timesteps
-DELAY, DELAY_STEPS = 0.03, 3
+# ... by this part of the parameter's size
+START_ABOVE_ZERO = 1e-3
+# parameters that cannot be negative, by the last word of the field: bounds that no user has to give
+POSITIVE = (
+    "damping",
+    "frictionloss",
+    "armature",
+    "stiffness",
+    "friction",
+    "mass",
+    "kp",
+    "kv",
+    "resistance",
+    "lag",
+    "sigma0",
+    "sigma1",
+    "coulomb",
+    "static",
+    "stribeck",
+)
+# a mass is at least this part of the model's: without mass there is no motion
+LEAST_MASS = 1e-3
+# the longest delay of a sensor that is searched for without a bound, s: what a bus and a filter take ...
+LONGEST_DELAY = 0.03
+# ... or this number of timesteps, if that is longer
+LONGEST_DELAY_STEPS = 3
+# a load begins with this part of the body's mass ...
+FIRST_LOAD = 0.05
+# ... plus this, kg: at a mass of zero its place has no effect
+LEAST_LOAD = 1e-6
 
 
 class Unknown(NamedTuple):
-    """Entries of one leaf of a Model, or a number that is known by another name; each an unknown of its own.
+    """Unknown entries of one leaf of a Model, or parameters with a name of their own; each one is an unknown.
 
-    A body whose mass is unknown keeps its shape, as in `diffsim.randomize`: its inertia goes with its mass, unless
-    "body_inertia" is unknown too.
+    A body whose mass is unknown keeps its shape, as in `diffsim.randomize`: its inertia is proportional to its mass,
+    unless "body_inertia" is unknown too.
 
     Attributes:
       field: mjModel's name, such as "dof_damping", or "opt.gravity"; or a name of `PARAMETERS`, such as
         "position.kp" and "dcmotor.lugre.sigma0", by actuator; "sensor.gain", "sensor.bias" and "sensor.delay" (s), by
         sensor; "gravity.tilt", two angles (their tangents) between the model's gravity and the true one.
       rows: names or indices of the objects that the entries belong to, one or several; None for all entries.
-      column: which column of a leaf with several, such as 0 for the sliding friction of `geom_friction`; None for all.
-      lower, upper: bounds of each entry, in its unit.
-      log: whether theta holds logarithms; the entries and the lower bound must then be positive (or no bound given).
-      shared: all entries are one unknown, which multiplies the values that the model has.
-      equal: all entries are one unknown, whose value they all have.
-      prior: standard deviation about the model's value of what is known beforehand, in theta's unit (relative with
-        `log`); None for nothing.
+      column: column of a leaf with several, such as 0 for the sliding friction of `geom_friction`; None for all.
+      lower: lower bound of each entry, in its unit.
+      upper: upper bound.
+      log: whether theta holds logarithms; the entries, and the lower bound if one is given, must then be positive.
+      shared: all entries are one unknown, a factor that multiplies the values of the model.
+      equal: all entries are one unknown, and have the same value.
+      prior: standard deviation of a normal prior about the model's value, in the unit of theta (relative with `log`);
+        None for no prior.
     """
 
     field: str
@@ -77,7 +103,7 @@ class Unknown(NamedTuple):
     prior: float | None = None
 
     def block(self, model: Model) -> "Block":
-        """Its numbers in theta."""
+        """Its parameters in theta."""
         if self.field in SENSED:
             return _sensors(model, self)
         if self.field == "gravity.tilt":
@@ -91,12 +117,12 @@ class Unknown(NamedTuple):
 
 
 class UnknownInertia(NamedTuple):
-    """All ten inertial numbers of a body: mass, center of mass and inertia, in log-Cholesky coordinates.
+    """The whole unknown inertia of a body: ten log-Cholesky coordinates for mass, center of mass and inertia.
 
     Attributes:
       body: name or index.
-      spread: bounds of theta about the model's own: 2 lets the mass grow or shrink by e^4.
-      prior: standard deviation of theta about the model's own; None for nothing.
+      spread: theta stays within this distance of the model's: 2 lets the mass grow or shrink by a factor of e^4.
+      prior: standard deviation of a normal prior about the model's theta; None for no prior.
     """
 
     body: str | int
@@ -104,7 +130,7 @@ class UnknownInertia(NamedTuple):
     prior: float | None = None
 
     def block(self, model: Model) -> "Block":
-        """The ten numbers of one body."""
+        """The ten parameters of one body."""
         view = View(model, "body", self.body)
         leaves = {name: leaf(model, name) for name in INERTIAL}
         check_physical(leaves, np.asarray([view.id]))
@@ -115,12 +141,12 @@ class UnknownInertia(NamedTuple):
 
 
 class UnknownPayload(NamedTuple):
-    """A point mass fixed to a body, such as what a gripper holds: its mass (kg), and where (3, m, the body's frame).
+    """An unknown point mass fixed to a body, such as the load of a gripper: mass (kg) and place (3,) m in its frame.
 
     Attributes:
       body: name or index.
       upper: the largest mass, kg.
-      reach: how far from the body's frame it may be along each axis, m.
+      reach: largest distance from the origin of the body's frame along each axis, m.
     """
 
     body: str | int
@@ -128,10 +154,9 @@ class UnknownPayload(NamedTuple):
     reach: float = 0.5
 
     def block(self, model: Model) -> "Block":
-        """The mass and where it is."""
+        """The mass and its place."""
         view = View(model, "body", self.body)
-        # a mass of zero is nowhere: begin with some
-        mass = min(0.05 * float(model.body_mass[view.id]) + 1e-6, 0.5 * self.upper)
+        mass = min(FIRST_LOAD * float(model.body_mass[view.id]) + LEAST_LOAD, 0.5 * self.upper)
         start, reach = np.concatenate([[mass], np.asarray(model.body_ipos[view.id], float)]), np.full(3, self.reach)
         labels = tuple(f"payload[{view.name or view.id}].{word}" for word in ("mass", "x", "y", "z"))
         lower, upper = np.concatenate([[0.0], -reach]), np.concatenate([[self.upper], reach])
@@ -139,7 +164,7 @@ class UnknownPayload(NamedTuple):
 
 
 class Block(NamedTuple):
-    """One unknown in theta: start, bounds and labels of its numbers, and where in model or sensors they go."""
+    """The parameters of one unknown: start, bounds and labels, and where they are written in the model or sensors."""
 
     start: np.ndarray
     lower: np.ndarray
@@ -151,15 +176,19 @@ class Block(NamedTuple):
 
 
 class Unknowns:
-    """theta (n,) of several unknowns: where it starts, its bounds, labels, and the model that it stands for.
+    """The vector theta (n,) of several unknowns, and the model that it stands for.
 
     Attributes:
-      start, lower, upper, prior: (n,); the prior's standard deviations, infinite where there is none.
-      first: (n,) where a search begins: the start, but for zeros that have no derivative.
+      start: (n,) theta of the model.
+      lower: (n,) lower bounds.
+      upper: (n,) upper bounds.
+      prior: (n,) standard deviations of the prior; infinite without one.
+      first: (n,) where a search begins: the start, except for zeros that have no derivative.
       labels: n names, such as "dof_damping[elbow]".
-      log: (n,) bool, which numbers are logarithms.
-      places, in_model: where numbers go in the model, and (m,) their indices in theta.
-      sensing: what belongs to sensors.
+      log: (n,) bool, which parameters are logarithms.
+      places: where parameters are written in the model.
+      in_model: (m,) the indices of these in theta.
+      sensing: the parameters of sensors.
     """
 
     def __init__(self, model: Model, unknowns: Sequence[Unknown | UnknownInertia | UnknownPayload]) -> None:
@@ -189,46 +218,46 @@ class Unknowns:
             block.place._replace(places=tuple(numbers)) for block, numbers in parts if isinstance(block.place, Sensing)
         ]
         flat = [not isinstance(b.place, Sensing) and any(path in OFF_ZERO for path in b.place.paths) for b in blocks]
-        beside = BESIDE * self.sizes(self.start)
-        self.first = np.where(np.repeat(flat, counts) & ~self.log & (self.start < beside), beside, self.start)
+        above = START_ABOVE_ZERO * self.sizes(self.start)
+        self.first = np.where(np.repeat(flat, counts) & ~self.log & (self.start < above), above, self.start)
 
     def model_of(self, theta: Array) -> Model:
-        """The model with these numbers, its derived fields included; differentiable."""
+        """The model with these parameters, and its derived fields; differentiable."""
         return with_leaves(self.model, numbers(self.places, self.model, theta[self.in_model])[0])
 
     def held(self, theta: np.ndarray) -> "Unknowns":
-        """These unknowns about another start, known beforehand to its size."""
+        """These unknowns with another start, and a prior about it as wide as the parameters' sizes."""
         other = copy.copy(self)
         other.start, other.prior = theta, np.minimum(self.prior, self.sizes(theta))
         return other
 
     def bounded(self, i: int, value: float) -> "Unknowns":
-        """These unknowns with one number held at a value."""
+        """These unknowns with one parameter held at a value."""
         other = copy.copy(self)
         chosen = np.arange(self.lower.size) == i
         other.lower, other.upper = (np.where(chosen, value, ends) for ends in (self.lower, self.upper))
         return other
 
     def values(self, theta: np.ndarray) -> np.ndarray:
-        """(n,) in the units of the model, from theta: logarithms undone."""
+        """(n,) values in the units of the model: exp(theta) for logarithms, theta for the others."""
         return np.where(self.log, np.exp(np.where(self.log, theta, 0)), theta)
 
     def sizes(self, theta: np.ndarray) -> np.ndarray:
-        """A typical size of each number: 1 for logarithms, else its value, or where that is small the bounds'."""
+        """(n,) typical sizes: 1 for logarithms; else the value, or a tenth of the range if that is more."""
         span = self.upper - self.lower
         span = np.where(np.isfinite(span), span, 1.0)
         return np.where(self.log, 1.0, np.maximum(np.abs(theta), 0.1 * span))
 
 
 def _chosen(rows: Any, count: int) -> list[Any]:
-    """Names or indices as a list, all if None."""
+    """Names or indices as a list; all indices for None."""
     if rows is None:
         return list(range(count))
     return [rows] if isinstance(rows, str | int) else list(rows)
 
 
 def _sensors(model: Model, unknown: Unknown) -> Block:
-    """A gain, bias or delay of each sensor, or one of all."""
+    """A gain, bias or delay for each sensor, or one for all."""
     views = [View(model, "sensor", which) for which in _chosen(unknown.rows, model.nsensor)]
     columns = [
         tuple(range(int(model.sensor_adr[view.id]), int(model.sensor_adr[view.id] + model.sensor_dim[view.id])))
@@ -240,14 +269,14 @@ def _sensors(model: Model, unknown: Unknown) -> Block:
     lower, upper, count = unknown.lower, unknown.upper, len(labels)
     if unknown.field == "sensor.delay":
         lower = lower if np.isfinite(lower) else 0.0
-        upper = upper if np.isfinite(upper) else max(DELAY, DELAY_STEPS * float(model.opt.timestep))
+        upper = upper if np.isfinite(upper) else max(LONGEST_DELAY, LONGEST_DELAY_STEPS * float(model.opt.timestep))
     start = np.full(count, 1.0 if unknown.field == "sensor.gain" else 0.0)
     place = Sensing(unknown.field, (), tuple(columns))
     return Block(start, np.full(count, lower), np.full(count, upper), tuple(labels), place, prior=unknown.prior)
 
 
 def _parameters(model: Model, unknown: Unknown) -> Block:
-    """A parameter of each actuator that has its own name, or one of all."""
+    """A named parameter for each actuator, or one for all."""
     views = [View(model, "actuator", which) for which in _chosen(unknown.rows, model.nu)]
     entries = [(path, leaf(model, path).shape[1], int(col), factor) for path, col, factor in PARAMETERS[unknown.field]]
     targets = [tuple((path, view.id * width + col, factor) for path, width, col, factor in entries) for view in views]
@@ -258,7 +287,7 @@ def _parameters(model: Model, unknown: Unknown) -> Block:
 def _tied(
     model: Model, unknown: Unknown, targets: list[tuple[tuple[str, int, float], ...]], labels: list[str]
 ) -> Block:
-    """Numbers, each written to several entries; with `equal` one, written to all."""
+    """Parameters that are each written to several entries; with `equal`, one parameter for all."""
     firsts = [entries[0] for entries in targets]
     now = np.asarray([np.asarray(leaf(model, path), float).reshape(-1)[i] / factor for path, i, factor in firsts])
     if unknown.equal or unknown.shared:
@@ -268,13 +297,13 @@ def _tied(
 
 
 def _in_logs(unknown: Unknown, now: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Start and bounds of theta, from values."""
+    """Start and bounds of theta, from values; logarithms if the unknown says so."""
     lower, upper = np.full(now.size, unknown.lower), np.full(now.size, unknown.upper)
     if not unknown.log:
         word = unknown.field.replace(".", "_").rpartition("_")[2]
         natural = word in POSITIVE and np.all(now >= 0) and not np.isfinite(unknown.lower)
-        # a mass stays above nothing
-        return now, np.where(natural, 1e-3 * now if unknown.field == "body_mass" else 0.0, lower), upper
+        least = LEAST_MASS * now if unknown.field == "body_mass" else 0.0
+        return now, np.where(natural, least, lower), upper
     if np.any(now <= 0) or (np.isfinite(unknown.lower) and unknown.lower <= 0):
         raise ValueError(f"{unknown.field}: log needs positive numbers, and a positive lower bound")
     lower = np.where(np.isfinite(unknown.lower), np.log(np.maximum(lower, 1e-300)), -np.inf)

@@ -1,14 +1,16 @@
-"""Constraints on states and controls of a motion, by an augmented Lagrangian around iLQR.
+"""Trajectory optimization with constraints on states and controls: an augmented Lagrangian around iLQR.
 
     minimize cost    subject to    limits(x_t, data_t, u_t) <= 0,  t < T,    and    goal(x_T, data_T) = 0
 
-Each round minimizes the cost with the violations as further residuals, which keeps it a sum of squares,
+Each round minimizes the cost with the violations as further residuals, so that it stays a sum of squares,
 
     1/2 |max(0, sqrt(rho) limits + y / sqrt(rho))|^2 + 1/2 |sqrt(rho) goal + z / sqrt(rho)|^2,
 
-from the controls of the round before; then y = max(0, y + rho limits), z = z + rho goal. The multipliers end at the
-prices of the constraints, so that the solution is exact at a finite rho, which grows only where a round has not taken
-the violation down to a quarter. Sources: Hestenes 1969; Birgin and Martinez 2014, ch. 4; Howell et al. 2019 (ALTRO).
+from the controls of the round before. Then y = max(0, y + rho limits) and z = z + rho goal. The multipliers y and z
+converge to the prices of the constraints, so that the solution is exact at a finite rho. The penalty rho grows only if
+a round has not reduced the violation to a quarter.
+
+Sources: Hestenes 1969; Birgin and Martinez 2014, ch. 4; Howell et al. 2019 (ALTRO).
 """
 
 import dataclasses
@@ -28,17 +30,26 @@ from diffsim.types import Data, State
 from diffsim.types.record import leaf, record
 from diffsim.xla.compiled import jit
 
-# rho grows by this factor unless the violation fell to this share; bounds of rho, and the first one's part of the cost
-GROWTH, ENOUGH = 10.0, 0.25
-LEAST, MOST, SHARE = 1e-3, 1e8, 10.0
+# rho grows by this factor after a round ...
+RHO_GROWTH = 10.0
+# ... unless the violation fell to this share
+ENOUGH = 0.25
+# bounds of rho, in units of cost over squared violation: beyond them constraints are ignored, or rounding decides
+LEAST_RHO = 1e-3
+LARGEST_RHO = 1e8
+# after the first round, rho makes the violations cost this multiple of the task's cost
+FIRST_SHARE = 10.0
 
 
 @record
 class Constrained(Plan):
-    """A plan, and how its constraints end.
+    """A plan with constraints.
 
-    `cost` is that of the task alone, `violation` the largest of limits and |goal|. `price` (T, k) and `goal_price` (m,)
-    are multipliers: what a unit of room would save of the cost.
+    Attributes:
+      cost: the cost of the task alone.
+      violation: the largest of limits and |goal|.
+      price: (T, k) multipliers of the limits: how much a unit of room would reduce the cost.
+      goal_price: (m,) multipliers of the goal.
     """
 
     violation: Array = leaf()
@@ -66,16 +77,23 @@ def constrained(
     settings: Ilqr | None = None,
     rounds: int = 10,
 ) -> Constrained:
-    """The motion of least cost near given controls that keeps limits and ends in a goal. Batch it with `jax.vmap`.
+    """Finds a local minimum of the cost that keeps limits and ends in a goal. Batch it with `jax.vmap`.
 
     Args:
-      task, state, ctrl, settings: as for `ilqr`; the guess (T, nu) may violate all, bounds of controls are kept.
-      limits: (state, data, ctrl) -> (k,), at most 0 where the motion may be; at every step, not at the last state.
-      goal: (state, data) -> (m,), 0 where it shall end. Units count: what is 1 off should be far off.
-      rounds: how many times multipliers follow.
+      task: costs and bounds of the controls, which are kept exactly.
+      state: where the motion begins.
+      ctrl: (T, nu) the first guess; it may violate the constraints.
+      limits: (state, data, ctrl) -> (k,), which must be at most 0; at every step, but not at the last state.
+      goal: (state, data) -> (m,), which must be 0 at the last state. Scale it so that 1 is far off.
+      settings: of each round, as in `ilqr`.
+      rounds: number of rounds, after each of which the multipliers are updated.
 
     Returns:
-      The plan; `violation` tells how nearly the constraints are kept.
+      The plan; `violation` tells how well the constraints are kept.
+
+    Raises:
+      UnsupportedError: a model with delays.
+      ValueError: controls of the wrong shape.
     """
     ctrl = controls_of(task, ctrl)
     model, (length, _), zero = task.model, ctrl.shape, jnp.zeros((), ctrl.dtype)
@@ -111,9 +129,9 @@ def constrained(
         off = jnp.concatenate([jnp.maximum(g, 0).ravel(), jnp.abs(h)])
         now = jnp.max(off, initial=0.0)
         y, z = jnp.maximum(0, y + rho * g), z + rho * h
-        # the first round shows the scale: violations shall count several times the cost
-        begin = jnp.clip(SHARE * safe.divide(cost, jnp.sum(off * off), 1.0), LEAST, MOST)
-        grown = jnp.where(now > ENOUGH * violation, jnp.minimum(GROWTH * rho, MOST), rho)
+        # the first round shows the scale of the cost and of the violations
+        begin = jnp.clip(FIRST_SHARE * safe.divide(cost, jnp.sum(off * off), 1.0), LEAST_RHO, LARGEST_RHO)
+        grown = jnp.where(now > ENOUGH * violation, jnp.minimum(RHO_GROWTH * rho, LARGEST_RHO), rho)
         fields: dict[str, Any] = {field.name: getattr(plan, field.name) for field in dataclasses.fields(Plan)}
         fields["cost"] = cost
         ended = Constrained(**fields, violation=now, price=y, goal_price=z)
@@ -121,5 +139,5 @@ def constrained(
 
     many = jax.tree.map(lambda x: jnp.broadcast_to(x, (length + 1, *x.shape)), state)
     y, z = (jnp.zeros(x.shape, x.dtype) for x in jax.eval_shape(judged, many, ctrl)[:2])
-    start = (ctrl, y, z, zero + LEAST, zero + jnp.inf)
+    start = (ctrl, y, z, zero + LEAST_RHO, zero + jnp.inf)
     return jax.tree.map(lambda x: x[-1], jax.lax.scan(better, start, jnp.arange(rounds) == 0)[1])

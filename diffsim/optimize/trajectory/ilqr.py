@@ -1,16 +1,20 @@
-"""iLQR: trajectories by Gauss-Newton steps on the controls, with feedback.
+"""iLQR: trajectory optimization by Gauss-Newton steps on the controls, with feedback.
 
 Each iteration linearizes the motion (all steps at once), solves the linear-quadratic problem backwards in time, and
 tries step sizes, two side by side, until one lowers the cost, with feedback:
 
     u_t = clip(u^_t + alpha k_t + K_t (x_t - x^_t)),    alpha = 1, 1/2, 1/4, ...
 
-(x - x^ in tangent coordinates). Controls stay in their bounds: k_t is the minimum of the quadratic model inside of
-them, and K_t has no rows of controls that are held (`box_qp`). The model's cost has mu/2 |u_t - u^_t|^2 more: mu falls
-where a whole step was taken, and grows where a quarter of it or less was (Levenberg and Marquardt). Of a batch under
-`jax.vmap` some problems run side by side, and the next begins where one has ended (batched_loops.py). Where it ends
-small noise on the controls is tried: where contacts come and go the cost leaps, and a slope of zero says nothing.
-Sources: Li, Todorov 2004; Tassa, Erez, Todorov 2012; Tassa, Mansard, Todorov 2014; Bertsekas 1982 (projected Newton).
+where x - x^ is in tangent coordinates. Controls stay within their bounds: k_t minimizes the quadratic model within
+them, and K_t has zero rows for controls at a bound (`box_qp`). The regularization mu/2 |u_t - u^_t|^2 is added to the
+model's cost: mu falls after a whole step, and grows after a step of a quarter or less (Levenberg and Marquardt).
+
+Under `jax.vmap`, some problems of a batch run side by side, and the next one begins where one has ended
+(batched_loops.py). At the end, small noise on the controls is tried: where contacts begin or end the cost jumps, and a
+gradient of zero proves nothing.
+
+Sources: Li and Todorov 2004; Tassa, Erez and Todorov 2012; Tassa, Mansard and Todorov 2014 (control limits); Bertsekas
+1982 (projected Newton).
 """
 
 import functools
@@ -44,31 +48,53 @@ from diffsim.xla.compiled import by_hand, jit
 from diffsim.xla.reverse_mode import Recorded
 from diffsim.xla.select import where_tree
 
-# bounds and factor of the regularization mu
-SMALLEST, LARGEST, FACTOR = 1e-8, 1e8, 4.0
-# step sizes from which mu falls, and down from which it grows
-WHOLE, SMALL = 1.0, 0.25
-# problems of a batch that run side by side on a CPU; how many of them search for a step size at once, those that need
-# more tries in turn; and how many are linearized at once: what more of them need leaves the cache
-SLOTS, SEARCHES, LINEARIZED = 32, 16, 4
+# bounds of the regularization mu, in units of cost over controls squared: beyond them mu does nothing, or forbids to
+# move
+LEAST_MU = 1e-8
+LARGEST_MU = 1e8
+# mu changes by this factor in an iteration
+MU_FACTOR = 4.0
+# mu falls after steps of at least this size ...
+WHOLE_STEP = 1.0
+# ... and grows after steps of at most this size
+SMALL_STEP = 0.25
+# problems of a batch that run side by side on a CPU: more of them leave the cache
+SLOTS = 32
+# problems of a batch that search for a step size side by side; those that need more tries than others go on in turn
+SEARCHES = 16
+# problems of a batch that are linearized side by side on a CPU: more of them leave the cache
+LINEARIZED = 4
 # step sizes that are tried side by side
 TOGETHER = 2
-# no minimum: shares of the cost that are promised but not gained, that no derivative reaches, that noise changes
-PROMISED, UNREACHED, LEAPS = 1e-2, 1e-2, 3e-3
-# how often noise is tried, to both sides, and its deviation in half ranges of the controls
-PROBES, PROBED = 2, 3e-3
-# of box_qp: parts of a Newton step; what is left of one is rounding below this many machine epsilons
-LENGTHS, ROUNDING = (1.0, 0.5, 0.1), 16.0
+# the motion is no minimum if a step promises more than this share of the cost that it then does not gain
+PROMISED = 1e-2
+# ... if more than this share of the cost depends on no control
+UNREACHED = 1e-2
+# ... if small noise changes the cost by more than this share beyond what derivatives predict
+LEAPS = 3e-3
+# how often noise is tried, each time with both signs
+PROBES = 2
+# standard deviation of this noise, in half ranges of the controls
+PROBE_NOISE = 3e-3
+# box_qp tries these parts of a Newton step
+LENGTHS = (1.0, 0.5, 0.1)
+# a change below this number of machine epsilons is rounding
+ROUNDING = 16.0
 
 
 @record
 class Ilqr(Record):
-    """Settings: when to stop, how many step sizes 1, 1/2, 1/4 ... are tried at most, and the first mu.
+    """Settings of `ilqr`.
 
-    It ends when an iteration gains less than `tolerance` times the cost. `slots` is how many problems of a batch run
-    side by side; 0 for 32 on a CPU, and for all of them elsewhere. With `quick_compile` the program compiles in half of
-    the time and runs three times as long; None for this where `ilqr` is called by hand. Within a program of yours,
-    whose options are yours, it means that derivatives by all coordinates are one pass.
+    Attributes:
+      iterations: most iterations.
+      step_sizes: number of step sizes 1, 1/2, 1/4 ... that are tried at most.
+      tolerance: the search ends when an iteration lowers the cost by less than this share.
+      regularization: the first mu.
+      slots: number of problems of a batch that run side by side; 0 for 32 on a CPU, and for all elsewhere.
+      quick_compile: True halves the time of compilation, and the program takes three times as long; None for True if
+        `ilqr` is called outside of `jax.jit`. Within a program of yours, whose compiler options are yours, True takes
+        the derivatives with respect to all coordinates in one pass.
     """
 
     iterations: int = static(whole_number, default=100)
@@ -83,10 +109,16 @@ class Ilqr(Record):
 class Plan(Trajectory):
     """A motion with its feedback: u = ctrl[t] + gains[t] difference(model, state, states[t]).
 
-    `gains` are (T, nu, 2 nv + na), of the last iteration. `converged` tells that this is a minimum, as far as
-    derivatives tell: the last iteration gained next to nothing, and little of the cost is `promised` by a step, and not
-    gained; `unreached` by derivatives, as the pose of what is not touched; or `leaps` where small noise on controls
-    changes it by more than derivatives say. These are shares of the cost; `advice` says it.
+    Attributes:
+      gains: (T, nu, 2 nv + na), of the last iteration.
+      iterations: number of iterations.
+      converged: whether this is a local minimum as far as derivatives tell: the last iteration gained next to nothing,
+        and the three shares below are small.
+      promised: share of the cost that a step promised and did not gain.
+      unreached: share of the cost that depends on no control, such as the pose of a body that nothing touches.
+      leaps: share of the cost by which small noise on the controls changes it beyond what derivatives predict.
+
+    `advice` puts this in a sentence.
     """
 
     gains: Array = leaf("T", "nu", "nx")
@@ -98,40 +130,51 @@ class Plan(Trajectory):
 
     @property
     def advice(self) -> str:
-        """What to make of it, in a sentence; of one plan, not of a batch."""
+        """How far to trust one plan, in a sentence; not for a batch."""
         if not np.isfinite(float(self.cost)):
             return "Do not use it: the motion diverged; see diffsim.check."
         if not np.isfinite(np.asarray(self.gains)).all():
-            return "No minimum of the task, and no feedback: derivatives along the motion are not finite."
+            return "Not a minimum, and no feedback: derivatives along the motion are not finite."
         shares = (self.unreached, self.promised, self.leaps)
         unreached, promised, leaps = (f"{float(share):.0%} of the cost" for share in shares)
         if float(self.unreached) > UNREACHED:
-            return f"No minimum of the task: no derivative reaches {unreached}: search first, optimize.plan."
+            return f"Not a minimum: no derivative reaches {unreached}; search first with optimize.plan."
         if float(self.promised) > PROMISED:
-            return f"No minimum of the task: derivatives promise {promised}, no step gains it: search, optimize.plan."
+            return f"Not a minimum: derivatives promise {promised}, but no step gains it; search with optimize.plan."
         if float(self.leaps) > LEAPS:
-            return f"No minimum that derivatives tell: small noise changes {leaps} at once: search, optimize.plan."
+            return f"Not a minimum: small noise changes the cost by a jump ({leaps}); search with optimize.plan."
         if not bool(self.converged):
-            return "Not at a minimum yet: it still gained when the iterations were used up."
-        return "A minimum of the task as far as derivatives see; a search (optimize.plan) may find a lower one."
+            return "Not a minimum yet: the cost was still falling when the iterations were used up."
+        return "A local minimum, as far as derivatives tell; a search (optimize.plan) may find a lower one."
 
 
-# step (nu,), gains (nu, nx), and the cost that the step would save to first order
-Stage = tuple[Array, Array, Array]
-# a motion that was tried, what its derivatives need, its step size, and the most that one tried beside it costs
+# of one time step: step (nu,), gains (nu, nx), and the decrease of the cost that the step promises to first order
+Policy = tuple[Array, Array, Array]
+# a trial of a step size: the motion, what its derivatives need, the step size, and the largest cost of its neighbours
 Trial = tuple[Trajectory, Any, Array, Array]
 
 
-class _Progress(NamedTuple):
-    """The best motion so far, the next step (T, nu) and gains to try from it, mu, and how it goes.
+class _Iterate(NamedTuple):
+    """The state of the iteration: the best motion so far, and the step that is tried next.
 
-    `needed` is what derivatives along the path need of its steps (`recorded`).
-    Before the first motion, `iterations` is -1 and the step is nothing, from one that costs more than any: all motions
-    are simulated by the same part of the program.
-    `expected` is what the step would gain if the model were exact to first order, `promised` the most of it since the
-    motion last changed: mu makes steps small that lead nowhere. `unreached` is the cost that no control has a part in.
-    `probes` is how often noise is still to be tried as a step, of which `expected` is what derivatives say that it
-    changes, and `leaps` what it changed beside that; 0 while it descends.
+    Before the first motion, `iterations` is -1 and the step is zero, from a motion of infinite cost: so all motions are
+    simulated by the same part of the program.
+
+    Attributes:
+      path: the best motion.
+      needed: what derivatives along it need of its simulation (`recorded`).
+      step: (T, nu) the next step.
+      gains: (T, nu, nx) the feedback of this step.
+      expected: decrease of the cost that the step promises to first order; while noise is tried, the change that
+        derivatives predict for it.
+      promised: the largest `expected` since the motion last changed: mu makes steps small that lead nowhere.
+      unreached: the part of the cost that depends on no control.
+      leaps: the largest change under noise beyond the prediction.
+      probes: how often noise is still to be tried as a step; 0 while the cost falls.
+      mu: the regularization.
+      iterations: number of iterations.
+      done: whether the iteration has ended.
+      converged: whether it ended at a minimum.
     """
 
     path: Trajectory
@@ -149,8 +192,15 @@ class _Progress(NamedTuple):
     converged: Array
 
 
-class _Search(NamedTuple):
-    """How many pairs of step sizes were tried, and may be; the best of the last; and the cost that is to be lowered."""
+class _LineSearch(NamedTuple):
+    """The state of a line search.
+
+    Attributes:
+      turn: number of groups of step sizes that were tried.
+      most: number of groups to try.
+      trial: the best of the last group.
+      cost: the cost to get below.
+    """
 
     turn: Array
     most: Array
@@ -160,7 +210,7 @@ class _Search(NamedTuple):
 
 @checked
 def ilqr(task: Task, state: State, ctrl: Array, settings: Ilqr | None = None) -> Plan:
-    """The motion of least cost near given controls. Batch it with `jax.vmap` over states and controls.
+    """Finds a local minimum of the cost by iLQR, from a guess. Batch it with `jax.vmap` over states and controls.
 
     Args:
       task: costs and bounds.
@@ -172,7 +222,8 @@ def ilqr(task: Task, state: State, ctrl: Array, settings: Ilqr | None = None) ->
       The plan; its derivatives with respect to the arguments are not defined (use `shooting` or `evaluate`).
 
     Raises:
-      UnsupportedError: a model with delays. ValueError: controls of a wrong shape.
+      UnsupportedError: a model with delays.
+      ValueError: controls of the wrong shape.
     """
     settings = Ilqr() if settings is None else settings
     if settings.quick_compile is None:
@@ -181,17 +232,17 @@ def ilqr(task: Task, state: State, ctrl: Array, settings: Ilqr | None = None) ->
 
 
 def _solve(task: Task, state: State, ctrl: Array, settings: Ilqr) -> Plan:
-    """The plan."""
+    """The iteration: prepare a step, search for its size, accept or reject."""
     ctrl = controls_of(task, ctrl)
     refuse_delays(task.model)
     record = record_of(task, state, ctrl[0])
 
-    def advance(task: Task, progress: _Progress) -> _Progress:
-        ready = _prepare(task, progress, record, bool(settings.quick_compile))
-        return _accept(ready, *_search(task, ready, record, settings.step_sizes), settings)
+    def advance(task: Task, iterate: _Iterate) -> _Iterate:
+        ready = _prepare(task, iterate, record, bool(settings.quick_compile))
+        return _accept(ready, *_line_search(task, ready, record, settings.step_sizes), settings)
 
-    def unfinished(progress: _Progress) -> Array:
-        return ~progress.done & ((progress.iterations < settings.iterations) | (progress.probes != 0))
+    def unfinished(iterate: _Iterate) -> Array:
+        return ~iterate.done & ((iterate.iterations < settings.iterations) | (iterate.probes != 0))
 
     start = _start(task, state, ctrl, record, settings)
     cpu, gpu = slots(settings.slots or SLOTS), slots(settings.slots or 0)
@@ -214,43 +265,59 @@ def _solve(task: Task, state: State, ctrl: Array, settings: Ilqr) -> Plan:
 _descend, _descend_soon = jit(_solve), jit(_solve, quick=True)
 
 
-def _search(task: Task, progress: _Progress, record: Recorded, count: int) -> Trial:
-    """The motion of least cost among the first few step sizes of which one lowers it; any where none of all does."""
+def _line_search(task: Task, iterate: _Iterate, record: Recorded, count: int) -> Trial:
+    """The motion of least cost in the first group of step sizes that lowers the cost; the last one if none does."""
     exponents = np.minimum(np.arange(-(-count // TOGETHER) * TOGETHER), count - 1).reshape(-1, TOGETHER)
-    sizes = jnp.asarray(0.5**exponents, progress.path.ctrl.dtype)
+    sizes = jnp.asarray(0.5**exponents, iterate.path.ctrl.dtype)
 
-    def further(given: tuple[Task, _Progress], search: _Search) -> _Search:
-        task, progress = given
-        lengths = jnp.where(progress.probes > 0, sizes[0, 0] * (-1) ** np.arange(TOGETHER), sizes[search.turn])
-        return search._replace(turn=search.turn + 1, trial=_try(task, progress, record, lengths))
+    def further(given: tuple[Task, _Iterate], search: _LineSearch) -> _LineSearch:
+        task, iterate = given
+        # noise with both signs instead of step sizes
+        lengths = jnp.where(iterate.probes > 0, sizes[0, 0] * (-1) ** np.arange(TOGETHER), sizes[search.turn])
+        return search._replace(turn=search.turn + 1, trial=_try(task, iterate, record, lengths))
 
-    def unfinished(search: _Search) -> Array:
+    def unfinished(search: _LineSearch) -> Array:
         return (search.turn < search.most) & ~(search.trial[0].cost < search.cost)
 
-    once, cost = (progress.iterations < 0) | (progress.probes > 0), progress.path.cost
-    first = (progress.path, progress.needed, sizes[0, 0], cost)
-    start = _Search(jnp.asarray(0), jnp.where(once, 1, len(sizes)), first, cost)
-    return run(Loop(unfinished, further), (task, progress), start, cpu=slots(SEARCHES), gpu=together).trial
+    # the first motion and noise are simulated once, with no search
+    once, cost = (iterate.iterations < 0) | (iterate.probes > 0), iterate.path.cost
+    start = _LineSearch(
+        turn=jnp.asarray(0),
+        most=jnp.where(once, 1, len(sizes)),
+        trial=(iterate.path, iterate.needed, sizes[0, 0], cost),
+        cost=cost,
+    )
+    return run(Loop(unfinished, further), (task, iterate), start, cpu=slots(SEARCHES), gpu=together).trial
 
 
-def _start(task: Task, state: State, ctrl: Array, record: Recorded, settings: Ilqr) -> _Progress:
-    """The guess, not yet simulated, with no step and no feedback."""
-    zero, count = jnp.zeros((), ctrl.dtype), jnp.zeros((), jnp.int32)
+def _start(task: Task, state: State, ctrl: Array, record: Recorded, settings: Ilqr) -> _Iterate:
+    """The guess, not yet simulated, with a step of zero and no feedback."""
+    zero, count, no = jnp.zeros((), ctrl.dtype), jnp.zeros((), jnp.int32), jnp.zeros((), bool)
     states = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (len(ctrl) + 1, *leaf.shape)), state)
-    path = Trajectory(states=states, ctrl=ctrl, cost=zero + jnp.inf, status=count)
     shapes = jax.eval_shape(functools.partial(simulated, record), task, state, ctrl[0], jnp.asarray(False))[1]
-    needed = jax.tree.map(lambda x: jnp.zeros((len(ctrl) + 1, *x.shape), x.dtype), shapes)
-    gains, no = jnp.zeros((*ctrl.shape, tangent_size(task.model)), ctrl.dtype), jnp.zeros((), bool)
-    mu = zero + settings.regularization
-    return _Progress(path, needed, jnp.zeros_like(ctrl), gains, zero, zero, zero, zero, count, mu, count - 1, no, no)
+    return _Iterate(
+        path=Trajectory(states=states, ctrl=ctrl, cost=zero + jnp.inf, status=count),
+        needed=jax.tree.map(lambda x: jnp.zeros((len(ctrl) + 1, *x.shape), x.dtype), shapes),
+        step=jnp.zeros_like(ctrl),
+        gains=jnp.zeros((*ctrl.shape, tangent_size(task.model)), ctrl.dtype),
+        expected=zero,
+        promised=zero,
+        unreached=zero,
+        leaps=zero,
+        probes=count,
+        mu=zero + settings.regularization,
+        iterations=count - 1,
+        done=no,
+        converged=no,
+    )
 
 
-def _try(task: Task, progress: _Progress, record: Recorded, sizes: Array) -> Trial:
-    """The motion of least cost among the step sizes."""
-    path = progress.path
+def _try(task: Task, iterate: _Iterate, record: Recorded, sizes: Array) -> Trial:
+    """Simulates all step sizes with feedback; the motion of least cost."""
+    path = iterate.path
     state = jax.tree.map(lambda leaf: leaf[0], path.states)
     before = jax.tree.map(lambda leaf: leaf[:-1], path.states)
-    rows = (before, path.ctrl, progress.step, progress.gains)
+    rows = (before, path.ctrl, iterate.step, iterate.gains)
 
     def motion(size: Array) -> tuple[Trajectory, Any]:
         def law(now: State, row: tuple[State, Array, Array, Array]) -> Array:
@@ -264,45 +331,46 @@ def _try(task: Task, progress: _Progress, record: Recorded, sizes: Array) -> Tri
     return *jax.tree.map(lambda leaf: leaf[jnp.argmin(costs)], (tried, needed, sizes)), jnp.max(costs)
 
 
-def _accept(
-    progress: _Progress, tried: Trajectory, needed: Any, size: Array, worst: Array, settings: Ilqr
-) -> _Progress:
-    """The new motion if it is better; mu by the size of the step that was taken, if any. Noise is tried at the end."""
-    old, first, probing = progress.path, progress.iterations < 0, progress.probes > 0
+def _accept(iterate: _Iterate, tried: Trajectory, needed: Any, size: Array, worst: Array, settings: Ilqr) -> _Iterate:
+    """The next iterate: the new motion if it is better, a new mu, and whether to go on, to try noise, or to stop."""
+    old, first, probing = iterate.path, iterate.iterations < 0, iterate.probes > 0
     gain = old.cost - tried.cost
-    # what noise gains by chance is no step to a minimum
+    # while noise is tried, only a jump of the cost counts as better: small gains by chance lead to no minimum
     better = first | jnp.where(probing, gain > LEAPS * old.cost, gain > 0)
     least = settings.tolerance * jnp.abs(old.cost)
-    # a failed step is tried again with more regularization, unless nothing was to be gained
-    over = better | (progress.expected <= least) | (progress.mu >= LARGEST)
+    # after a failed step more regularization is tried, unless there was nothing to gain or mu is at its limit
+    over = better | (iterate.expected <= least) | (iterate.mu >= LARGEST_MU)
     settled = ~probing & ~(gain > least) & jnp.isfinite(old.cost) & over
-    believed = settled & (progress.promised <= PROMISED * old.cost) & (progress.unreached <= UNREACHED * old.cost)
-    change = jnp.where(better & (size >= WHOLE), 1 / FACTOR, jnp.where(better & (size > SMALL), 1.0, FACTOR))
-    mu = jnp.clip(progress.mu * jnp.where(first | probing, 1.0, change), SMALLEST, LARGEST)
-    path, needed = where_tree(better, (tried, needed), (old, progress.needed))
-    # noise may change the cost twice as much as derivatives say
-    leap = jnp.maximum(worst - old.cost, gain) - 2 * progress.expected
-    leaps = jnp.where(probing & ~better, jnp.maximum(progress.leaps, leap), 0)
-    believed &= jnp.isfinite(progress.expected)
-    probes = jnp.where(believed, PROBES, jnp.where(better, 0, jnp.maximum(progress.probes - 1, 0)))
+    # derivatives say that it is a minimum: noise has the last word
+    believed = settled & (iterate.promised <= PROMISED * old.cost) & (iterate.unreached <= UNREACHED * old.cost)
+    change = jnp.where(
+        better & (size >= WHOLE_STEP), 1 / MU_FACTOR, jnp.where(better & (size > SMALL_STEP), 1.0, MU_FACTOR)
+    )
+    mu = jnp.clip(iterate.mu * jnp.where(first | probing, 1.0, change), LEAST_MU, LARGEST_MU)
+    path, needed = where_tree(better, (tried, needed), (old, iterate.needed))
+    # a change of twice what derivatives predict is still no jump
+    leap = jnp.maximum(worst - old.cost, gain) - 2 * iterate.expected
+    leaps = jnp.where(probing & ~better, jnp.maximum(iterate.leaps, leap), 0)
+    believed &= jnp.isfinite(iterate.expected)
+    probes = jnp.where(believed, PROBES, jnp.where(better, 0, jnp.maximum(iterate.probes - 1, 0)))
     tested = probing & ~better & (probes == 0)
-    return progress._replace(
+    return iterate._replace(
         path=path,
         needed=needed,
-        promised=jnp.where(better & (gain > least), 0, progress.promised),
+        promised=jnp.where(better & (gain > least), 0, iterate.promised),
         leaps=leaps,
         probes=probes,
         mu=mu,
-        iterations=progress.iterations + jnp.where(probing, 0, 1),
+        iterations=iterate.iterations + jnp.where(probing, 0, 1),
         done=(settled & ~believed) | tested | ~jnp.isfinite(path.cost),
         converged=tested & (leaps <= LEAPS * old.cost),
     )
 
 
-def _prepare(task: Task, progress: _Progress, record: Recorded, at_once: bool) -> _Progress:
-    """The next step and gains, from the linear-quadratic model about the motion; or noise, and what it says of that."""
-    has_moved, path = progress.iterations >= 0, progress.path
-    given = task, path.states, path.ctrl, progress.needed
+def _prepare(task: Task, iterate: _Iterate, record: Recorded, at_once: bool) -> _Iterate:
+    """The next step and gains from the linear-quadratic model; or noise, and the change that derivatives predict."""
+    has_moved, path = iterate.iterations >= 0, iterate.path
+    given = task, path.states, path.ctrl, iterate.needed
     along = Explicit.of(functools.partial(expand, together=at_once, record=record), *given)
     system = in_groups(
         lambda moved, held_and_given: jax.lax.cond(moved, lambda: along.call(*held_and_given), along.zeros),
@@ -310,28 +378,46 @@ def _prepare(task: Task, progress: _Progress, record: Recorded, at_once: bool) -
         (along.held, *given),
         at_once=LINEARIZED,
     )
-    step, gains, gain = backward(task, system, path.ctrl, progress.mu)
-    # not a number where rounding left no minimum to step to: more regularization makes one
+    step, gains, gain = backward(task, system, path.ctrl, iterate.mu)
+    # not a number if rounding left no minimum to step to: more regularization makes one
     expected = jnp.where(jnp.isfinite(jnp.sum(gain)), jnp.sum(gain), jnp.inf)
-    promised = jnp.maximum(progress.promised, jnp.where(jnp.isfinite(expected), expected, 0))
-    ready = progress._replace(
-        step=step, gains=gains, expected=expected, promised=promised, unreached=system.unreached()
-    )
+    promised = jnp.maximum(iterate.promised, jnp.where(jnp.isfinite(expected), expected, 0))
+    ready = iterate._replace(step=step, gains=gains, expected=expected, promised=promised, unreached=system.unreached())
+    # the same noise in every call, scaled by the ranges of the controls, or by the controls where there is no range
     drawn, half = np.random.default_rng(0).normal(size=(PROBES, *step.shape)), 0.5 * (task.upper - task.lower)
-    size = PROBED * jnp.where(jnp.isfinite(half), half, jnp.max(jnp.abs(path.ctrl), axis=0))
+    size = PROBE_NOISE * jnp.where(jnp.isfinite(half), half, jnp.max(jnp.abs(path.ctrl), axis=0))
     size, lower, upper = (jnp.broadcast_to(x, step.shape) for x in (size, task.lower, task.upper))
-    noise = size * jnp.asarray(drawn, step.dtype)[progress.probes - 1]
+    noise = size * jnp.asarray(drawn, step.dtype)[iterate.probes - 1]
     sides = jnp.clip(jnp.stack([path.ctrl + noise, path.ctrl - noise]), lower[None], upper[None]) - path.ctrl[None]
-    probe = progress._replace(step=noise, expected=jnp.max(jax.vmap(system.change, (0, None))(sides, progress.gains)))
-    return jax.tree.map(lambda a, b: jnp.where(progress.probes > 0, a, b), probe, ready)
+    predicted = jnp.max(jax.vmap(system.change, (0, None))(sides, iterate.gains))
+    probe = iterate._replace(step=noise, expected=predicted)
+    return jax.tree.map(lambda a, b: jnp.where(iterate.probes > 0, a, b), probe, ready)
 
 
-def backward(task: Task, system: LinearQuadratic, ctrl: Array, mu: Array) -> Stage:
-    """The minimum of the quadratic model of the cost to go, backwards in time: all stages, stacked."""
+def backward(task: Task, system: LinearQuadratic, ctrl: Array, mu: Array) -> Policy:
+    """The backward pass: the policy that minimizes the linear-quadratic model of the cost.
+
+    Backwards in time, with V(dx) = s^T dx + 1/2 dx^T V_xx dx the least cost to go from the next state, the cost to go
+    of this step is Q(dx, du) = 1/2 |r + r_x dx + r_u du|^2 + V(A dx + B du) + mu/2 |du|^2. Its derivatives at zero are
+
+        Q_x  = r_x^T r + A^T s              Q_uu = r_u^T r_u + B^T V_xx B + mu I
+        Q_u  = r_u^T r + B^T s              Q_ux = r_u^T r_x + B^T V_xx A
+
+    and du = k + K dx minimizes it within the bounds (`box_qp`), which gives the cost to go from here.
+
+    Args:
+      task: its bounds.
+      system: the linear-quadratic model, T + 1 rows.
+      ctrl: (T, nu) controls of the motion.
+      mu: () regularization.
+
+    Returns:
+      Steps k (T, nu), gains K (T, nu, nx), and the decrease of the cost that each step promises to first order (T,).
+    """
     *_, r, r_x, _ = (leaf[-1] for leaf in system)
     end = (matmul(r_x.T, r), matmul(r_x.T, r_x))
 
-    def stage(value: tuple[Array, Array], row: tuple[LinearQuadratic, Array]) -> tuple[tuple[Array, Array], Stage]:
+    def stage(value: tuple[Array, Array], row: tuple[LinearQuadratic, Array]) -> tuple[tuple[Array, Array], Policy]:
         (A, B, r, r_x, r_u), now = row
         slope, curvature = value
         Q_x, Q_u = matmul(r_x.T, r) + matmul(A.T, slope), matmul(r_u.T, r) + matmul(B.T, slope)
@@ -340,9 +426,10 @@ def backward(task: Task, system: LinearQuadratic, ctrl: Array, mu: Array) -> Sta
         Q_ux = matmul(r_u.T, r_x) + matmul(ahead.T, A)
         step, gain = box_qp(Quadratic(Q_uu, Q_u, Q_ux), task.lower - now, task.upper - now)
         slope = Q_x + matmul(gain.T, Q_u) + matmul((matmul(Q_uu, gain) + Q_ux).T, step)
-        # a sum of squares, which rounding does not make negative as it does Q_xx - Q_xu Q_uu^-1 Q_ux
-        led, left = A + matmul(B, gain), r_x + matmul(r_u, gain)
-        curvature = matmul(left.T, left) + matmul(led.T, matmul(curvature, led)) + mu * matmul(gain.T, gain)
+        # V_xx as a sum of squares along the closed loop A + B K: rounding does not make it indefinite, as it does
+        # Q_xx - Q_xu Q_uu^-1 Q_ux
+        closed, left = A + matmul(B, gain), r_x + matmul(r_u, gain)
+        curvature = matmul(left.T, left) + matmul(closed.T, matmul(curvature, closed)) + mu * matmul(gain.T, gain)
         return (slope, 0.5 * (curvature + curvature.T)), (step, gain, -inner(Q_u, step))
 
     stages = jax.tree.map(lambda leaf: leaf[:-1], system)
@@ -350,27 +437,32 @@ def backward(task: Task, system: LinearQuadratic, ctrl: Array, mu: Array) -> Sta
 
 
 class Quadratic(NamedTuple):
-    """H (n, n), positive definite; g (n,); G (n, m)."""
+    """The quadratic program of `box_qp`: H (n, n), positive definite; g (n,); G (n, m)."""
 
     hessian: Array
     gradient: Array
     mixed: Array
 
 
-def box_qp(problem: Quadratic, lower: Array, upper: Array) -> tuple[Array, Array]:
-    """A small quadratic program in a box, and how its solution depends on a linear parameter.
+def box_qp(quadratic: Quadratic, lower: Array, upper: Array) -> tuple[Array, Array]:
+    """Solves a small quadratic program in a box, with the derivative of its solution with respect to a parameter.
 
         minimize 1/2 u^T H u + (g + G x)^T u,  lower <= u <= upper,  at x = 0
 
-    By projected Newton steps: variables that press against a bound are held, and the others take the Newton step of the
-    rest. Several lengths of it are tried, clipped to the box; one ends where the first variable meets its bound. Beside
-    them stands the best position of each variable alone, which is lower unless u is the solution: clipping may spoil a
-    Newton step. du/dx = -H_ff^-1 G_f on the free variables, 0 on the held ones.
+    By projected Newton steps (Bertsekas 1982): variables that press against a bound are held, and the others take the
+    Newton step of the remaining problem. Several lengths of the step are tried, clipped to the box; one of them ends
+    where the first variable meets its bound. The best position of each variable alone is tried too: it lowers the cost
+    unless u is the solution, even where clipping spoils the Newton step. du/dx is -H_ff^-1 G_f for the free variables
+    f, and 0 for the held ones.
+
+    Args:
+      quadratic: H, g and G.
+      lower, upper: (n,) bounds, which may be infinite.
 
     Returns:
-      The solution (n,) and its derivative (n, m); bounds (n,) may be infinite.
+      The solution (n,) and its derivative (n, m).
     """
-    hessian, gradient, mixed = problem
+    hessian, gradient, mixed = quadratic
 
     def cost(u: Array) -> Array:
         return inner(u, gradient + 0.5 * matmul(hessian, u))
@@ -381,7 +473,7 @@ def box_qp(problem: Quadratic, lower: Array, upper: Array) -> tuple[Array, Array
         step = -_solve_free(hessian, _free(u, slope, lower, upper), slope)
         room = jnp.where(step > 0, upper - u, u - lower)
         share = jnp.where((step != 0) & (room > 0), safe.divide(room, jnp.abs(step), 1.0), 1.0)
-        # a rounding beyond the first bound
+        # to the first bound, and a rounding beyond it, so that clipping makes it exact
         rounding = ROUNDING * float(jnp.finfo(u.dtype).eps)
         lengths = jnp.append(jnp.asarray(LENGTHS, u.dtype), jnp.minimum((1 + rounding) * jnp.min(share), 1.0))
         moves = jnp.concatenate([jax.vmap(lambda length: length * step)(lengths), jnp.diag(-slope / jnp.diag(hessian))])
@@ -394,7 +486,7 @@ def box_qp(problem: Quadratic, lower: Array, upper: Array) -> tuple[Array, Array
 
     target = -cho_solve(cholesky(hessian), gradient)
     u = jnp.clip(target, lower, upper)
-    # within the box nothing is left to do, nor is there where one variable was clipped and there is no other
+    # within the box nothing is left to do; nor if there is one variable, which clipping puts at its best place
     if gradient.size > 1:
         u = jax.lax.while_loop(unfinished, improve, (u, jnp.all(u == target), jnp.zeros((), jnp.int32)))[0]
     free = _free(u, gradient + matmul(hessian, u), lower, upper)
@@ -402,12 +494,12 @@ def box_qp(problem: Quadratic, lower: Array, upper: Array) -> tuple[Array, Array
 
 
 def _free(u: Array, slope: Array, lower: Array, upper: Array) -> Array:
-    """(n,) bool: variables that do not press against a bound."""
+    """(n,) bool: the variables that do not press against a bound."""
     return ~((u <= lower) & (slope > 0)) & ~((u >= upper) & (slope < 0))
 
 
 def _solve_free(hessian: Array, free: Array, b: Array) -> Array:
-    """H_ff^-1 b_f on the free variables, zero on the others; b is (n,) or (n, m)."""
+    """H_ff^-1 b_f for the free variables, zero for the others; b is (n,) or (n, m)."""
     both = free[:, None] & free[None, :]
     factor = cholesky(jnp.where(both, hessian, jnp.eye(free.size, dtype=hessian.dtype)))
     mask = free if b.ndim == 1 else free[:, None]

@@ -1,7 +1,7 @@
-"""Receding horizon control: again and again a plan from where the world is, begun from the one before.
+"""Model predictive control (receding horizons): a new plan from each state, which begins from the plan before.
 
-By iLQR a plan is improved at every step; by a search it drives a few steps (`Sampling.driven`), and finds ways that no
-derivative points to.
+With iLQR, the plan is improved at every step. With sampling, each plan drives a few steps (`Sampling.driven`), and
+finds ways that no derivative points to.
 """
 
 import jax
@@ -10,12 +10,12 @@ from jax import Array
 
 from diffsim.base.checked import checked
 from diffsim.optimize.trajectory.ilqr import Ilqr, ilqr
-from diffsim.optimize.trajectory.search import (
+from diffsim.optimize.trajectory.sampling import (
     Proposal,
     Sampling,
     improve,
-    middles,
     need_bounds,
+    piece_centers,
     propose,
     same_worlds,
     spread,
@@ -23,6 +23,9 @@ from diffsim.optimize.trajectory.search import (
 from diffsim.optimize.trajectory.task import Task, Trajectory, controls_of
 from diffsim.simulate.step import step_data
 from diffsim.types import Model, State
+
+# rounds of the first search, as a multiple of the rounds of the others, which begin from the plan before
+FIRST_ROUNDS = 3
 
 
 @checked
@@ -35,22 +38,27 @@ def mpc(
     settings: Ilqr | Sampling | None = None,
     key: Array | None = None,
 ) -> Trajectory:
-    """Controls a world for some steps. Jit it with static `steps`; batch it with `jax.vmap` over states and controls.
+    """Controls a world by model predictive control for a number of steps.
+
+    Jit it with static `steps`; batch it with `jax.vmap` over states and controls.
 
     Args:
-      task: what plans cost, over a horizon of ctrl.shape[0] steps.
-      state: where the world is.
-      ctrl: (horizon, nu) guess of the first plan; each later one begins from the last, shifted by what was driven.
-      steps: how many steps to take.
-      plant: the world's own model, None for that of the task.
-      settings: of each plan: `Ilqr`, None for one iteration of it, as in MuJoCo MPC; or `Sampling`, for a search.
-      key: of a search; None for `jax.random.key(0)`.
+      task: the cost of a plan, over a horizon of ctrl.shape[0] steps.
+      state: the first state of the world.
+      ctrl: (horizon, nu) guess for the first plan; each later plan begins from the one before, shifted in time.
+      steps: number of steps to take.
+      plant: the model of the world; None for the model of the task.
+      settings: of each plan: an `Ilqr`, a `Sampling` to plan by sampling, or None for one iteration of iLQR, as in
+        MuJoCo MPC.
+      key: for sampling; None for `jax.random.key(0)`.
 
     Returns:
-      What the world did: states, controls (steps, nu), bits of status, and the cost of the last plan.
+      The trajectory of the world: states, controls (steps, nu), status bits, and the cost of the last plan.
 
     Raises:
-      ValueError: fewer than one step. ArgumentError: a search without bounds. For controls and models those of `ilqr`.
+      ValueError: fewer than one step, or controls of the wrong shape.
+      ArgumentError: sampling without bounds.
+      UnsupportedError: a model with delays, for iLQR.
     """
     ctrl = controls_of(task, ctrl)
     if steps < 1:
@@ -76,7 +84,7 @@ def mpc(
 
 
 def _driven(states: State, final: State, ctrl: Array, costs: Array, bits: Array) -> Trajectory:
-    """What was driven: states before each step (n, ...) and after the last, costs of plans and status of steps (n,)."""
+    """The trajectory, from states before each step (n, ...) and after the last, costs of plans and status bits (n,)."""
     states = jax.tree.map(lambda many, one: jnp.concatenate([many, one[None]]), states, final)
     status = jax.lax.reduce(bits, jnp.zeros((), jnp.int32), jax.lax.bitwise_or, (0,))
     return Trajectory(states=states, ctrl=ctrl, cost=costs[-1], status=status)
@@ -85,7 +93,7 @@ def _driven(states: State, final: State, ctrl: Array, costs: Array, bits: Array)
 def _pursue(
     task: Task, state: State, ctrl: Array, steps: int, plant: Model | None, settings: Sampling, key: Array
 ) -> Trajectory:
-    """Receding horizons, one search after another, each of which drives a few pieces: `mpc` by searches."""
+    """`mpc` by sampling: one search after another, each of which drives a few pieces."""
     need_bounds(task)
     horizon = len(ctrl)
     pieces = min(settings.pieces, horizon)
@@ -104,8 +112,8 @@ def _pursue(
             worlds = same_worlds(now, settings.samples)
             return improve(task, worlds, proposal, jax.random.fold_in(turn_key, i), shape, nothing, settings)
 
-        first = propose(task, middles(guess, pieces, horizon, pieces), settings.first)
-        proposal = jax.lax.fori_loop(0, settings.rounds * jnp.where(turn == 0, 3, 1), better, first)
+        first = propose(task, piece_centers(guess, pieces, horizon, pieces), settings.first)
+        proposal = jax.lax.fori_loop(0, settings.rounds * jnp.where(turn == 0, FIRST_ROUNDS, 1), better, first)
         plan = spread(proposal.best, pieces, horizon, horizon)
         later, (states, taken, bits) = jax.lax.scan(drive, now, plan[:act])
         shifted = plan[jnp.minimum(jnp.arange(horizon) + act, horizon - 1)]
@@ -113,7 +121,7 @@ def _pursue(
 
     turns = -(-steps // act)
     _, rows = jax.lax.scan(advance, (state, ctrl), jnp.arange(turns))
-    # the last plan may drive further than was asked for
+    # the last plan may have driven further than was asked for
     flat = jax.tree.map(lambda leaf: jax.lax.collapse(leaf, 0, 2), rows)
     states, taken, costs, bits = jax.tree.map(lambda leaf: leaf[:steps], flat)
     last = jax.tree.map(lambda leaf: leaf[-1], states)

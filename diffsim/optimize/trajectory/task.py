@@ -1,11 +1,11 @@
-"""Task: what a motion costs, and the bounds of its controls; the cost of one motion.
+"""Task: the cost of a motion and the bounds of its controls; evaluation and linearization of one motion.
 
-A cost is half a sum of squares, of residuals that are functions of state, Data and controls:
+The cost is half a sum of squares of residuals, which are functions of state, Data and controls:
 
     cost = sum_t 1/2 |running(x_t, data_t, u_t)|^2 + 1/2 |final(x_T, data_T)|^2
 
-so that first derivatives are all that the methods here need (Gauss-Newton). Weights are factors: sqrt(w) (x - goal).
-Those of all steps about a motion are its linear-quadratic model (`expand`).
+The methods here need first derivatives alone (Gauss-Newton). Weights are factors: sqrt(w) (x - goal). The derivatives
+of all steps of a motion are its linear-quadratic model (`expand`).
 """
 
 from collections.abc import Callable
@@ -36,7 +36,7 @@ Step = Callable[[Any, State, Array, Array], tuple[tuple[State, Array, Array], An
 
 @record
 class Task(Record):
-    """A model, the residuals of a motion, and the bounds of the controls."""
+    """A trajectory optimization task: a model, the residuals of a motion, and the bounds of the controls."""
 
     model: Model = child()
     inputs: Inputs = child()
@@ -55,16 +55,17 @@ def make_task(
     bounds: tuple[ArrayLike, ArrayLike] | None = None,
     contacts: bool = True,
 ) -> Task:
-    """A task. Make it once: the functions are part of the program, and others compile anew.
+    """Makes a task. Make it once: the functions are part of the compiled program, and new functions compile anew.
 
     Args:
-      model: what moves.
-      running: (state, data, ctrl) -> residuals (k,) of each step, at the state before it.
-      final: (state, data) -> residuals (m,) of the last state; None for no such cost. Data is computed with ctrl = 0.
-      inputs: everything else that the user sets, constant; None for `make_inputs(model)`.
-      bounds: lower and upper controls, (nu,) or numbers; None for actuator_ctrlrange, where it is limited.
-      contacts: False plans as if nothing could touch anything, for motions through free space: the program compiles in
-        a part of the time. Nothing then says whether the plan runs into something; look at it with contacts.
+      model: the model that moves.
+      running: (state, data, ctrl) -> residuals (k,) of each step, at the state before the step.
+      final: (state, data) -> residuals (m,) of the last state; None for no final cost. Data is computed with ctrl = 0.
+      inputs: all other inputs, constant in time; None for `make_inputs(model)`.
+      bounds: lower and upper bounds of the controls, (nu,) or numbers; None for actuator_ctrlrange, where it is
+        limited.
+      contacts: False plans without contacts, for motions through free space: the program compiles in a part of the
+        time. Collisions then go unnoticed; evaluate the plan in a task with contacts.
 
     Returns:
       The task.
@@ -84,7 +85,7 @@ def make_task(
 
 @record
 class Trajectory(Record):
-    """A motion: states x_0 to x_T stacked, controls (T, nu), its cost, and every bit of `data.status` that it set."""
+    """A motion: states x_0 to x_T stacked, controls (T, nu), its cost, and all status bits that its steps set."""
 
     states: State = child()
     ctrl: Array = leaf("T", "nu")
@@ -96,7 +97,10 @@ def residuals(task: Task, state: State, ctrl: Array, last: Array) -> tuple[State
     """One step: the next state, the residuals (k + m,) at this one, and its status.
 
     Args:
-      last: bool, whether this is x_T, where only the final residuals count; they do not elsewhere.
+      task: the task.
+      state: x_t.
+      ctrl: (nu,) u_t.
+      last: bool, whether this is x_T. Running residuals are zero there, and final residuals elsewhere.
     """
     later, data = step_data(task.model, state, task.inputs.replace(ctrl=ctrl))
     parts = [jnp.where(last, 0, task.running(state, data, ctrl))]
@@ -111,7 +115,7 @@ def half_square(residual: Array) -> Array:
 
 
 def record_of(task: Task, state: State, ctrl: Array) -> Recorded:
-    """A step in two parts: it is simulated, and its derivatives are taken later, without what it searched for."""
+    """A step in two parts: it is simulated first, and its derivatives are taken later without solving again."""
 
     def step(moving: tuple[Array, ...], task: Task, state: State, last: Array) -> tuple[Any, Any]:
         qpos, qvel, act, ctrl = moving
@@ -122,12 +126,12 @@ def record_of(task: Task, state: State, ctrl: Array) -> Recorded:
 
 
 def _inputs(task: Task, state: State, ctrl: Array, last: Array) -> tuple:
-    """Inputs of a recorded step, first what it is differentiated by."""
+    """Inputs of a recorded step; the first tuple is what it is differentiated with respect to."""
     return (state.qpos, state.qvel, state.act, ctrl), task, state, last
 
 
 def simulated(record: Recorded, task: Task, state: State, ctrl: Array, last: Array) -> tuple[tuple, Any]:
-    """`residuals`, and what derivatives of this step need of it."""
+    """`residuals`, and what the derivatives of this step need of the simulation."""
     ((*_, r), (later, status)), needed = record.call(*_inputs(task, state, ctrl, last))
     return (later, r, status), needed
 
@@ -135,18 +139,22 @@ def simulated(record: Recorded, task: Task, state: State, ctrl: Array, last: Arr
 def follow(
     task: Task, state: State, law: ControlLaw, rows: Any, length: int, step: Step | None = None
 ) -> tuple[Trajectory, Any]:
-    """The motion under a law of control, within the bounds; and what else `step` returns, of T + 1 steps.
+    """Simulates a motion under a control law, clipped to the bounds.
 
     Args:
+      task: the task.
       state: x_0.
       law: (x_t, row t) -> controls (nu,).
-      rows: a pytree of arrays with a leading axis of length T, what the law gets at each step.
+      rows: a pytree of arrays with a leading axis of length T; the law gets one row at each step.
       length: T.
       step: (task, state, ctrl, last) -> what `residuals` returns, and a pytree of arrays; None for `residuals` alone.
+
+    Returns:
+      The motion, and the pytrees that `step` returned, stacked over T + 1 steps.
     """
     step = step or (lambda *inputs: (residuals(*inputs), None))
     check_arguments(task.model, state, task.inputs)
-    # the final cost is that of one more step, so that the step is compiled once
+    # the final cost is computed in one more step, so that the step is compiled once
     padded = jax.tree.map(lambda leaf: jnp.concatenate([leaf, leaf[-1:]]), rows)
 
     def one_step(carry: tuple[State, Array, Array], row: Any) -> tuple[tuple[State, Array, Array], Any]:
@@ -165,28 +173,28 @@ def follow(
 
 @checked
 def evaluate(task: Task, state: State, ctrl: Array) -> Trajectory:
-    """The motion from a state under controls, clipped to the bounds, and its cost; differentiable.
+    """Simulates controls, clipped to the bounds, and computes the cost; differentiable.
 
     Args:
-      task: what the motion costs.
-      state: where it begins.
+      task: costs and bounds.
+      state: where the motion begins.
       ctrl: (T, nu) controls.
 
     Returns:
       States, controls, cost and status.
 
     Raises:
-      ValueError: controls of another shape.
+      ValueError: controls of the wrong shape.
     """
     ctrl = controls_of(task, ctrl)
     return follow(task, state, lambda now, row: row, ctrl, ctrl.shape[0])[0]
 
 
 def controls_of(task: Task, ctrl: Array) -> Array:
-    """(T, nu) controls, with the precision of the Model.
+    """(T, nu) controls in the precision of the Model.
 
     Raises:
-      ValueError: another shape, with the expected one.
+      ValueError: the wrong shape; the message has the expected one.
     """
     ctrl = jnp.asarray(ctrl, task.lower.dtype)
     if ctrl.ndim != 2 or ctrl.shape[1] != task.model.nu or not ctrl.shape[0]:
@@ -204,13 +212,14 @@ class LinearQuadratic(NamedTuple):
     r_u: Array
 
     def unreached(self) -> Array:
-        """The cost of residuals that depend on the state, but on no part of it that controls move at any time.
+        """The cost of the residuals that depend on the state, but only on coordinates that no control ever moves.
 
-        What bodies that do not touch make of each other is exactly zero.
+        A derivative between bodies that do not touch is exactly zero, so that the pattern of zeros of A, B and the
+        residuals tells which coordinates the controls reach: a transitive closure.
         """
         A, B, r, r_x, r_u = self
         moves = (jnp.any(A != 0, axis=0) | jnp.eye(A.shape[1], dtype=bool)).astype(A.dtype)
-        # squares of the links between coordinates are links by way of others
+        # the square of the matrix of links has links by way of one more coordinate: log2(nx) squares have them all
         for _ in range(A.shape[1].bit_length()):
             moves = (matmul(moves, moves) > 0).astype(A.dtype)
         reached = matmul(moves, jnp.any(B != 0, axis=(0, 2)).astype(A.dtype)) > 0
@@ -219,7 +228,7 @@ class LinearQuadratic(NamedTuple):
         return jnp.sum(jnp.where(jnp.any(depends, axis=2) & ~seen, 0.5 * r * r, 0))
 
     def change(self, step: Array, gains: Array) -> Array:
-        """How much steps (T, nu) with feedback change the cost, slope and curvature each counted as a loss."""
+        """The change of the cost by steps (T, nu) with feedback; slope and curvature both count as an increase."""
 
         def advance(dx: Array, row: tuple[LinearQuadratic, Array, Array]) -> tuple[Array, tuple[Array, Array]]:
             (A, B, r, r_x, r_u), step, gain = row
@@ -235,15 +244,19 @@ class LinearQuadratic(NamedTuple):
 def expand(
     task: Task, states: State, ctrl: Array, needed: Any = None, record: Recorded | None = None, together: bool = True
 ) -> LinearQuadratic:
-    """Derivatives of all steps of a motion, T + 1 states and (T, nu), side by side, in tangent coordinates.
+    """The linear-quadratic model about a motion: derivatives of all steps side by side, in tangent coordinates.
 
     Args:
-      needed: what the `record` of a step says that derivatives need of these; None to simulate them once more.
-      together: by all coordinates in one pass, as for `columns`.
+      task: the task.
+      states: T + 1 states of the motion.
+      ctrl: (T, nu) its controls.
+      needed: what derivatives need of the simulated steps, from `record`; None to simulate the steps once more.
+      record: of a step; None without `needed`.
+      together: derivatives with respect to all coordinates in one pass, as in `columns`.
     """
     model, length, nx = task.model, ctrl.shape[0], tangent_size(task.model)
     ctrl = jnp.concatenate([ctrl, jnp.zeros_like(ctrl[:1])])
-    # where each step led; the one after the last is not used
+    # the state after each step; the one after the last step is not used
     there = jax.tree.map(lambda leaf: jnp.concatenate([leaf[1:], leaf[-1:]]), states)
 
     def of_step(state: State, later: State, ctrl: Array, last: Array, needed: Any) -> LinearQuadratic:
