@@ -1,7 +1,7 @@
-"""How to add, proven: CONTRIBUTING's recipes followed in a copy of the tree, in as many places as it states.
+"""CONTRIBUTING is true: its recipes are followed in a copy of the tree, and the files that it names exist.
 
-Each recipe is a list of places; a place is one insertion. MuJoCo's number for the new kind is inserted beside them.
-Then a model that has all of the new kinds is loaded and stepped, and each does what its function says.
+Each recipe is a list of places; a place is one insertion. MuJoCo's number for the new kind is inserted as well. Then a
+model with all of the new kinds is loaded and stepped, and each kind does what its function says.
 """
 
 import os
@@ -144,6 +144,21 @@ def test_contributing_states_the_number_of_places() -> None:
         assert stated and int(stated.group(1)) == len(places), name
         for place in places:
             assert place.file in text or str(pathlib.Path(place.file).parent) + "/" in text, place.file
+
+
+def test_contributing_names_files_and_commands_that_exist() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    files = re.findall(r"`([a-z_][\w/]*(?:/|\.py))`", text)
+    missing = [file for file in files if not (ROOT / file).exists() and not any((ROOT / "diffsim").rglob(file))]
+    targets = re.findall(r"\bmake ([a-z][a-z-]*)", text)
+    makefile = (ROOT / "Makefile").read_text()
+    missing += [target for target in targets if f"\n{target}:" not in makefile]
+    # the first cells of the table of long measurements: names of modules, some with arguments
+    rows = text.split("| WHAT |")[1].split("\n\n")[0].splitlines()[2:]
+    names = [name.strip('"').split()[0] for row in rows for name in re.findall(r"`([^`]+)`", row.split("|")[1])]
+    missing += [name for name in names if not (ROOT / "tests" / "measure" / f"{name}.py").exists()]
+    assert len(files) > 50 and len(targets) > 10 and len(names) > 20
+    assert not missing
 
 
 def test_the_recipes_are_enough(tmp_path: pathlib.Path) -> None:
