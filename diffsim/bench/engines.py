@@ -20,6 +20,7 @@ from jax import Array
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from diffsim import parallel
+from diffsim.base import changes
 from diffsim.compiler.passes import compile_all
 from diffsim.mjcf import read
 from diffsim.simulate.forward import forward
@@ -167,7 +168,8 @@ class Ours:
 
     def __init__(self, workload: Workload) -> None:
         loading = dict(workload.loading)
-        spec = read(workload.source, allow_outside=loading.pop("allow_outside", None))
+        version = changes.version_of(loading.pop("mujoco", None) or changes.DEFAULT)
+        spec = read(workload.source, allow_outside=loading.pop("allow_outside", None), mujoco=version)
         spec.option.noslip_iterations = workload.noslip_iterations
         model = compile_all(spec, **loading)
         self.workload = workload

@@ -41,8 +41,11 @@ class Rounding(NamedTuple):
     same: float
 
 
-ROUNDINGS = {np.dtype(np.float64): Rounding(1e-13, 1e-8, 1e-9, 1e-7)}
-ROUNDINGS[np.dtype(np.float32)] = Rounding(1e-6, 10**-3.5, 1e-5, 1e-5)
+# by the name of the number type; in single precision about the square root of what double precision has
+ROUNDINGS = {
+    "float64": Rounding(apart=1e-13, parallel=1e-8, level=1e-9, same=1e-7),
+    "float32": Rounding(apart=1e-6, parallel=10**-3.5, level=1e-5, same=1e-5),
+}
 # an edge must be better than the axes before by this part of its own separation
 EDGE_BIAS = 1e-6
 # cosine of 8 degrees: the angle of an edge axis and a face normal up to which the face may stand in for the edge, ...
@@ -70,7 +73,7 @@ class BestAxis(NamedTuple):
 
 def rounding_of(box: Shape) -> Rounding:
     """The numbers for the precision of a box."""
-    return ROUNDINGS[np.dtype(box.size.dtype)]
+    return ROUNDINGS[box.size.dtype.name]
 
 
 def slack(box1: Shape, box2: Shape) -> Array:
@@ -273,8 +276,8 @@ def boxes(box1: Shape, box2: Shape, margin: Array) -> Candidates:
     """Up to eight corners of the overlap of two faces, or the one point of two edges; one normal for all of them."""
     rotation = mul_mat(transpose(box1.mat), box2.mat)
     offset1, offset2 = mul_vec_t(box1.mat, box2.pos - box1.pos), mul_vec_t(box2.mat, box1.pos - box2.pos)
-    fixed1, fixed2, *relative = jax.lax.stop_gradient((box1, box2, rotation, offset1, offset2))
-    best = best_axis(fixed1, fixed2, *relative, jax.lax.stop_gradient(margin))
+    # which features touch is a choice: no derivative passes through it
+    best = best_axis(*jax.lax.stop_gradient((box1, box2, rotation, offset1, offset2, margin)))
 
     facing = facing_faces(box1, box2, rotation, best)
     points, counts = corners_of_overlap(facing, rounding_of(box1).same)
@@ -290,7 +293,7 @@ def boxes(box1: Shape, box2: Shape, margin: Array) -> Candidates:
     # two edges: the first row, and no other
     distance, between, axis = edge_contact(box1, box2, rotation, offset1, best)
     first = rows == 0
-    touches = jnp.where(best.is_edge, first & (distance <= margin + slack(fixed1, fixed2)), filled)
+    touches = jnp.where(best.is_edge, first & (distance <= margin + slack(box1, box2)), filled)
     return Candidates(
         dist=jnp.where(best.is_edge, distance, point[:, 2]),
         pos=jnp.where(best.is_edge, (box1.pos + mul_vec(box1.mat, between))[None], pos),
