@@ -1,9 +1,10 @@
-"""Mathematics shared by all rooms: small vectors, rotations, spatial algebra, safe functions, linear algebra.
+"""Mathematics for all modules: small vectors, rotations, spatial algebra, safe functions, linear algebra.
 
-All functions act on the last axis (or the last two, for matrices) and broadcast over the leading ones. Sums over
-3, 4 or 6 elements are written out: XLA turns a reduction over a tiny axis into code that is 15-40 times slower.
+All functions act on the last axis (the last two for matrices) and broadcast over the leading ones. Sums over 3, 4 or 6
+elements are written out: XLA turns a reduction over a short axis into code that is 15 to 40 times slower.
 
-Public for users: quaternions (w, x, y, z) and poses, as `diffsim.math.quat_mul`; derivatives are finite everywhere.
+Public for users: functions of quaternions (w, x, y, z) and poses, such as `diffsim.math.quat_mul`. Their derivatives
+are finite everywhere.
 """
 
 from diffsim.math.rotation import axis_angle_to_quat as axis_angle_to_quat

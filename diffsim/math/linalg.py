@@ -1,8 +1,8 @@
-"""Linear algebra of the size of the model: dense, and by the diagonal blocks of a matrix.
+"""Linear algebra with matrices as large as the model: dense, or split into the diagonal blocks of a matrix.
 
-M is block diagonal, for it couples only the dofs of one tree; the columns of J are grouped as its blocks are. Zeros
-between blocks are neither stored nor multiplied. Blocks of one size are stored and factored together. With a single
-block everything is dense.
+The inertia matrix M couples only dofs of the same kinematic tree, so it is block diagonal. The columns of the Jacobian
+J are split into the same blocks. Zeros between blocks are neither stored nor multiplied. Blocks of equal size are
+stored in one array and factored together. If there is only one block, everything is dense.
 """
 
 import dataclasses
@@ -24,22 +24,22 @@ from diffsim.xla.gather import pick_some
 from diffsim.xla.reverse_mode import SEARCH_RESULT
 from diffsim.xla.solves.cholesky import Limbs, factor, is_small, solve, solve_sum
 
-# products with the Hessian that a solve by blocks is expected to take, and one by a dense factor does not
+# expected number of products with the Hessian in a solve by blocks; a solve with a dense factor needs none
 PRODUCTS = 8
 
 
 def cholesky(matrix: Array) -> Array:
-    """(..., n, n) lower factor L of a symmetric positive definite matrix, matrix = L L^T; nan where it is not one."""
+    """(..., n, n) lower factor L with matrix = L L^T; nan where the matrix is not symmetric positive definite."""
     return factor(matrix)
 
 
 def cho_solve(lower: Array, b: Array) -> Array:
-    """x with L L^T x = b, for b of shape (n,) or (n, k)."""
+    """The solution x of L L^T x = b, for b of shape (n,) or (n, k)."""
     return solve(lower, b[:, None])[:, 0] if b.ndim == 1 else solve(lower, b)
 
 
 def solve_spd(matrix: Array, b: Array) -> Array:
-    """x (n,) or (n, k) with matrix x = b, for a symmetric positive definite matrix (n, n)."""
+    """The solution x (n,) or (n, k) of matrix x = b, for a symmetric positive definite matrix (n, n)."""
     return cho_solve(cholesky(matrix), b)
 
 
@@ -49,9 +49,11 @@ PerSize = tuple[Array, ...]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Blocks:
-    """Groups of indices of a square matrix of `size` rows: `index` (count, size of block), one array per block size.
+    """The rows and columns of the diagonal blocks of a square matrix. Rows and columns outside all blocks are zero.
 
-    Rows and columns that are in no block are zero.
+    Attributes:
+      size: number of rows of the matrix.
+      index: for each block size, (number of blocks, size of a block) the rows of each block.
     """
 
     size: int
@@ -74,7 +76,7 @@ class Blocks:
 
     @functools.cached_property
     def entry(self) -> np.ndarray:
-        """(size, size) the place of each entry of the matrix among those of all blocks, from 1; 0 between blocks."""
+        """(size, size) number of each entry in the list of all entries of blocks, counted from 1; 0 between blocks."""
         table, start = np.zeros((self.size, self.size), np.int32), 1
         for index in self.index:
             count, size = index.shape
@@ -85,19 +87,19 @@ class Blocks:
 
     @functools.cached_property
     def table(self) -> np.ndarray:
-        """(count, largest size) the indices of each block, one size after the other; -1 behind those of a small one."""
+        """(count, largest size) the rows of each block, one block size after another; short rows are padded with -1."""
         most = max((index.shape[1] for index in self.index), default=0)
         wide = [np.pad(index, ((0, 0), (0, most - index.shape[1])), constant_values=-1) for index in self.index]
         return np.concatenate([np.zeros((0, most), int), *wide])
 
     def by_size(self, listed: Array) -> tuple[Array, ...]:
-        """What is listed (count, ...) in the order of `table`, for the blocks of each size."""
+        """Splits an array (count, ...) with a row for each row of `table` into one array for each block size."""
         ends = np.cumsum([len(index) for index in self.index])
         return tuple(jnp.split(listed, ends[:-1]))
 
     @functools.cached_property
     def order(self) -> np.ndarray | None:
-        """(size,) the place of each index in the concatenation of all blocks, -1 for none; None for the identity."""
+        """(size,) position of each row in the concatenation of all blocks, -1 outside blocks; None if it is the row."""
         listed = np.concatenate([index.reshape(-1) for index in self.index])
         if np.array_equal(listed, np.arange(self.size)):
             return None
@@ -107,46 +109,48 @@ class Blocks:
 
 
 def blocks_of(label: np.ndarray) -> Blocks:
-    """Blocks of equal labels (n,); one block without indices if there are none."""
+    """Blocks of the rows with equal labels (n,); one empty block if n is 0."""
     groups = [np.flatnonzero(label == value) for value in np.unique(label)] or [np.zeros(0, int)]
     sizes = sorted({len(group) for group in groups}, reverse=True)
     return Blocks(len(label), tuple(np.stack([g for g in groups if len(g) == size]) for size in sizes))
 
 
 def worthwhile_blocks(label: np.ndarray) -> Blocks:
-    """Blocks of equal labels (n,), or one block where it is not worthwhile to take the matrix apart."""
+    """Blocks of the rows with equal labels (n,); one block if splitting the matrix does not pay (`worthwhile`)."""
     blocks = blocks_of(label)
     return blocks if worthwhile(blocks) else blocks_of(np.zeros(len(label), int))
 
 
 def worthwhile(blocks: Blocks) -> bool:
-    """Whether blocks need less than half of the multiplications of one dense Newton step, with n rows of constraints.
+    """Whether a Newton step by blocks needs less than half of the multiplications of a dense one.
 
-    Dense: J^T K J and a factor. By blocks: the same of each block, then some products with the whole of the Hessian
-    (solver/hessian.py).
+    The estimate assumes n rows of constraints for n dofs. A dense step computes J^T K J and its factor. A step by
+    blocks does so for each block, then takes some products with the whole Hessian (solver/hessian.py).
     """
     n = blocks.size
+    # a factor takes n^3 / 3 multiplications, J^T K J takes n^3; a product with the Hessian takes about 3 n^2
     blocked = sum(index.size * index.shape[1] * (index.shape[1] / 3 + n) for index in blocks.index)
     return 2 * (blocked + PRODUCTS * n * 3 * n) < n * n * (n / 3 + n)
 
 
 def split(values: Array, index: np.ndarray) -> Array:
-    """(..., count, size) of values (..., n): the entries of each block."""
+    """(..., count, size) the entries of values (..., n) in each block."""
     flat = index.reshape(-1)
     start = int(flat[0]) if flat.size else 0
-    # a slice where they follow one another
-    follow = np.array_equal(flat, start + np.arange(flat.size))
-    return values[..., slice(start, start + flat.size) if follow else flat].reshape(*values.shape[:-1], *index.shape)
+    # a slice if the rows are consecutive
+    consecutive = np.array_equal(flat, start + np.arange(flat.size))
+    taken = slice(start, start + flat.size) if consecutive else flat
+    return values[..., taken].reshape(*values.shape[:-1], *index.shape)
 
 
 def assemble(blocks: Blocks, parts: tuple[Array, ...]) -> Array:
-    """(n,) from the entries (count, size) of the blocks of each size."""
+    """(n,) vector from the entries (count, size) of the blocks of each size: the inverse of `split`."""
     flat = jnp.concatenate([part.reshape(-1) for part in parts])
     return flat if blocks.order is None else pick_some(flat, blocks.order)
 
 
 def per_block(function: Callable[..., Array], *parts: Array | np.ndarray) -> Array:
-    """The results of a function of each of the blocks of one size; without `vmap` where there is one block."""
+    """Applies a function to each block of one size, by `vmap`, or directly if there is only one block."""
     if parts[0].shape[0] == 1:
         return function(*(part[0] for part in parts))[None]
     return jax.vmap(function)(*parts)
@@ -158,7 +162,7 @@ def block_factor(parts: PerSize) -> PerSize:
 
 
 def block_solve(blocks: Blocks, factor: PerSize, b: Array) -> Array:
-    """x (n,) with matrix x = b."""
+    """The solution x (n,) of matrix x = b, from the Cholesky factors of its blocks."""
     if blocks.single:
         return cho_solve(factor[0][0], b)
     pairs = zip(factor, blocks.index, strict=True)
@@ -168,7 +172,7 @@ def block_solve(blocks: Blocks, factor: PerSize, b: Array) -> Array:
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["parts"], meta_fields=["blocks"])
 @dataclasses.dataclass(frozen=True, eq=False)
 class BlockDiagonal:
-    """A square matrix without entries between blocks: `parts` (count, size, size), one array per block size."""
+    """A block-diagonal square matrix: `parts` (count, size, size), one array per block size."""
 
     blocks: Blocks
     parts: PerSize
@@ -179,7 +183,7 @@ class BlockDiagonal:
         return assemble(self.blocks, tuple(per_block(matmul, *pair) for pair in zip(self.parts, entries, strict=True)))
 
     def plus_diagonal(self, diagonal: Array) -> "BlockDiagonal":
-        """The sum with a diagonal matrix, given as (n,)."""
+        """The sum of this matrix and a diagonal one, given as (n,)."""
         parts = []
         for part, index in zip(self.parts, self.blocks.index, strict=True):
             values = split(diagonal, index)
@@ -187,7 +191,7 @@ class BlockDiagonal:
         return BlockDiagonal(self.blocks, tuple(parts))
 
     def plus(self, other: "BlockDiagonal") -> "BlockDiagonal":
-        """The sum with a matrix that has some of these blocks."""
+        """The sum of this matrix and one that has some of its blocks."""
         parts = list(self.parts)
         for index, part in zip(other.blocks.index, other.parts, strict=True):
             if index.size:
@@ -213,7 +217,7 @@ class BlockDiagonal:
 
 @jax.custom_jvp
 def _stored_for_derivatives(values: Array) -> Array:
-    """The same array, `stored` where it is differentiated, because derivatives read it many times."""
+    """The same array; under differentiation it is `stored`, because derivatives read it many times."""
     return values
 
 
@@ -225,9 +229,12 @@ def _stored_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, A
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["parts", "transposed"], meta_fields=["blocks"])
 @dataclasses.dataclass(frozen=True, eq=False)
 class BlockColumns:
-    """A matrix (k, n) with its columns apart by block: `parts` (count, k, size), one array per block size.
+    """A matrix (k, n) whose columns are grouped by block.
 
-    `transposed` (count, size, k) is the transpose, where it is stored too.
+    Attributes:
+      blocks: the columns of each block.
+      parts: for each block size, (count, k, size) the columns of each block.
+      transposed: for each block size, (count, size, k) the transpose of `parts`, if it is stored too.
     """
 
     blocks: Blocks
@@ -235,10 +242,10 @@ class BlockColumns:
     transposed: PerSize | None = None
 
     def readable_by_columns(self) -> "BlockColumns":
-        """This matrix, with its transpose stored on a CPU, where products that read columns take twice as long.
+        """This matrix; on a CPU, where products that read columns take twice as long, with its transpose stored.
 
-        On a GPU neighbouring threads read neighbouring columns, and a copy would only be two more passes over memory.
-        Of many blocks, which are mostly zeros, J and its transpose do not fit into a cache together.
+        On a GPU neighboring threads read neighboring columns, so a copy would only cost two more passes over memory.
+        With many blocks, J is mostly zeros, and J and its transpose together do not fit into a cache.
         """
         if not for_cpu() or not self.blocks.single:
             return self
@@ -272,7 +279,7 @@ class BlockColumns:
         return assemble(self.blocks, tuple(map(product, self.transposed or self.parts)))
 
     def take(self, rows: Array) -> "BlockColumns":
-        """Some rows (m,)."""
+        """The rows with these numbers (m,)."""
         few = BlockColumns(self.blocks, tuple(part[:, rows] for part in self.parts))
         return few if self.transposed is None else few.readable_by_columns()
 
@@ -285,19 +292,19 @@ class BlockColumns:
         listed = jnp.concatenate([jax.lax.collapse(part, part.ndim - 2) for part in columns], axis=-1)
         if self.blocks.order is None:
             return listed
-        # what is in no block stands last
+        # columns outside all blocks read the column of zeros that is appended here (their order is -1)
         return jnp.pad(listed, [(0, 0)] * (listed.ndim - 1) + [(0, 1)])[..., self.blocks.order]
 
 
 def diagonal_of(blocks: Blocks, matrix: Array) -> BlockDiagonal:
-    """The blocks of a dense matrix (n, n); what is between them is left out."""
+    """The diagonal blocks of a dense matrix (n, n), without the entries between blocks."""
     if blocks.single:
         return BlockDiagonal(blocks, (matrix[None],))
     return BlockDiagonal(blocks, tuple(matrix[index[:, :, None], index[:, None, :]] for index in blocks.index))
 
 
 def columns_of(blocks: Blocks, matrix: Array) -> BlockColumns:
-    """A dense matrix (k, n) by blocks."""
+    """A dense matrix (k, n) with its columns grouped by block."""
     return BlockColumns(blocks, tuple(jnp.moveaxis(split(matrix, index), -2, -3) for index in blocks.index))
 
 
@@ -308,7 +315,7 @@ def stack_rows(blocks: Blocks, matrices: Sequence[BlockColumns]) -> BlockColumns
 
 
 def gram(left: BlockColumns, right: BlockColumns) -> BlockDiagonal:
-    """left^T right without what is between blocks."""
+    """The diagonal blocks of left^T right."""
     transposed = left.transposed or tuple(jnp.swapaxes(part, 1, 2) for part in left.parts)
     return BlockDiagonal(
         left.blocks, tuple(per_block(matmul, *pair) for pair in zip(transposed, right.parts, strict=True))
@@ -316,16 +323,16 @@ def gram(left: BlockColumns, right: BlockColumns) -> BlockDiagonal:
 
 
 PerSizeLU = tuple[tuple[Array, Array], ...]
-# x (n,) from the blocks of a matrix, its factors and b (n,)
+# (blocks of a matrix, its factors, b (n,)) -> x (n,)
 Solve = Callable[[Blocks, Any, Array], Array]
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
 def solved(solve: Solve, matrix: BlockDiagonal, factor: Any, b: Array) -> Array:
-    """x (n,) with matrix x = b, by a factor that has been computed; a function of matrix and b for derivatives.
+    """The solution x (n,) of matrix x = b, by factors that have been computed.
 
-    dx = matrix^-1 (db - dmatrix x), with the same factor. In first derivatives the tangent of the factor is not used;
-    second derivatives go through the factor in dx.
+    Derivatives treat x as a function of the matrix and b: dx = matrix^-1 (db - dmatrix x), with the same factors. The
+    first derivative ignores the tangent of the factors; the second derivative differentiates the factors in dx.
     """
     return solve(matrix.blocks, factor, b)
 
@@ -338,7 +345,7 @@ def _solved_jvp(solve: Solve, primals: tuple, tangents: tuple) -> tuple[Array, A
 
 
 def solve_blocks(matrix: BlockDiagonal, b: Array, limbs: Limbs | None = None) -> Array:
-    """x (n,) with matrix x = b, for a positive definite matrix; `limbs`: how it falls apart, if that is known."""
+    """The solution x (n,) of matrix x = b, for a positive definite matrix; `limbs` is its sparsity, if known."""
     if matrix.blocks.single and is_small(matrix.parts[0]):
         return solve_once(limbs, matrix.parts[0][0], b)
     return solved(block_solve, matrix, block_factor(matrix.parts), b)
@@ -346,9 +353,9 @@ def solve_blocks(matrix: BlockDiagonal, b: Array, limbs: Limbs | None = None) ->
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
 def solve_once(limbs: Limbs | None, matrix: Array, b: Array) -> Array:
-    """x (n,) with matrix x = b, for a small positive definite matrix: factor and solve are one operation.
+    """The solution x (n,) of matrix x = b, for a small positive definite matrix, factored and solved in one operation.
 
-    Reverse mode stores x, and solves once more.
+    Reverse mode stores x and solves once more with the same matrix.
     """
     return solve_sum([matrix], jnp.zeros((0,), b.dtype), b, limbs)
 
@@ -362,16 +369,16 @@ def _solve_once_jvp(
 
 
 def solve_general_blocks(matrix: BlockDiagonal, b: Array) -> Array:
-    """x (n,) with matrix x = b, for a regular matrix."""
+    """The solution x (n,) of matrix x = b, for any nonsingular matrix."""
     return solved(general_solve, matrix, general_factor(matrix), b)
 
 
 def general_factor(matrix: BlockDiagonal) -> PerSizeLU:
-    """LU factors of regular blocks."""
+    """LU factors of nonsingular blocks."""
     return tuple(jax.vmap(jax.scipy.linalg.lu_factor)(part) for part in matrix.parts)
 
 
 def general_solve(blocks: Blocks, factors: PerSizeLU, b: Array) -> Array:
-    """x (n,) from LU factors."""
+    """The solution x (n,) from LU factors."""
     pairs = zip(factors, blocks.index, strict=True)
     return assemble(blocks, tuple(jax.vmap(jax.scipy.linalg.lu_solve)(lu, split(b, index)) for lu, index in pairs))

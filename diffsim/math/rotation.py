@@ -1,8 +1,8 @@
 """Rotations and poses: unit quaternions (w, x, y, z), rotation matrices, rotation vectors, positions with quaternions.
 
-All functions act on the last axis (matrices: the last two) and broadcast over the leading ones. Exponential and
+All functions act on the last axis (the last two for matrices) and broadcast over the leading ones. The exponential and
 logarithm use series near zero, so values and derivatives are finite at the identity. A pose is a position (3,), m, and
-a unit quaternion (4,), which take points of a frame to its parent. Names of MuJoCo's counterparts in brackets.
+a unit quaternion (4,); it maps points of a frame to its parent. MuJoCo's name of a function is in brackets.
 """
 
 import jax
@@ -29,7 +29,7 @@ from diffsim.xla.bilinear import Rule, bilinear
 
 
 def quat_mul(p: Array, q: Array) -> Array:
-    """(..., 4) Hamilton product p q: first q, then p."""
+    """(..., 4) Hamilton product p q: the rotation q followed by p (mju_mulQuat)."""
     return _product(p, q)
 
 
@@ -50,18 +50,19 @@ def rotate_inv(q: Array, v: Array) -> Array:
     return rotate(quat_conj(q), v)
 
 
-# a quaternion that is shorter stands for the identity (mjMINVAL)
+# length of the shortest quaternion that is normalized; a shorter one counts as the identity (mjMINVAL)
 SHORTEST = 1e-15
-# float32: a quaternion whose square is below SMALL is multiplied by LIFT first. Otherwise the powers of its length that
-# derivatives need would overflow. LIFT is a power of two, so nothing is rounded
+# float32: squared length below which a quaternion is first multiplied by LIFT. Otherwise the powers of its length that
+# derivatives need would overflow
 SMALL = 1e-12
+# a power of two, so that nothing is rounded
 LIFT = 2.0**40
 
 
 def quat_normalize(q: Array) -> Array:
-    """(..., 4) unit quaternion along q; the identity, with zero derivative, where |q| < 1e-15 (mju_normalize4).
+    """(..., 4) q / |q|; the identity, with zero derivative, where |q| < 1e-15 (mju_normalize4).
 
-    Derivatives are those in the tangent space.
+    Its derivatives are tangent to the unit sphere.
     """
     valid = dot(q, q) > SHORTEST**2
     q = scale(q, _lift(q))
@@ -73,7 +74,7 @@ def quat_normalize(q: Array) -> Array:
 
 def _lift(q: Array) -> Array:
     """(...) a power of two that makes the powers of |q| in derivatives representable; 1 unless q is very short."""
-    # the squares of the shortest, 1e-30, suffice in float64
+    # float64 represents all powers of the shortest length: its square is 1e-30
     return jnp.where(dot(q, q) < SMALL, LIFT, 1) if q.dtype == jnp.float32 else jnp.ones_like(q[..., 0])
 
 
@@ -98,7 +99,8 @@ def axis_angle_to_quat(axis: Array, angle: Array) -> Array:
 def quat_exp(rotvec: Array) -> Array:
     """(..., 4) unit quaternion of a rotation vector (..., 3): (cos(t/2), sin(t/2) rotvec / t), t = |rotvec|."""
     squared = dot(rotvec, rotvec)
-    # below the threshold the series is exact to rounding, and smooth in the square
+    # cos(t/2) and sin(t/2) / t as Taylor series in t^2: below the threshold they are exact to rounding, and unlike
+    # sqrt(t^2) they have a derivative at 0
     large = squared > 1e-3
     half = 0.5 * jnp.sqrt(jnp.where(large, squared, 1))
     cosine = jnp.where(large, jnp.cos(half), 1 - squared / 8 + squared**2 / 384 - squared**3 / 46080)
@@ -112,7 +114,7 @@ def quat_exp(rotvec: Array) -> Array:
 
 def quat_log(q: Array) -> Array:
     """Rotation vector of a unit quaternion, in the ball |r| <= pi (the shorter way round)."""
-    # q and -q are one rotation: take the half with w >= 0
+    # q and -q are the same rotation: take the one with w >= 0
     q = jnp.where(jax.lax.stop_gradient(q[..., :1]) < 0, -q, q)
     w, u = q[..., 0], q[..., 1:]
     squared = dot(u, u)
@@ -134,15 +136,15 @@ def quat_sub(a: Array, b: Array) -> Array:
 def quat_integrate(q: Array, omega: Array, dt: Array) -> Array:
     """q after rotating with the local angular velocity omega (rad/s) for dt: q / |q| exp(omega dt).
 
-    As in MuJoCo (mju_quatIntegrate) q is normalized first: what stands for the identity turns like the identity.
+    As in MuJoCo (mju_quatIntegrate), q is normalized first. So a q of length 0 turns like the identity.
     """
     return quat_mul(quat_normalize(q), quat_exp(scale(omega, jnp.broadcast_to(dt, omega.shape[:-1]))))
 
 
 def quat_rate(q: Array, change: Array) -> Array:
-    """Local angular velocity of the rotation along q as q changes: 2 (q* change) / |q|^2 without its real part.
+    """Local angular velocity of the rotation q / |q| as q changes: the vector part of 2 (q* change) / |q|^2.
 
-    Zero where q stands for the identity, as the derivative of `quat_normalize`.
+    Zero where q counts as the identity, like the derivative of `quat_normalize`.
     """
     valid = dot(q, q) > SHORTEST**2
     lift = _lift(q)
@@ -151,15 +153,17 @@ def quat_rate(q: Array, change: Array) -> Array:
     return scale(_left_conjugated(q, change)[..., 1:], jnp.where(valid, 2 / jnp.where(valid, squared, 1), 0))
 
 
-# rad^2, below which a series stands for a quotient of small numbers
+# rad^2, squared angle below which `rotvec_rate` uses a series instead of a quotient of two small numbers
 SMALL_TURN = 1e-2
 
 
 def rotvec_rate(rotvec: Array, omega: Array) -> Array:
-    """(..., 3) the rate of a rotation vector r, while the rotation exp(r) turns with the local angular velocity omega.
+    """(..., 3) dr/dt of a rotation vector r, while the rotation exp(r) turns with the local angular velocity omega.
 
-    dr / dt = omega + r x omega / 2 + c r x (r x omega), with c = (1 - (a / 2) cot(a / 2)) / a^2 of the angle a = |r|:
-    the inverse of the right Jacobian of the exponential map (Chirikjian 2011, section 10.3). Singular at full turns.
+        dr/dt = omega + r x omega / 2 + c r x (r x omega),   c = (1 - (a / 2) cot(a / 2)) / a^2,   a = |r|
+
+    This applies the inverse of the right Jacobian of the exponential map (Chirikjian 2011, section 10.3). It is
+    singular at full turns, a = 2 pi.
     """
     squared = dot(rotvec, rotvec)
     small = squared < SMALL_TURN
@@ -171,21 +175,22 @@ def rotvec_rate(rotvec: Array, omega: Array) -> Array:
 
 
 def frame_from_z(z: Array) -> Array:
-    """Right-handed orthonormal matrix (..., 3, 3) with rows z and two tangents, the first from the axis far from z."""
+    """Right-handed orthonormal matrix (..., 3, 3): first row z, second row along `axis_far_from(z)`, across z."""
     return frame_along(unpack(z), unpack(axis_far_from(z)))
 
 
 def axis_far_from(z: Array) -> Array:
-    """(..., 3) the y axis, or the z axis where |z_y| >= 0.5: a discrete choice, which is not differentiated."""
+    """(..., 3) the y axis, or the z axis where |z_y| >= 0.5 (mju_makeFrame); the choice is not differentiated."""
     steep = jnp.abs(jax.lax.stop_gradient(z[..., 1])) >= 0.5
     zero, one = jnp.zeros_like(z[..., 0]), jnp.ones_like(z[..., 0])
     return pack([zero, jnp.where(steep, zero, one), jnp.where(steep, one, zero)])
 
 
 def frame_along(z: Components, hint: Components) -> Array:
-    """Right-handed orthonormal matrix (..., 3, 3) with rows z, the direction of `hint` across z, and their product.
+    """Right-handed orthonormal matrix (..., 3, 3) with rows z, t, z x t, where t is the direction of `hint` across z.
 
-    Of components. A hint along z leaves no direction: the second row is the y axis then, with no derivative.
+    It takes components (`unpack`). If the hint is along z, it has no part across z; then the second row is the y axis,
+    with zero derivative.
     """
     part = across(z, hint)
     squared = dot_components(part, part)
@@ -205,9 +210,10 @@ AXES = {"x": (1.0, 0.0, 0.0), "y": (0.0, 1.0, 0.0), "z": (0.0, 0.0, 1.0)}
 
 
 def mat_to_quat(matrix: Array) -> Array:
-    """The quaternion of a rotation matrix (..., 3, 3), its largest component positive (mju_mat2Quat).
+    """The quaternion of a rotation matrix (..., 3, 3), with its largest component positive (mju_mat2Quat).
 
-    Of four vectors along it, one for each component, the longest is normalized; which one is not differentiated.
+    Row k of the matrix 4 q q^T, whose entries are sums of entries of the rotation matrix, is 4 q_k q. The row with the
+    largest q_k is normalized. The choice of the row is not differentiated.
     """
     xx, xy, xz, yx, yy, yz, zx, zy, zz = unpack(matrix.reshape(*matrix.shape[:-2], 9))
     wx, wy, wz, sxy, sxz, syz = zy - yz, xz - zx, yx - xy, xy + yx, xz + zx, yz + zy
@@ -225,10 +231,10 @@ def euler_to_quat(euler: Array, sequence: str = "xyz") -> Array:
 
     Args:
       euler: angles about the axes of `sequence`, one after another.
-      sequence: three letters; small ones turn about axes that move along, capitals about fixed ones.
+      sequence: three letters: x, y, z for axes that move with the frame, X, Y, Z for fixed axes.
 
     Raises:
-      ValueError: letters other than x, y, z.
+      ValueError: the sequence is not three of these letters.
     """
     if len(sequence) != 3 or set(sequence.lower()) - set(AXES):
         raise ValueError(f"a sequence is three letters of xyz or XYZ, got {sequence!r}")
@@ -241,22 +247,22 @@ def euler_to_quat(euler: Array, sequence: str = "xyz") -> Array:
 
 
 def quat_z_to_vec(vector: Array) -> Array:
-    """The shortest turn that takes the z axis along a vector (..., 3); half a turn about x where it points back."""
+    """The shortest rotation from the z axis to a vector (..., 3); half a turn about x for -z (mju_quatZ2Vec)."""
     x, y, z = unpack(safe.normalize(vector, (0.0, 0.0, 1.0)))
     return safe.normalize(pack([1 + z, -y, x, jnp.zeros_like(x)]), (0.0, 1.0, 0.0, 0.0))
 
 
 def quat_derivative(quat: Array, omega: Array) -> Array:
-    """d quat / dt (..., 4) under an angular velocity in the parent's axes (..., 3), rad/s: (0, omega) quat / 2.
+    """d quat / dt (..., 4) = (0, omega) quat / 2, for an angular velocity in the parent's axes (..., 3), rad/s.
 
-    (mju_derivQuat; for a velocity in the turning frame's axes the factors change places.)
+    (mju_derivQuat.) For an angular velocity in the rotating frame's axes, exchange the two factors.
     """
     zero = jnp.zeros_like(omega[..., :1])
     return 0.5 * quat_mul(jnp.concatenate([zero, omega], axis=-1), quat)
 
 
 def quat_to_vel(quat: Array, dt: Array | float) -> Array:
-    """The angular velocity (..., 3), rad/s, that turns by a quaternion within dt seconds (mju_quat2Vel)."""
+    """The angular velocity (..., 3), rad/s, that makes the rotation `quat` in dt seconds (mju_quat2Vel)."""
     turned = quat_log(quat)
     return scale(turned, jnp.broadcast_to(1 / jnp.asarray(dt, quat.dtype), turned.shape[:-1]))
 
@@ -265,12 +271,12 @@ Pose = tuple[Array, Array]
 
 
 def pose_mul(first: Pose, second: Pose) -> Pose:
-    """The pose in the world of what has pose `second` in the frame `first` (mju_mulPose)."""
+    """The composition of two poses: pose `second`, given in frame `first`, in the parent of `first` (mju_mulPose)."""
     return first[0] + rotate(first[1], second[0]), quat_mul(first[1], second[1])
 
 
 def pose_inv(pose: Pose) -> Pose:
-    """The inverse pose: that of the parent in the frame (mju_negPose)."""
+    """The inverse pose: the parent's pose in the frame (mju_negPose)."""
     return -rotate_inv(pose[1], pose[0]), quat_conj(pose[1])
 
 
@@ -301,7 +307,8 @@ def _conjugated(q: Array) -> Components:
     return [w, *(-x for x in u)]
 
 
-# <p q, c> = <p, c q*> = <q, p* c> of any quaternions: each of the three products is a transpose of another
+# <p q, c> = <p, c q*> = <q, p* c> for any quaternions. So the transpose of each of these three products is another of
+# them, and each is one primitive for JAX
 _product = bilinear(
     "quaternion_product",
     Rule(
@@ -331,27 +338,27 @@ _left_conjugated = bilinear(
 )
 
 
-# steps of Newton's method for the trace of the stretch, which nearly doubles digits from the fifth on
+# iterations of Newton's method for the trace of the stretch; from the fifth on each nearly doubles the correct digits
 POLAR_STEPS = 16
-# divisors below which the polar rotation is not unique
+# divisor, relative to |A| = 1, below which the polar rotation counts as not unique
 UNIQUE = 1e-4
 
 
 @jax.custom_jvp
 def polar_rotation(matrix: Array) -> Array:
-    """The rotations R (n, 3, 3) that are nearest to matrices A = R S (n, 3, 3), S symmetric.
+    """The nearest rotation R (n, 3, 3) to each matrix A = R S (n, 3, 3), with S symmetric.
 
-    R maximizes tr(R^T A). Of A scaled to |A| = 1, lambda = tr S is the largest root of
+    R maximizes tr(R^T A). A is scaled to |A| = 1 first. Then lambda = tr S is the largest root of
 
-        x^4 - 2 |A|^2 x^2 - 8 det(A) x + |A|^4 - 4 |cof A|^2,
+        x^4 - 2 |A|^2 x^2 - 8 det(A) x + |A|^4 - 4 |cof A|^2.
 
-    by Newton's method from above, where it goes down to the root; then (Markley 1993, "Attitude determination using
-    vector observations: a fast optimal matrix algorithm")
+    Newton's method finds it: started above the largest root, it decreases to it. Then (Markley 1993, "Attitude
+    determination using vector observations: a fast optimal matrix algorithm")
 
         R = ((k + |A|^2) A + lambda cof A - A A^T A) / (k lambda - det A),   k = (lambda^2 - |A|^2) / 2.
 
-    The divisor is the product of the sums of two singular values, and vanishes where R is not unique: flat to a line,
-    or turned inside out. There R is the identity, with derivative zero.
+    The divisor is (s1 + s2) (s2 + s3) (s3 + s1) of the singular values. It vanishes where R is not unique: A is
+    flattened to a line or turned inside out. There R is the identity, with zero derivative.
     """
     unit = jnp.eye(3, dtype=matrix.dtype)[None]
     squared = total([dot(matrix[:, i], matrix[:, i]) for i in range(3)])
@@ -360,6 +367,7 @@ def polar_rotation(matrix: Array) -> Array:
     cofactor = jnp.stack([cross(second, third), cross(third, first), cross(first, second)], axis=1)
     determinant = dot(first, cofactor[:, 0])
     constant = 1 - 4 * total([dot(cofactor[:, i], cofactor[:, i]) for i in range(3)])
+    # tr S <= sqrt(3) |S|, so this is an upper bound of the root
     root = jnp.full_like(squared, 3**0.5)
     for _ in range(POLAR_STEPS):
         square = root * root
@@ -379,7 +387,7 @@ def polar_rotation(matrix: Array) -> Array:
 
 @polar_rotation.defjvp
 def _polar_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
-    """R^T dR is the rotation w with (tr(S) 1 - S) w = 2 axial(R^T dA)."""
+    """R^T dR = [w]x, where (tr(S) 1 - S) w is twice the axial vector of R^T dA, solved by cofactors."""
     (matrix,), (change,) = primals, tangents
     rotation = polar_rotation(matrix)
     stretch = mul_mat(transpose(rotation), matrix)

@@ -1,8 +1,8 @@
 """Functions with finite values and finite derivatives everywhere.
 
-The pattern is the double where: first replace the argument that would make the derivative infinite, compute, then
-select. A `where` around an unsafe division alone does not help: the unselected branch still gives inf * 0 in the
-backward pass. At the singular point itself the derivative is that of the constant branch, zero.
+The pattern is the double `where`: replace the argument at which the derivative is infinite, compute, then select. One
+`where` around an unsafe division does not help, because the unselected branch still gives inf * 0 in the backward pass.
+At the singular point the result is a constant, so its derivative is zero.
 """
 
 import jax
@@ -11,7 +11,7 @@ from jax import Array
 
 from diffsim.math.vector import dot, scale
 
-# beyond this magnitude a position, velocity, acceleration or control counts as bad (mjMAXVAL)
+# largest magnitude of a valid position, velocity, acceleration or control, in its own unit (mjMAXVAL)
 BAD = 1e10
 
 
@@ -21,17 +21,17 @@ def is_bad(values: Array) -> Array:
 
 
 def tiny(x: Array) -> Array:
-    """The smallest square that counts as non-zero in the dtype of x: its power -3/2, in derivatives, must be finite."""
+    """The smallest square that counts as nonzero in the dtype of x; derivatives need a finite power -3/2 of it."""
     return jnp.asarray(1e-20 if x.dtype == jnp.float32 else 1e-150, x.dtype)
 
 
 def tiny_divisor(x: Array) -> Array:
-    """The smallest divisor that counts as non-zero: its power -2, in derivatives, must be finite."""
+    """The smallest divisor that counts as nonzero in the dtype of x; derivatives need a finite power -2 of it."""
     return jnp.asarray(1e-15 if x.dtype == jnp.float32 else 1e-100, x.dtype)
 
 
 def sqrt(x: Array) -> Array:
-    """Square root; 0, with derivative 0, for x <= 0 and where x is `tiny`."""
+    """Square root; 0, with derivative 0, for x up to `tiny`."""
     positive = x > tiny(x)
     return jnp.where(positive, jnp.sqrt(jnp.where(positive, x, 1)), 0)
 
@@ -48,9 +48,9 @@ def norm(v: Array) -> Array:
 
 
 def normalize(v: Array, fallback: tuple[float, ...] | None = None) -> Array:
-    """v / |v| over the last axis; `fallback` (default: the first axis) with zero derivative where v is zero.
+    """v / |v| over the last axis; where v is zero, `fallback` (by default the first axis), with zero derivative.
 
-    As in MuJoCo (mju_normalize3) zero is what is shorter than 1e-15, which rounding leaves; in float32 1e-10.
+    As in MuJoCo (mju_normalize3), a vector shorter than 1e-15 counts as zero; in float32, shorter than 1e-10.
     """
     squared = dot(v, v)
     valid = squared > (tiny(v) if v.dtype == jnp.float32 else 1e-30)
@@ -66,31 +66,31 @@ def arctan2(y: Array, x: Array) -> Array:
 
 
 def maximum(x: Array | float, y: Array | float) -> Array:
-    """The greater of two numbers, with the derivative of that one, and of x if they are equal; nan if one is.
+    """The greater of two numbers, with its derivative, or the derivative of x if they are equal; nan if one is nan.
 
-    The derivative of `jnp.maximum` compares x and y with the result. XLA for CPU may compute these again, with other
-    rounding: then none is equal to it, and the derivative is zero.
+    The derivative of `jnp.maximum` compares x and y with the result. XLA for CPU may compute x and y again there with
+    different rounding. Then neither equals the result, and the derivative is zero.
     """
     x, y = jnp.asarray(x), jnp.asarray(y)
     return jnp.where((x >= y) | jnp.isnan(x), x, y)
 
 
 def minimum(x: Array | float, y: Array | float) -> Array:
-    """The lesser of two numbers, as `maximum`."""
+    """The smaller of two numbers, with derivatives as in `maximum`."""
     x, y = jnp.asarray(x), jnp.asarray(y)
     return jnp.where((x <= y) | jnp.isnan(x), x, y)
 
 
 def greater(x: Array, y: Array) -> Array:
-    """The greater of two equal partners, with half of the derivative of each if they are equal."""
+    """The greater of two numbers, with half of each one's derivative if they are equal."""
     return jnp.where(x == y, 0.5 * (x + y), maximum(x, y))
 
 
 def lesser(x: Array, y: Array) -> Array:
-    """The lesser of them, as `greater`."""
+    """The smaller of two numbers, with derivatives as in `greater`."""
     return jnp.where(x == y, 0.5 * (x + y), minimum(x, y))
 
 
 def clip(x: Array, lower: Array | float, upper: Array | float) -> Array:
-    """min(max(x, lower), upper) with derivative 0 outside and 1 inside and on the bounds (no halves at ties)."""
+    """min(max(x, lower), upper), with derivative 0 outside the bounds, and 1 inside and on them (not 1/2)."""
     return jnp.where(x < lower, lower, jnp.where(x > upper, upper, x))

@@ -1,7 +1,8 @@
 """Spatial (6D) vectors, rotation first, and rigid-body inertias as 10 numbers.
 
-Motion is (angular, linear), force is (torque, force), both world-oriented at the centre of mass of the kinematic tree.
-An inertia is (Ixx, Iyy, Izz, Ixy, Ixz, Iyz, m cx, m cy, m cz, m) about that point. Featherstone 2008, ch. 2.
+A motion vector is (angular, linear) and a force vector is (torque, force). Both are in world axes, at the center of
+mass of the kinematic tree (as MuJoCo's cvel and cfrc). An inertia is (Ixx, Iyy, Izz, Ixy, Ixz, Iyz, m cx, m cy, m cz,
+m) about this point. Source: Featherstone 2008, ch. 2.
 """
 
 import jax
@@ -14,7 +15,7 @@ from diffsim.xla.bilinear import Rule, bilinear
 
 
 def spatial_vector(rotation: Array, translation: Array) -> Array:
-    """(..., 6) from its two halves."""
+    """(..., 6) the spatial vector of a rotational and a translational half (..., 3)."""
     return jnp.concatenate([rotation, translation], axis=-1)
 
 
@@ -44,7 +45,7 @@ def inertia_mul(inertia: Array, v: Array) -> Array:
 
 
 def inertia_slope(c: Array, v: Array) -> Array:
-    """d (c . I v) / d I (..., 10) for motion vectors c and v (..., 6); symmetric in these."""
+    """The derivative (..., 10) of c . I v with respect to I, for motion vectors c and v (..., 6); symmetric in both."""
     return _inertia_slope(c, v)
 
 
@@ -72,14 +73,15 @@ def _inertia_formula(inertia: Array, v: Array) -> Array:
 
 def _inertia_slope_formula(c: Array, v: Array) -> Array:
     (a, b), (w, u) = _halves(c), _halves(v)
-    # by (Ixx, Iyy, Izz), by (Ixy, Ixz, Iyz), by m c, by m
+    # derivatives with respect to (Ixx, Iyy, Izz), (Ixy, Ixz, Iyz), m c and m
     diagonal = [x * y for x, y in zip(a, w, strict=True)]
     products = [a[i] * w[j] + a[j] * w[i] for i, j in ((0, 1), (0, 2), (1, 2))]
     moment = _sum(cross_components(u, a), cross_components(b, w))
     return pack([*diagonal, *products, *moment, dot_components(b, u)])
 
 
-# (v x m) . c = -m . (v x* c), and v x m = -m x v
+# transposes follow from (v x m) . c = -m . (v x* c) and v x m = -m x v, so that each product is a primitive whose
+# derivatives are these primitives again (xla/bilinear.py)
 _cross_motion = bilinear(
     "cross_motion",
     Rule(_cross_motion_formula, 6, left=lambda c, m: cross_force(m, c), right=lambda c, v: -cross_force(v, c)),
@@ -104,22 +106,22 @@ _inertia_slope = bilinear(
 
 
 def transport_force(force: Array, offset: Array) -> Array:
-    """A wrench (torque, force) about a point p, taken about p - offset: (torque + offset x force, force)."""
+    """Moves a wrench (torque, force) from a point p to p - offset: (torque + offset x force, force)."""
     return spatial_vector(force[..., :3] + cross(offset, force[..., 3:]), force[..., 3:])
 
 
 def transport_motion(motion: Array, offset: Array) -> Array:
-    """A motion (angular, linear) at a point p, taken at p + offset: (angular, linear + angular x offset)."""
+    """Moves a velocity (angular, linear) from a point p to p + offset: (angular, linear + angular x offset)."""
     return spatial_vector(motion[..., :3], motion[..., 3:] + cross(motion[..., :3], offset))
 
 
 @jax.custom_jvp
 def pair_products(a: Array, b: Array) -> Array:
-    """(m, n) a_i . b_j of spatial vectors a (m, 6) and b (n, 6).
+    """(m, n) dot products a_i . b_j of spatial vectors a (m, 6) and b (n, 6).
 
-    Written as a sum of outer products, elementwise operations, so that a mask can be fused with it. Its derivative is
-    elementwise on a CPU as well, where in reverse mode matrix products with six columns would take thrice as long as
-    sums over rows and columns; elsewhere it is two matrix products.
+    The value is a sum of six outer products, so that XLA can fuse a mask with it. On a CPU the derivative is
+    elementwise too: in reverse mode, matrix products with six columns take three times as long as sums over rows and
+    columns. Elsewhere the derivative is two matrix products.
     """
     return total([x[:, None] * y[None] for x, y in zip(unpack(a), unpack(b), strict=True)])
 

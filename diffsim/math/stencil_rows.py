@@ -1,12 +1,13 @@
-"""Rows that touch a few points each: the strain of an edge touches two, the contact of a tetrahedron four.
+"""Sparse rows of a Jacobian: rows that touch a few points of a flex, or two kinematic trees.
 
-A row measures sum_k c_k . v_k, c_k a coefficient (d,) and v_k the velocity (d,) of its k-th point along the axes that
-the point slides on. Of 900 points and 2,700 rows a matrix would have 7 million entries, which are zero but for 16,000.
-Which points a row touches is known when tracing (edges), or only at run time (contacts); the product with the transpose
-then gathers what all rows give to each point, or adds it.
+The strain of an edge touches two points of a flex, and the contact of a tetrahedron touches four. Such a row
+(`StencilRows`) is sum_k c_k . v_k, where v_k (d,) is the velocity of its k-th point along the axes that the point
+slides on, and c_k (d,) are coefficients. For 900 points and 2,700 rows a dense matrix would have 7 million entries, of
+which 16,000 are nonzero. The points of a row are known at trace time (edges) or only at run time (contacts). So the
+product with the transpose gathers the terms of each point in the first case, and scatters them in the second.
 
-A contact of articulated bodies touches two trees: a row has columns for the dofs of both (`PairRows`), where those of
-all trees would be zero but for these. Segments of such rows, and of rows with columns of all dofs, are J.
+A contact of articulated bodies touches two trees. Such a row (`PairRows`) has columns for the dofs of these two trees
+only. The whole Jacobian (`SparseRows`) is made of segments: sparse rows, and rows with columns for all dofs.
 """
 
 import dataclasses
@@ -24,13 +25,14 @@ from diffsim.math.vector import HIGHEST, total
 from diffsim.xla.barriers import stored
 from diffsim.xla.gather import add_products, add_rows, gather_rows, pick, pick_columns, pick_some, place, sum_gathered
 
-# how many times as many numbers as there are may be read by points
+# `readable_by_points`: most numbers that it may store, as a multiple of the coefficients. If one point is in many more
+# rows than the others, the table of rounds is mostly padding
 WASTE = 3
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Fixed:
-    """Numbers that are known when tracing, compared by value."""
+    """A static array that is hashed and compared by value."""
 
     array: np.ndarray
 
@@ -46,19 +48,24 @@ class Fixed:
 
 
 class Points(NamedTuple):
-    """Points and the entries of a vector (size,) that are theirs: `dofs` (npoint, d), -1 where one has fewer than d."""
+    """Which entries of a vector belong to each point.
+
+    Attributes:
+      size: number of entries of the vector.
+      dofs: (npoint, d) the entries of each point; -1 if it has fewer than d.
+    """
 
     size: int
     dofs: Fixed
 
     @property
     def number(self) -> int:
-        """How many points there are."""
+        """Number of points."""
         return len(self.dofs.array)
 
     @property
     def blocks(self) -> Blocks:
-        """A block for each point; blocks of as many entries follow one another."""
+        """A block for each point; blocks of equal size are consecutive."""
         dofs = self.dofs.array
         number = np.sum(dofs >= 0, axis=1)
         return Blocks(self.size, tuple(dofs[number == n, :n] for n in sorted(set(number.tolist()), reverse=True)))
@@ -81,9 +88,17 @@ class Points(NamedTuple):
 )
 @dataclasses.dataclass(frozen=True, eq=False)
 class StencilRows:
-    """n constraints of `dim` rows each, component-major: `coefficient` (k, d, dim, n) of the k points of each.
+    """n constraints of `dim` rows, each of which touches k points. First rows of all constraints come first.
 
-    The points are `touched`, or where that is None `index` (k, n); ids below zero, and beyond all points, are none.
+    An id below zero, or beyond all points, stands for no point.
+
+    Attributes:
+      points: the entries of each point in a vector of dofs.
+      coefficient: (k, d, dim, n) the coefficients of each constraint.
+      touched: (k, n) ids of the points of each constraint, if they are static; else None.
+      index: (k, n) the same ids if they are known only at run time; else None.
+      by_points: (rounds, d, dim, npoint) the coefficients in the order in which points read them
+        (`readable_by_points`); None if they are not stored in this order.
     """
 
     points: Points
@@ -93,7 +108,11 @@ class StencilRows:
     by_points: Array | None = None
 
     def readable_by_points(self) -> "StencilRows":
-        """These rows with their coefficients stored a second time, in the order in which points read them."""
+        """These rows with a second copy of their coefficients, in the order in which points read them.
+
+        Round i of the copy holds, for each point, the coefficients of the i-th constraint that touches it. The product
+        with the transpose is then a sum over rounds, without scatters.
+        """
         places = None if self.touched is None else _places(self.touched, self.points.number)
         if places is None:
             return self
@@ -128,7 +147,7 @@ class StencilRows:
         if self.by_points is not None and self.touched is not None:
             places = _places(self.touched, self.points.number)
             assert places is not None
-            # of each round and row the force that points read
+            # for each round and row, the force that each point reads
             read = [[gather_rows(row, place) for row in stored(force)] for place in places.row]
             pairs = [(self.by_points[i, :, j], row[None]) for i, rows in enumerate(read) for j, row in enumerate(rows)]
             return self.points.vector(total([table * row for table, row in pairs]))
@@ -136,8 +155,9 @@ class StencilRows:
         return self.points.vector(self._sum(jnp.swapaxes(terms, 0, 1)))
 
     def gram(self, weigh: Callable[[Array], Array]) -> BlockDiagonal:
-        """The blocks of points on the diagonal of J^T K J, where `weigh` takes y (dim, n, m) to K y."""
+        """The diagonal blocks of J^T K J, one for each point, where `weigh` maps y (dim, n, m) to K y."""
         points, axes, dim, count = self.coefficient.shape
+        # of each constraint the block c_k^T K c_k of its k-th point; then the sum over the constraints of each point
         flat = jnp.moveaxis(self.coefficient.reshape(points * axes, dim, count), 0, -1)
         weighted = jnp.moveaxis(weigh(flat), -1, 0).reshape(self.coefficient.shape)
         blocks = total([self.coefficient[:, :, None, row] * weighted[:, None, :, row] for row in range(dim)])
@@ -151,14 +171,14 @@ class StencilRows:
         return jax.vmap(self.mul_vec_t)(jnp.eye(self.height, dtype=self.coefficient.dtype))
 
     def _gather(self, component: Array, k: int) -> Array:
-        """(n,) a component (npoint,) of the k-th point of each constraint."""
+        """(n,) the values of a component (npoint,) at the k-th point of each constraint."""
         if self.touched is not None:
             return gather_rows(component, self.touched.array[k])
         assert self.index is not None
         return component.at[self._beyond[k]].get(mode="fill", fill_value=0)
 
     def _sum(self, values: Array) -> Array:
-        """(m, npoint) what values (m, k, n) of the points of all constraints add up to."""
+        """(m, npoint) for each point, the sum of values (m, k, n) over all constraints that touch it."""
         size, flat = self.points.number, values.reshape(len(values), -1)
         if self.touched is not None:
             ids = tuple(self.touched.array.ravel().tolist())
@@ -167,7 +187,7 @@ class StencilRows:
 
     @property
     def _beyond(self) -> Array:
-        """The traced ids, with those of no point beyond all."""
+        """The traced ids, where ids below zero are replaced by npoint, which gathers and scatters drop."""
         assert self.index is not None
         return jnp.where(self.index < 0, self.points.number, self.index)
 
@@ -175,9 +195,12 @@ class StencilRows:
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["entries", "block"], meta_fields=["blocks"])
 @dataclasses.dataclass(frozen=True, eq=False)
 class PairRows:
-    """n constraints of `dim` rows each that touch at most two blocks: `entries` (2, d, dim, n), component-major.
+    """n constraints of `dim` rows, each of which touches at most two blocks. First rows of all constraints come first.
 
-    `block` (2, n) are their numbers in `blocks.table`, whose length stands for none; d is the size of the largest.
+    Attributes:
+      blocks: the blocks of all dofs.
+      entries: (2, d, dim, n) entries in the columns of the two blocks; d is the size of the largest block.
+      block: (2, n) numbers of the two blocks in `blocks.table`; the length of the table stands for no block.
     """
 
     blocks: Blocks
@@ -199,7 +222,7 @@ class PairRows:
         return dataclasses.replace(self, entries=self.entries[:, :, :dim])
 
     def read(self, table: Array) -> Array:
-        """(2, ..., n) the rows of a table (count, ...) that belong to the blocks, zero where there is none."""
+        """(2, ..., n) the rows of a table (count, ...) of the two blocks of each constraint, zero for no block."""
         return pick_columns(jnp.concatenate([table, jnp.zeros_like(table[:1])]), self.block)
 
     def mul_vec(self, vector: Array) -> Array:
@@ -217,7 +240,7 @@ class PairRows:
         return assemble(self.blocks, tuple(part[:, : index.shape[1]] for part, index in pairs))
 
     def gram(self, weigh: Callable[[Array], Array]) -> BlockDiagonal:
-        """The blocks on the diagonal of J^T K J, where `weigh` takes y (dim, n, m) to K y."""
+        """The diagonal blocks of J^T K J, where `weigh` maps y (dim, n, m) to K y."""
         _, size, dim, count = self.entries.shape
         weighted = jnp.moveaxis(weigh(jnp.moveaxis(self.entries.reshape(-1, dim, count), 0, -1)), -1, 0)
         left, right = (jnp.transpose(x.reshape(self.entries.shape), (0, 3, 2, 1)) for x in (self.entries, weighted))
@@ -229,21 +252,26 @@ class PairRows:
     def dense(self) -> Array:
         """The whole matrix (dim * n, size)."""
         table = self.blocks.table
+        # one-hot numbers of blocks move the entries to (count, d, dim, n); then columns go to their dofs
         own = (self.block[..., None] == np.arange(len(table))[None, None]).astype(self.entries.dtype)
-        # (count, d, dim, n), then the columns of the blocks in the order of the matrix
         columns = jnp.einsum("sdin,snb->bdin", self.entries, own, precision=HIGHEST).reshape(table.size, self.height)
         exists = np.flatnonzero(table >= 0)
         return place(self.blocks.size, table.reshape(-1)[exists], pick(columns, exists)).T
 
 
 def squares(blocks: Blocks, listed: Array) -> PerSize:
-    """The blocks of a matrix (count, size, size) from blocks as large as the largest (count, d, d)."""
+    """Blocks (count, size, size) of their own sizes from blocks that are padded to the largest (count, d, d)."""
     pairs = zip(blocks.by_size(listed), blocks.index, strict=True)
     return tuple(part[:, : index.shape[1], : index.shape[1]] for part, index in pairs)
 
 
 class _Places(NamedTuple):
-    """For each point (npoint,), in each round, one of its places (k * n,), -1 for none; and the row of that place."""
+    """Where each point occurs in the list (k * n,) of the points of all constraints.
+
+    Attributes:
+      entry: (rounds, npoint) the i-th occurrence of each point; -1 if it occurs less often.
+      row: (rounds, npoint) the constraint of that occurrence; 0 if there is none.
+    """
 
     entry: np.ndarray
     row: np.ndarray
@@ -251,7 +279,10 @@ class _Places(NamedTuple):
 
 @functools.cache
 def _places(touched: Fixed, points: int) -> _Places | None:
-    """Rounds as many as most rows touch one point; -1 where there are no more. None where most would be none."""
+    """The occurrences of each point; the number of rounds is the largest number of constraints that touch one point.
+
+    None if the table would be mostly padding (`WASTE`).
+    """
     ids = touched.array.reshape(-1)
     exists = np.flatnonzero(ids >= 0)
     order = exists[np.argsort(ids[exists], kind="stable")]
@@ -268,14 +299,14 @@ def _places(touched: Fixed, points: int) -> _Places | None:
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["columns", "stencil"], meta_fields=[])
 @dataclasses.dataclass(frozen=True, eq=False)
 class Segment:
-    """Rows that are a matrix by blocks, or touch points or two blocks, or a sum of these."""
+    """Consecutive rows of a Jacobian: the sum of `columns` and `stencil`, of which one may be None."""
 
     columns: BlockColumns | None
     stencil: StencilRows | PairRows | None = None
 
     @property
     def parts(self) -> list[BlockColumns | StencilRows | PairRows]:
-        """The parts whose sum the rows are."""
+        """The matrices whose sum these rows are."""
         return [part for part in (self.columns, self.stencil) if part is not None]
 
     @property
@@ -292,7 +323,7 @@ class Segment:
         return total([part.mul_vec_t(vector) for part in self.parts])
 
     def add_gram(self, matrix: BlockDiagonal, weight: Array) -> BlockDiagonal:
-        """A matrix plus the blocks of J^T K J, of weights (k,) of rows of one dimension."""
+        """A matrix plus the diagonal blocks of J^T K J, where K is diagonal with the weights (k,)."""
         if self.columns is not None:
             weighted = tuple(part * weight[None, :, None] for part in self.columns.parts)
             matrix = matrix.plus(gram(self.columns, BlockColumns(self.columns.blocks, weighted)))
@@ -309,23 +340,25 @@ class Segment:
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["segments"], meta_fields=["blocks"])
 @dataclasses.dataclass(frozen=True, eq=False)
 class SparseRows:
-    """A Jacobian of many trees, or of points: segments one below the other, with what BlockColumns can do.
+    """A Jacobian of many trees, or of points of flexes: segments stacked vertically, with the methods of BlockColumns.
 
-    `blocks` are those of M; the columns of a segment may leave out some of them.
+    Attributes:
+      blocks: the blocks of the inertia matrix M; the columns of a segment may leave out some of them.
+      segments: consecutive rows.
     """
 
     blocks: Blocks
     segments: tuple[Segment, ...]
 
     def segment_at(self, row: int) -> tuple[Segment, int]:
-        """The segment that a row belongs to, and its number there."""
+        """The segment that a row belongs to, and the number of the row in it."""
         starts = np.cumsum([0, *(segment.height for segment in self.segments)])
         number = int(np.searchsorted(starts, row, side="right")) - 1
         return self.segments[number], row - int(starts[number])
 
     @property
     def of_points(self) -> bool:
-        """Whether rows touch points of flexes."""
+        """Whether any rows touch points of flexes."""
         return any(isinstance(segment.stencil, StencilRows) for segment in self.segments)
 
     @property
@@ -339,7 +372,7 @@ class SparseRows:
         return jax.tree.leaves(self.segments)[0].dtype
 
     def readable_by_columns(self) -> "SparseRows":
-        """These rows, with stencils that points can read; blocks of many trees are not transposed."""
+        """These rows, with coefficients in the order in which points read them; blocks of trees are not transposed."""
         readable = (
             dataclasses.replace(s, stencil=s.stencil.readable_by_points()) if isinstance(s.stencil, StencilRows) else s
             for s in self.segments

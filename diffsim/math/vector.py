@@ -1,8 +1,8 @@
-"""Vectors and matrices of 3, 4 or 6 elements, with every sum written out; and products of larger ones.
+"""Vectors and matrices of 3, 4 or 6 elements, with every sum written out; and products of larger matrices.
 
-`unpack` and `pack` turn the last axis into separate arrays and back; formulas are then written on components, where
-elementwise operations fuse. Unpacking is one `split`, whose transpose is one concatenation: indexing would cost a
-padding and an addition per element in reverse mode.
+`unpack` turns the last axis into separate arrays, and `pack` joins them again. Formulas are written on these
+components, so that XLA fuses them as elementwise operations. Unpacking is one `split`, and its transpose is one
+concatenation. Indexing would cost a padding and an addition for each element in reverse mode.
 """
 
 from collections.abc import Sequence
@@ -14,25 +14,26 @@ from jax import Array
 from diffsim.xla.bilinear import Rule, bilinear
 from diffsim.xla.bilinear import unpack as unpack
 
+# one array for each element of a vector
 Components = Sequence[Array]
-# the same, or one array whose first axis is that of the components
+# components as a sequence, or as one array with the components along its first axis
 Leading = Components | Array
-# TF32 and bfloat16 break dynamics
+# TF32 and bfloat16, the defaults on accelerators, are too coarse for dynamics
 HIGHEST = jax.lax.Precision.HIGHEST
 
 
 def matmul(a: Array, b: Array) -> Array:
-    """a @ b of matrices of the size of the model, at the highest precision."""
+    """a @ b for matrices as large as the model, at the highest precision."""
     return jnp.matmul(a, b, precision=HIGHEST)
 
 
 def inner(a: Array, b: Array) -> Array:
-    """a . b of vectors of the size of the model, at the highest precision."""
+    """a . b for vectors as large as the model, at the highest precision."""
     return jnp.vdot(a, b, precision=HIGHEST)
 
 
 def pack(components: Components) -> Array:
-    """Components as the last axis of one array."""
+    """Joins components along a new last axis."""
     shape = jnp.broadcast_shapes(*(c.shape for c in components))
     columns = [jax.lax.expand_dims(jnp.broadcast_to(c, shape), [len(shape)]) for c in components]
     return jax.lax.concatenate(columns, len(shape))
@@ -47,17 +48,17 @@ def total(terms: Sequence[Array]) -> Array:
 
 
 def minus_components(a: Components, b: Components) -> list[Array]:
-    """a - b on components."""
+    """a - b, on components."""
     return [x - y for x, y in zip(a, b, strict=True)]
 
 
 def dot_components(a: Leading, b: Leading) -> Array:
-    """a_i b_i on components."""
+    """a . b, on components."""
     return total([x * y for x, y in zip(a, b, strict=True)])
 
 
 def cross_components(a: Leading, b: Leading) -> list[Array]:
-    """a x b on components."""
+    """a x b, on components."""
     return [a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]]
 
 
@@ -77,13 +78,13 @@ def cross(a: Array, b: Array) -> Array:
 
 
 def turn(w: Array, matrix: Array) -> Array:
-    """w x each column of a rotation matrix (..., 3, 3): dR/dt at angular velocity w (..., 3)."""
+    """w x (each column of a rotation matrix (..., 3, 3)): dR/dt at angular velocity w (..., 3)."""
     turned = _turn(w, matrix.reshape(*matrix.shape[:-2], 9))
     return turned.reshape(*turned.shape[:-1], 3, 3)
 
 
 def axial(a: Array, b: Array) -> Array:
-    """(..., 3) sum of a_k x b_k over the columns k of two matrices (..., 9), stored row after row."""
+    """(..., 3) sum of a_k x b_k over the columns k of two matrices (..., 9) in row-major order."""
     return _axial(a, b)
 
 
@@ -93,7 +94,7 @@ def mul_vec(matrix: Array, v: Array) -> Array:
 
 
 def mul_vec_t(matrix: Array, v: Array) -> Array:
-    """Transposed matrix (..., n, m) times vector (..., n), n small: takes world vectors to a local frame."""
+    """Transpose of a matrix (..., n, m) times vector (..., n), n small: world to local axes for a rotation matrix."""
     return total(unpack(matrix * v[..., :, None], axis=-2))
 
 
@@ -104,17 +105,17 @@ def mul_mat(a: Array, b: Array) -> Array:
 
 
 def transpose(matrix: Array) -> Array:
-    """Last two axes exchanged."""
+    """Exchanges the last two axes."""
     return jnp.swapaxes(matrix, -1, -2)
 
 
 def outer(a: Array, b: Array) -> Array:
-    """a_i b_j."""
+    """Outer product a_i b_j."""
     return a[..., :, None] * b[..., None, :]
 
 
 def solve3(matrix: Array, b: Array) -> Array:
-    """x (3,) with matrix x = b, by cofactors; the matrix (3, 3) is regular."""
+    """The solution x (3,) of matrix x = b for a nonsingular matrix (3, 3), by cofactors."""
     first, second, third = matrix[0], matrix[1], matrix[2]
     columns = cross(second, third), cross(third, first), cross(first, second)
     return total([column * b[k] for k, column in enumerate(columns)]) / dot(first, columns[0])
@@ -125,7 +126,7 @@ def _scaled(factor: Array, v: Array) -> Array:
 
 
 def _columns(matrix: Components) -> list[Components]:
-    """Columns of a matrix from its nine components, which are row after row."""
+    """Columns of a matrix from its nine components in row-major order."""
     return [matrix[k::3] for k in range(3)]
 
 
@@ -141,7 +142,7 @@ def _axial_formula(a: Array, b: Array) -> Array:
 
 
 _dot = bilinear("vector_dot", Rule(lambda a, b: total(unpack(a * b)), None, left=_scaled, right=_scaled))
-# (a x b) . c = a . (b x c) = b . (c x a)
+# the transposes follow from (a x b) . c = a . (b x c) = b . (c x a)
 _cross = bilinear(
     "vector_cross",
     Rule(
@@ -151,7 +152,7 @@ _cross = bilinear(
         right=lambda c, a: cross(c, a),
     ),
 )
-# sums over columns k: (w x a_k) . b_k = w . (a_k x b_k) = -a_k . (w x b_k)
+# with sums over columns k: (w x a_k) . b_k = w . (a_k x b_k) = -a_k . (w x b_k)
 _turn = bilinear("vector_turn", Rule(_turn_formula, 9, left=lambda c, a: _axial(a, c), right=lambda c, w: -_turn(w, c)))
 _axial = bilinear(
     "vector_axial", Rule(_axial_formula, 3, left=lambda c, b: -_turn(c, b), right=lambda c, a: _turn(c, a))
