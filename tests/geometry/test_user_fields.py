@@ -112,7 +112,7 @@ def test_what_is_missing_is_said(tmp_path: pathlib.Path) -> None:
     with pytest.raises(ValueError, match="hooks/sdf is a function"):
         model.save(tmp_path / "model.npz")
     inside = XML.replace("/></asset>", "><plugin plugin='my.ball'/></mesh></asset>")
-    with pytest.raises(diffsim.MjcfError, match="is a function that is not known when the model is compiled"):
+    with pytest.raises(diffsim.MjcfError, match="is a function of the user, so the compiler cannot make its surface"):
         diffsim.load(inside)
     bare().save(tmp_path / "model.npz")
     assert diffsim.load(tmp_path / "model.npz").topology == bare().topology
