@@ -1,4 +1,4 @@
-"""Looking at simulations in a browser: `to_html` writes an offline file, `play` is for notebooks, `launch` is live."""
+"""Shows simulations in a browser: `to_html` writes an offline file, `play` is for notebooks, `launch` is live."""
 
 from diffsim.viewer.html import Player as Player
 from diffsim.viewer.html import play as play

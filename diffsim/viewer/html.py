@@ -1,4 +1,4 @@
-"""to_html: a trajectory as one file that any browser plays, without a network and without a server."""
+"""to_html and play: a trajectory as one HTML file that any browser plays offline, without a server."""
 
 import base64
 import gzip
@@ -30,25 +30,25 @@ def to_html(
     fps: float = 60.0,
     title: str = "diffsim",
 ) -> int:
-    """Writes a trajectory as an HTML file, to turn, zoom and scrub.
+    """Writes a trajectory as an HTML file with a player: turn, zoom, and move through time.
 
         final, states = diffsim.rollout(model, state, ctrl)
         viewer.to_html(model, states, "walk.html")
 
     Args:
       model: the model.
-      states: stacked states (T, ...), or of several worlds, (T, worlds, ...), which are shown side by side; or poses
-        of `viz.poses_of`, one a frame.
+      states: stacked states (T, ...); or (T, worlds, ...), shown side by side; or poses from `viz.poses_of`, one per
+        frame.
       path: file to write.
-      camera: from where to look at first.
-      fps: frames per second that are stored; the player moves smoothly between them.
-      title: of the page.
+      camera: the initial camera.
+      fps: stored frames per second; the player interpolates between them.
+      title: title of the page.
 
     Returns:
       Size of the file in bytes.
 
     Raises:
-      ValueError: states without a time axis.
+      ValueError: the states have no time axis.
     """
     text = page(model, states, camera, fps, title)
     pathlib.Path(path).write_text(text, encoding="utf-8")
@@ -62,33 +62,33 @@ def page(
     fps: float = 60.0,
     title: str = "diffsim",
 ) -> str:
-    """The text of `to_html`.
+    """The HTML text that `to_html` writes.
 
     Raises:
-      ValueError: states without a time axis.
+      ValueError: the states have no time axis.
     """
     poses = poses_of(model, at_frames(states, fps)) if isinstance(states, State) else states
-    # numpy from here on: JAX would compile a program for each slice of each shape
+    # numpy from here on, because JAX would compile a program for each slice of each shape
     poses = jax.tree.map(np.asarray, poses)
     if poses.xpos.ndim == 3:
         poses = jax.tree.map(lambda leaf: leaf[:, None], poses)
     if poses.xpos.ndim != 4:
-        raise ValueError(f"give states (T, ...) or (T, worlds, ...); xpos has shape {poses.xpos.shape}")
+        raise ValueError(f"states must be (T, ...) or (T, worlds, ...), but xpos has shape {poses.xpos.shape}")
     return _filled(*scene(model, poses, fps, camera or View()), title)
 
 
 def live_page(session: Session, camera: View | None = None, title: str = "diffsim") -> str:
-    """The page of a live view: the player of one frame, which live.js writes over, and controls."""
+    """The page of a live view: the player with one frame, which live.js overwrites, and controls."""
     header, numbers = session.scene(camera)
     return _filled(header | {"live": session.controls()}, numbers, title, "live")
 
 
 def _filled(header: dict[str, Any], numbers: bytes, title: str, extra: str | None = None) -> str:
-    """The player's page of a scene; `extra` is the name, without ending, of files with more HTML and more script."""
+    """Fills in the page of the player; `extra` names files (without ending) with more HTML and more JavaScript."""
     read = lambda ending: (HERE / f"{extra}.{ending}").read_text() if extra else ""  # noqa: E731
     parts = {
         "TITLE": html.escape(title),
-        # no text of a model can end the element that it stands in
+        # escape "<", so that a name in the model cannot close the script element (</script>)
         "SCENE": json.dumps(header, separators=(",", ":")).replace("<", "\\u003c"),
         "NUMBERS": base64.b64encode(gzip.compress(numbers, 9, mtime=0)).decode(),
         "EXTRA": read("html"),
@@ -101,7 +101,7 @@ def _filled(header: dict[str, Any], numbers: bytes, title: str, extra: str | Non
 
 
 class Player:
-    """A trajectory as a player for notebooks, which show it as the value of a cell. Arguments as for `to_html`."""
+    """A player of a trajectory that a notebook shows as the value of a cell. Arguments as in `to_html`."""
 
     def __init__(
         self,
@@ -111,7 +111,8 @@ class Player:
         fps: float = 60.0,
         height: int = 480,
     ) -> None:
-        self.text, self.height = page(model, states, camera, fps), height
+        self.text = page(model, states, camera, fps)
+        self.height = height
 
     def _repr_html_(self) -> str:
         inside = html.escape(self.text, quote=True)
@@ -126,16 +127,16 @@ class Player:
 def play(
     model: Model, states: State | Kinematics, camera: View | None = None, fps: float = 60.0, height: int = 480
 ) -> Player:
-    """A player of a trajectory: the last line of a notebook's cell shows it.
+    """Makes a player of a trajectory, which a notebook shows if it is the last line of a cell.
 
     Args:
-      model, states, camera, fps: as for `to_html`.
-      height: of the player, in pixels.
+      model, states, camera, fps: as in `to_html`.
+      height: height of the player in pixels.
 
     Returns:
-      The player; `save` writes it to a file.
+      The player; its method `save` writes it to a file.
 
     Raises:
-      ValueError: states without a time axis.
+      ValueError: the states have no time axis.
     """
     return Player(model, states, camera, fps, height)

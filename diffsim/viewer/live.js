@@ -1,5 +1,5 @@
 
-// ---- the live view: asks the server for frames, writes them over what moves, tells it what the user wants ----
+// ---- the live view: fetches frames from the server into the player's buffer, and sends the user's commands ----
 async function live() {
   const get = (id) => document.getElementById(id), { scene, canvas, raysAt } = window.diffsim;
   const numbers = new Uint8Array(scene.buffer);
@@ -32,7 +32,7 @@ async function live() {
     return { input, shown };
   });
 
-  // Ctrl and the mouse pull a body; the rest turns the camera
+  // Ctrl (or Cmd) and the mouse pull a body; without it the mouse turns the camera
   let pulling = false, latest = null;
   const at = (e) => { const r = canvas.getBoundingClientRect(); return raysAt(e.clientX - r.left, e.clientY - r.top); };
   const mine = (e) => { e.stopImmediatePropagation(); e.preventDefault(); };
@@ -40,7 +40,7 @@ async function live() {
   canvas.addEventListener("pointermove", (e) => {
     if (!pulling) return;
     mine(e);
-    // only the newest place counts
+    // while a request waits, remember only the latest position of the mouse
     const waiting = latest !== null;
     latest = at(e);
     if (!waiting) telling = telling.then(() => { const rays = latest; latest = null; return fetch("/tell", { method: "POST", headers: { "X-Diffsim": "1" }, body: JSON.stringify(["drag", rays]) }); });

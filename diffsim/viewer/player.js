@@ -1,4 +1,4 @@
-// the player of diffsim.viewer.to_html: one trajectory of one or several worlds, drawn with WebGL 2, nothing loaded.
+// the player of diffsim.viewer.to_html: shows a trajectory of one or several worlds with WebGL 2; loads no other file.
 // vectors are arrays of 3, quaternions (w, x, y, z), matrices 4 x 4 by columns; z is up; metres and seconds.
 "use strict";
 
@@ -34,7 +34,7 @@ const perspective = (fovy, aspect, near, far) => {
 };
 const box = (r, depth) => [1 / r, 0, 0, 0, 0, 1 / r, 0, 0, 0, 0, -1 / depth, 0, 0, 0, 0, 1];
 
-// ---- shapes: triangles with normals, 6 numbers a corner ----
+// ---- shapes: triangles with normals, 6 numbers for each corner ----
 function revolved(profile, around) {
   // profile: [radius, height, normal outward, normal upward] from the bottom up
   const out = [];
@@ -67,7 +67,7 @@ function cube() {
 }
 const square = () => new Float32Array([[-1, -1], [1, -1], [1, 1], [-1, -1], [1, 1], [-1, 1]].flatMap(([x, y]) => [x, y, 0, 0, 0, 1]));
 function facets(vertex, face) {
-  // normals are averaged over the faces of a vertex that are nearly in one plane, so that edges stay edges
+  // smooth normals: average over the faces around a vertex, but only those nearly parallel to this one, to keep edges sharp
   const count = face.length / 3, normal = new Float32Array(3 * count), at = (k) => [vertex[3 * k], vertex[3 * k + 1], vertex[3 * k + 2]];
   const around = Array.from({ length: vertex.length / 3 }, () => []), out = new Float32Array(18 * count);
   for (let f = 0; f < count; f++) {
@@ -87,7 +87,7 @@ function facets(vertex, face) {
   return out;
 }
 
-// ---- shaders; the light is that of diffsim.viz ----
+// ---- shaders; the same light as in diffsim.viz ----
 const SKY = `vec3 sky(vec3 d) { return mix(vec3(.58,.70,.85), vec3(.12,.30,.65), pow(clamp(d.z, 0., 1.), .6)); }
 vec3 film(vec3 c) { c = max(c, 0.); return pow(clamp(c * (1. + c / 9.) / (1. + .55 * c), 0., 1.), vec3(1. / 2.2)); }`;
 const VERTEX = `#version 300 es
@@ -182,7 +182,7 @@ async function main() {
   const main = program(gl, VERTEX, FRAGMENT), dark = program(gl, VERTEX, DARK), heaven = program(gl, BEHIND, HEAVEN);
   const nothing = gl.createVertexArray(), unitShapes = {};
 
-  // what is drawn
+  // the objects to draw
   const meshes = scene.meshes.map(({ vertex, face }) => triangles(gl, facets(scene.array(vertex), scene.array(face))));
   const shapes = scene.shapes.map((s) => {
     if (s.kind === "mesh") return { ...s, scale: [1, 1, 1], mesh: meshes[s.mesh] };
@@ -197,7 +197,7 @@ async function main() {
   const { frames, worlds, bodies, fps } = scene, columns = Math.ceil(Math.sqrt(worlds));
   const offset = (w) => [scene.spacing * ((w % columns) - (columns - 1) / 2), scene.spacing * (Math.floor(w / columns) - (Math.ceil(worlds / columns) - 1) / 2), 0];
 
-  // poses between frames
+  // interpolates poses between frames
   const blend = (p, q, k, t) => {
     const row = (f) => [p[3 * f], p[3 * f + 1], p[3 * f + 2]], spin = (f) => [0, 1, 2, 3].map((i) => q[4 * f + i] / 32767);
     const [i, j] = k, a = spin(i), b = spin(j), s = a[0] * b[0] + a[1] * b[1] + a[2] * b[2] + a[3] * b[3] < 0 ? -1 : 1;
@@ -213,7 +213,7 @@ async function main() {
 
   const home = scene.follow >= 0 ? poseOf(scene.follow, 0, 0).pos : [0, 0, 0];
 
-  // what the user sets
+  // what the user can change
   const view = { target: scene.center.slice(), distance: scene.distance, azimuth: scene.azimuth, elevation: scene.elevation };
   const state = { time: 0, playing: frames > 1, shift: [0, 0, 0] };
   const length = (frames - 1) / fps;
@@ -221,7 +221,7 @@ async function main() {
   get("follow").checked = scene.follow >= 0 && scene.following;
   get("follow").disabled = scene.follow < 0;
   get("place").max = Math.max(length, 1e-6);
-  // drawn, not written: not every machine has a font with these
+  // SVG, because not every font has these symbols
   const PAUSE = '<svg viewBox="0 0 10 10" width="12" height="12"><path d="M1 0h3v10h-3zM6 0h3v10h-3z" fill="currentColor"/></svg>';
   const PLAY = '<svg viewBox="0 0 10 10" width="12" height="12"><path d="M1 0l9 5-9 5z" fill="currentColor"/></svg>';
   const playing = (on) => { state.playing = on; get("play").innerHTML = on ? PAUSE : PLAY; };
@@ -269,7 +269,7 @@ async function main() {
     return { right: turn(quat, [1, 0, 0]), up: turn(quat, [0, 1, 0]), back, eye: pos, middle: sub(pos, mul(back, view.distance)), fovy: chosen.fovy * Math.PI / 180 };
   };
 
-  // shadows
+  // the depth texture of the shadow map
   const size = 2048, depth = gl.createTexture(), target = gl.createFramebuffer();
   gl.bindTexture(gl.TEXTURE_2D, depth);
   gl.texStorage2D(gl.TEXTURE_2D, 1, gl.DEPTH_COMPONENT24, size, size);
@@ -305,7 +305,7 @@ async function main() {
     return list;
   }
   function straightPieces(w) {
-    // a cylinder for each straight piece, and balls at its ends
+    // each line is a cylinder with balls at its ends
     const list = [], [i, j, t] = split(state.time), row = (f, k) => 7 * ((f * worlds + w) * pieces.length + k);
     pieces.forEach((rgba, k) => {
       const a = row(i, k), b = row(j, k), radius = lines[a + 6];
@@ -324,12 +324,12 @@ async function main() {
     if (canvas.width !== width || canvas.height !== height) { canvas.width = width; canvas.height = height; }
     if (get("follow").checked && scene.follow >= 0) {
       const way = sub(poseOf(scene.follow, 0, state.time).pos, home), room = 0.2 * view.distance;
-      // a jump is seen as one; what falls out of sight is followed
+      // the view follows sideways motion fully, but vertical motion only beyond `room`, so that a jump is visible
       state.shift = [way[0], way[1], way[2] - Math.min(Math.max(way[2], -room), room)];
     } else state.shift = [0, 0, 0];
     const cam = eyeNow(), list = visible(), solid = list.filter((d) => d.shape.rgba[3] >= 1), glass = list.filter((d) => d.shape.rgba[3] < 1);
     const camera = times(perspective(cam.fovy, width / height, 0.01 * view.distance, 200 * Math.max(view.distance, scene.extent)), look(cam.eye, cam.right, cam.up, cam.back));
-    // the sun stands behind the left shoulder
+    // the sun is behind the left shoulder of the camera
     const level = Math.max(Math.hypot(cam.right[0], cam.right[1]), 1e-6), side = mul([cam.right[0], cam.right[1], 0], 1 / level), behind = [side[1], -side[0], 0];
     const sun = unit(add(add(mul(side, -0.5), mul(behind, 0.45)), [0, 0, 0.95]));
     const east = unit(cross([0, 1, 0.01], sun)), north = cross(sun, east), reach = Math.max(0.75 * view.distance, 0.5 * scene.extent);
@@ -375,14 +375,13 @@ async function main() {
     draw();
     requestAnimationFrame(tick);
   }
-  // the half lines of a pixel in the frame of each world
-  // rays from the eye, one for each world, through a point of the canvas in pixels from its left and top
+  // Rays from the eye through a point of the canvas (pixels from the left and top), one in the frame of each world.
   const raysAt = (x, y) => {
     const cam = eyeNow(), f = Math.tan(cam.fovy / 2), { clientWidth: w, clientHeight: h } = canvas;
     const along = add(mul(cam.back, -1), add(mul(cam.right, f * w / h * (2 * x / w - 1)), mul(cam.up, f * (1 - 2 * y / h))));
     return Array.from({ length: worlds }, (_, k) => ({ point: sub(cam.eye, offset(k)), direction: unit(along) }));
   };
-  // for tests, for pages that embed the player, and for live.js, which writes over what moves
+  // for tests, for pages that embed the player, and for live.js, which overwrites the buffer of poses
   window.diffsim = { jump: (time) => { playing(false); jump(time); draw(); }, view, draw, length, frames, scene, canvas, raysAt };
   const asked = new URLSearchParams(location.hash.slice(1));
   if (asked.has("t")) window.diffsim.jump(Number(asked.get("t")));

@@ -1,8 +1,8 @@
-"""scene: what a player needs of a trajectory: shapes, and poses of bodies and cameras for every frame.
+"""scene: what the player needs to show a trajectory: shapes, and poses of bodies and cameras in every frame.
 
-Geoms and sites are shapes in the frames of their bodies, meshes are their triangles. Straight pieces, those of spatial
-tendons and what else is a line, move their ends every frame. Arrays stand in one buffer of bytes, to which a header of
-plain values points.
+Geoms and sites are shapes fixed in the frames of their bodies; meshes are triangles. Lines (pieces of spatial tendons,
+and marks such as contact forces) have new ends in every frame. All arrays are in one buffer of bytes; a header of plain
+values says where each array is.
 """
 
 import dataclasses
@@ -24,60 +24,62 @@ from diffsim.viz.view import View, sight
 
 @dataclasses.dataclass
 class Numbers:
-    """A buffer that arrays are put into, one after another."""
+    """A buffer of bytes to which arrays are appended."""
 
     parts: list[bytes] = dataclasses.field(default_factory=list)
     size: int = 0
 
     def put(self, array: np.ndarray) -> dict[str, Any]:
-        """Appends an array; says where it is: its type, first byte and number of elements."""
+        """Appends an array; returns its type, first byte and number of elements."""
         place = {"kind": str(array.dtype), "start": self.size, "count": int(array.size)}
         data = np.ascontiguousarray(array).tobytes()
-        # typed arrays of a browser begin at multiples of their element's size
+        # JavaScript's typed arrays must start at a multiple of their element size, here at most 4 bytes
         data += bytes(-len(data) % 4)
         self.parts.append(data)
         self.size += len(data)
         return place
 
     def put_quaternions(self, quat: np.ndarray) -> dict[str, Any]:
-        """Appends unit quaternions, as int16."""
+        """Appends unit quaternions as int16, components scaled by 32767."""
         return self.put(np.round(32767 * np.clip(quat, -1, 1)).astype(np.int16))
 
 
 class Pieces(NamedTuple):
-    """Colours (n, 4), and of each frame and world both ends and the radius, (T, worlds, n, 7), m.
+    """n lines.
 
-    A radius below 0 where there is no piece.
+    Attributes:
+      rgba: (n, 4).
+      lines: (T, worlds, n, 7) m, start, end and radius in each frame and world; a radius below 0 means no line.
     """
 
     rgba: np.ndarray
     lines: np.ndarray
 
 
-# between worlds side by side, in extents of the model
+# distance between worlds that are shown side by side, in extents of the model: close together without touching
 SPACING = 0.8
 
 
 def scene(
     model: Model, poses: Kinematics, fps: float, camera: View, pieces: Pieces | None = None
 ) -> tuple[dict[str, Any], bytes]:
-    """The header, plain values for JSON, and the numbers to which it points: first what moves, then shapes.
+    """The header, plain values for JSON, and the buffer that it refers to: first what moves, then shapes.
 
     Args:
       model: the model.
       poses: frames (T, worlds, ...).
       fps: frames per second.
-      camera: from where the player looks at first.
-      pieces: the straight lines; None for those of tendons.
+      camera: the initial camera.
+      pieces: the lines; None for the tendons.
     """
     numbers, (frames, worlds, bodies, _) = Numbers(), poses.xpos.shape
     extent = float(model.stat.extent)
     middle, seen = sight(model, jax.tree.map(lambda leaf: leaf[0, 0], poses))
-    # the body that the camera follows: the first that moves, -1 for none
+    # by default the camera follows the first body that can move; -1 for none
     movable = np.flatnonzero(model.topology.body_weldid > 0)
     first_moving = int(movable[0]) if len(movable) else -1
     follow = model.body(camera.follow).id if camera.follow else first_moving
-    # from where all worlds can be seen
+    # far enough to see all worlds, which stand in a square grid
     away = 1.5 * seen + SPACING * extent * (math.ceil(math.sqrt(worlds)) - 1)
     center = middle if camera.lookat is None else camera.lookat
     header = {
@@ -94,7 +96,7 @@ def scene(
         "tile": float(tile_size(model.stat.extent)),
         "spacing": SPACING * extent,
         "follow": follow,
-        # a place that the user has chosen is kept
+        # do not follow a body if the user has chosen a point to look at
         "following": worlds == 1 and (camera.follow is not None or camera.lookat is None),
         **shapes(model, numbers),
     }
@@ -102,12 +104,12 @@ def scene(
 
 
 def moving(model: Model, poses: Kinematics, pieces: Pieces, numbers: Numbers) -> dict[str, Any]:
-    """The part of the header whose numbers change from frame to frame."""
+    """The part of the header whose arrays change from frame to frame."""
     fovy = np.asarray(model.cam_fovy, float)
     return {
         "positions": numbers.put(np.asarray(poses.xpos, np.float32)),
         "quaternions": numbers.put_quaternions(np.asarray(poses.xquat)),
-        # in the first world
+        # cameras of the first world
         "cameras": [
             {
                 "name": model.name("camera", index) or f"camera {index}",
@@ -135,13 +137,14 @@ def tendons(model: Model, poses: Kinematics) -> Pieces:
 
 
 def put_pieces(pieces: Pieces, numbers: Numbers) -> dict[str, Any]:
-    """The header's "pieces"."""
+    """Appends lines; returns the entry "pieces" of the header."""
     return {
         "rgba": [_rounded(row) for row in pieces.rgba],
         "lines": numbers.put(pieces.lines.astype(np.float32)),
     }
 
 
+# how the player draws each type of geom
 KINDS = {
     GeomType.PLANE: "plane",
     GeomType.HFIELD: "mesh",
@@ -153,12 +156,12 @@ KINDS = {
     GeomType.MESH: "mesh",
     GeomType.SDF: "mesh",
 }
-# half side of a plane that has no end, in extents of the model
+# half the side of an infinite plane, in extents of the model: its edge is never in sight
 ENDLESS = 100.0
 
 
 def shapes(model: Model, numbers: Numbers) -> dict[str, list[dict[str, Any]]]:
-    """The header's "shapes" and "meshes"; a distance field is drawn by the triangles of its surface."""
+    """The entries "shapes" and "meshes" of the header, with only the meshes that some shape uses."""
     meshes = [model.mesh(index) for index in range(model.nmesh)]
     triangles = {
         "mesh": [(np.asarray(mesh.vert), np.asarray(mesh.face)) for mesh in meshes],
@@ -175,7 +178,7 @@ def shapes(model: Model, numbers: Numbers) -> dict[str, list[dict[str, Any]]]:
 
 
 def _geoms(model: Model) -> Iterator[dict[str, Any]]:
-    """One shape for each geom that can be drawn."""
+    """Yields one shape for each geom that can be drawn."""
     topology, rgba = model.topology, np.asarray(colours(model), float)
     visible, sizes = visible_geoms(model), np.asarray(model.geom_size, float)
     pos, quat = np.asarray(model.geom_pos), np.asarray(model.geom_quat)
@@ -200,7 +203,7 @@ def _geoms(model: Model) -> Iterator[dict[str, Any]]:
 
 
 def _sites(model: Model) -> Iterator[dict[str, Any]]:
-    """One shape for each site."""
+    """Yields one shape for each site."""
     topology, rgba = model.topology, np.asarray(colours(model, "site"))
     size, pos, quat = (np.asarray(getattr(model, f"site_{name}")) for name in ("size", "pos", "quat"))
     for site, kind in enumerate(map(GeomType, topology.site_type.tolist())):
@@ -218,7 +221,7 @@ def _sites(model: Model) -> Iterator[dict[str, Any]]:
 
 
 def _rounded(values: Any) -> list[float]:
-    """Numbers short enough for a header."""
+    """Numbers with six digits, which keeps the header short."""
     return [float(f"{value:.6g}") for value in np.asarray(values, float).tolist()]
 
 
@@ -227,6 +230,7 @@ def _hfield_triangles(hfield: Any) -> tuple[np.ndarray, np.ndarray]:
     rows, columns, (x, y, height, _) = hfield.nrow, hfield.ncol, np.asarray(hfield.size, float)
     across, along = np.meshgrid(np.linspace(-x, x, columns), np.linspace(-y, y, rows))
     vertex = np.stack([across.ravel(), along.ravel(), height * np.asarray(hfield.data).ravel()], axis=-1)
+    # each cell of the grid has two triangles that share its diagonal
     corner = (np.arange(rows - 1)[:, None] * columns + np.arange(columns - 1)).ravel()
     lower = np.stack([corner, corner + 1, corner + columns + 1], axis=-1)
     upper = np.stack([corner, corner + columns + 1, corner + columns], axis=-1)

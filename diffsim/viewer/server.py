@@ -1,4 +1,4 @@
-"""The live view's server: a page, its frames, and the commands that the page sends, over HTTP on this machine."""
+"""launch and launch_passive: a live view in a browser, by an HTTP server that only this machine can reach."""
 
 import json
 import threading
@@ -17,14 +17,14 @@ from diffsim.viewer.html import live_page
 from diffsim.viewer.session import Session
 from diffsim.viz.view import View
 
-# between updates, s
+# s, between updates of the simulation: a frame of most displays
 PERIOD = 1 / 60
-# of a command
+# bytes, the longest command that the server reads
 MOST_BYTES = 1_000_000
 
 
 class Live:
-    """A live view. `url` is its page; `sync` shows states of a loop of yours; `close` ends it, so does `with`."""
+    """A live view. `url` is its page, `sync` shows states of your own loop, `close` or leaving `with` ends it."""
 
     def __init__(self, session: Session, camera: View | None, port: int, title: str) -> None:
         self.session = session
@@ -36,7 +36,7 @@ class Live:
             threading.Thread(target=work, daemon=True).start()
 
     def _live(self) -> None:
-        """Advances the session by the time that has passed, until the view is closed."""
+        """Advances the session by the real time that has passed, until the view is closed."""
         before = time.perf_counter()
         while self._open:
             now = time.perf_counter()
@@ -46,11 +46,11 @@ class Live:
             time.sleep(max(0.0, PERIOD - (time.perf_counter() - now)))
 
     def sync(self, states: State, inputs: Inputs | None = None) -> None:
-        """Shows states of one world, or of as many as there were at first."""
+        """Shows new states, with the same number of worlds as at first."""
         self.session.show(states, inputs)
 
     def wait(self) -> None:
-        """Until it is closed, or Ctrl-C."""
+        """Blocks until the view is closed, or Ctrl-C closes it."""
         try:
             while self._open:
                 time.sleep(0.2)
@@ -72,7 +72,11 @@ class Live:
 
 
 def _handler(session: Session, page: str) -> type[BaseHTTPRequestHandler]:
-    """GET / is the page, GET /frame a frame's numbers (its news in a header), POST a JSON list [command, value]."""
+    """The HTTP interface of a session.
+
+    GET / returns the page. GET /frame returns the buffer of the current frame, with the status as JSON in the header
+    X-News. POST takes a JSON list [command, value], see `Session.tell`.
+    """
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -96,7 +100,7 @@ def _handler(session: Session, page: str) -> type[BaseHTTPRequestHandler]:
                 self._answer(400, repr(error).encode(), "text/plain")
 
         def _is_ours(self) -> bool:
-            """Refuses commands of other pages in the browser, whose requests cannot have this header."""
+            """Whether our page sent the request: the browser does not let pages of other origins set this header."""
             return self.headers.get("X-Diffsim") == "1"
 
         def _answer(self, status: int, body: bytes, kind: str, news: str = "{}") -> None:
@@ -108,7 +112,7 @@ def _handler(session: Session, page: str) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(body)
 
         def log_message(self, format: str, *arguments: Any) -> None:
-            """Says nothing."""
+            """Logs nothing: the page asks for 60 frames per second."""
 
     return Handler
 
@@ -122,15 +126,15 @@ def launch(
     port: int = 0,
     browser: bool = True,
 ) -> None:
-    """Simulates and shows, until Ctrl-C: a page to pause, step, drag bodies (Ctrl and the mouse) and set controls.
+    """Simulates a model in a live page until Ctrl-C: pause, step, drag bodies (Ctrl and the mouse), set controls.
 
     Args:
       model: the model.
-      state: where it begins, of one world or of several (worlds, ...); None for qpos0.
-      inputs: its controls and forces, of all worlds or with the same leading axis; None for zeros.
-      camera: from where to look at first.
-      port: of the page, on this machine; 0 for any.
-      browser: whether to open the page.
+      state: initial state, of one world or of several (worlds, ...); None for qpos0.
+      inputs: controls and forces, one for all worlds or with the same leading axis; None for zeros.
+      camera: the initial camera.
+      port: TCP port of the page on this machine; 0 for any free port.
+      browser: whether to open the page in a browser.
     """
     print("compiling ...", flush=True)
     live = launch_passive(model, state, inputs, camera, port, browser)
@@ -148,13 +152,13 @@ def launch_passive(
     port: int = 0,
     browser: bool = True,
 ) -> Live:
-    """A view of a simulation that runs elsewhere: call `sync(state)` of what this returns.
+    """Shows a simulation that your own loop runs: call `sync(state)` on the result.
 
     Args:
-      model, state, inputs, camera, port, browser: as for `launch`.
+      model, state, inputs, camera, port, browser: as in `launch`.
 
     Returns:
-      The view; `close` ends it, as does `with`.
+      The view; `close` or leaving `with` ends it.
     """
     state = make_state(model) if state is None else state
     acting = make_inputs(model) if inputs is None else inputs

@@ -1,6 +1,7 @@
-"""Session: a simulation that somebody looks at; it runs, stops, and does what it is told.
+"""Session: the simulation behind a live view; it runs, pauses, and executes the commands of the page.
 
-Beside the bodies it draws marks: contact forces, frames of bodies, and the spring that pulls one.
+In addition to the bodies it draws marks: contact forces, frames of bodies, and the spring by which the mouse pulls a
+body.
 """
 
 import dataclasses
@@ -29,12 +30,20 @@ from diffsim.viz.material import colours
 from diffsim.viz.scene import Lines, tendon_ids, tendon_lines
 from diffsim.viz.view import View
 
-FORCE, SPRING = (0.95, 0.45, 0.15, 1.0), (0.95, 0.1, 0.1, 1.0)
+# rgba of contact forces: orange
+FORCE = (0.95, 0.45, 0.15, 1.0)
+# rgba of the spring of the mouse: red
+SPRING = (0.95, 0.1, 0.1, 1.0)
+# rgba of the x, y and z axes of frames: red, green, blue
 AXES = ((0.9, 0.1, 0.1, 1.0), (0.1, 0.8, 0.1, 1.0), (0.1, 0.2, 0.9, 1.0))
-# square of the frequency of the spring, 1/s^2
+# 1/s^2, stiffness of the spring per mass: the body reaches the mouse in about 0.3 s
 SPRING_STIFFNESS = 100.0
-# in extents of the model: radius of lines, length of the axes of a frame, length of a force equal to the model's weight
-THIN, AXIS, WEIGHT = 0.003, 0.05, 0.3
+# radius of lines, in extents of the model
+THIN = 0.003
+# length of the axes of a frame, in extents of the model
+AXIS = 0.05
+# length of a force that equals the weight of the model, in extents of the model
+WEIGHT = 0.3
 
 
 class Grip(NamedTuple):
@@ -42,8 +51,8 @@ class Grip(NamedTuple):
 
     Attributes:
       body: () its index; 0 for none.
-      point: (3,) m, in the frame of the body, where it is pulled.
-      target: (3,) m, world, to where.
+      point: (3,) m, the point of the body that is pulled, in the body frame.
+      target: (3,) m, where it is pulled to, in the world frame.
     """
 
     body: Array
@@ -59,24 +68,26 @@ class Shown(NamedTuple):
 
 
 def colours_of_marks(model: Model, count: int) -> np.ndarray:
-    """(count, 4) colours of the `count` lines of `marks` that are not tendons."""
+    """rgba (count, 4) of the lines of `marks` after the tendons."""
     axes = [*AXES] * (model.nbody - 1)
     return np.asarray([FORCE] * (count - len(axes) - 1) + axes + [SPRING])
 
 
 def marks(model: Model, data: Data, grip: Grip, shown: Shown) -> Lines:
-    """Lines of tendons, of contact forces on their second geoms, of body frames, and of the spring, of one world.
+    """The lines of one world: tendons, contact forces on the second geoms, frames of bodies, and the spring.
 
-    Lines of radius -1 are not drawn: how many lines there are is static.
+    The number of lines is static, so lines that are not drawn have radius -1.
     """
     extent, thin = model.stat.extent, THIN * model.stat.extent
 
+    # contact forces in the world frame; those below 0.1% of the weight are not drawn
     force = jnp.einsum("ci,cij->cj", contact_force(model, data)[:, :3], data.contact.frame)
     weight = total_mass(model) * jnp.linalg.norm(model.opt.gravity) + 1e-9
     acts = shown.forces & (jnp.linalg.norm(force, axis=-1) > 1e-3 * weight)
     pos = data.contact.pos
     forces = Lines(pos, pos + WEIGHT * extent / weight * force, jnp.where(acts, thin, -1))
 
+    # three axes for each body: the columns of xmat
     start = jnp.repeat(data.xpos[1:], 3, axis=0)
     end = start + AXIS * extent * jnp.swapaxes(data.xmat[1:], -1, -2).reshape(-1, 3)
     frames = Lines(start, end, jnp.full(len(start), jnp.where(shown.frames, thin, -1)))
@@ -90,8 +101,8 @@ def marks(model: Model, data: Data, grip: Grip, shown: Shown) -> Lines:
 def pull(model: Model, data: Data, grip: Grip) -> Array:
     """xfrc_applied (nbody, 6), N and N m, of a damped spring from the point of a body to its target.
 
-    It is critically damped: f = m (k (target - point) - 2 sqrt(k) velocity) with k = SPRING_STIFFNESS and the mass m of
-    the body's subtree.
+    The spring is critically damped: f = m (k (target - point) - 2 sqrt(k) velocity), where k is SPRING_STIFFNESS and m
+    is the mass of the body's subtree. The force acts at the point, so its torque about xipos is arm x f.
     """
     point = data.xpos[grip.body] + data.xmat[grip.body] @ grip.point
     arm = point - data.xipos[grip.body]
@@ -102,24 +113,24 @@ def pull(model: Model, data: Data, grip: Grip) -> Array:
     return jnp.zeros((model.nbody, 6), point.dtype).at[grip.body].set(jnp.concatenate([force, cross(arm, force)]))
 
 
-# s, for which steps are computed between two looks at what the session is told
+# s of computing before the session listens to commands again: short enough that the page feels responsive
 SLICE = 0.05
 
 
 @jax.jit
 def _advance(model: Model, states: State, inputs: Inputs, count: Array) -> State:
-    """`count` steps of all worlds."""
+    """Steps all worlds `count` times."""
     return jax.lax.fori_loop(0, count, lambda _, now: jax.vmap(step, (None, 0, 0))(model, now, inputs), states)
 
 
 class Seen(NamedTuple):
-    """What is drawn of each world.
+    """What is drawn, of each world.
 
     Attributes:
-      poses: of all objects.
+      poses: poses of all objects.
       pieces: (worlds, n, 7) lines of `marks`: start, end, radius, m.
       status: (worlds,) bits of `Status`.
-      pull: (worlds, nbody, 6) xfrc_applied of the spring.
+      pull: (worlds, nbody, 6) xfrc_applied by the spring.
     """
 
     poses: Kinematics
@@ -130,7 +141,7 @@ class Seen(NamedTuple):
 
 @jax.jit
 def _look(model: Model, states: State, inputs: Inputs, grip: Grip, shown: Shown) -> Seen:
-    """Poses and lines of all worlds in their present states."""
+    """Poses and lines of all worlds in their current states."""
 
     def one(state: State, inputs: Inputs, grip: Grip) -> Seen:
         data = forward(model, state, inputs)
@@ -144,34 +155,43 @@ def _look(model: Model, states: State, inputs: Inputs, grip: Grip, shown: Shown)
 
 @jax.jit
 def _hits(model: Model, poses: Kinematics, points: Array, directions: Array) -> tuple[Array, Array]:
-    """(worlds,) distances, m, and geoms that one ray in each world meets; -1 for none."""
+    """Casts one ray in each world: distances (worlds,), m, and ids of the geoms hit, -1 for none."""
     hit = jax.vmap(ray, (None, 0, 0, 0))(model, poses, points, directions)
     return hit.distance, hit.geom
 
 
 class Session:
-    """Worlds of one model, side by side. `tell` and `frame` may be called from other threads than `tick`."""
+    """Worlds of one model, side by side. Thread-safe: the server calls `tell` and `frame`, a loop calls `tick`."""
 
     def __init__(self, model: Model, states: State, inputs: Inputs) -> None:
-        """Starts running.
+        """Compiles all programs and starts running.
 
         Args:
-          model: of all worlds.
-          states, inputs: of one world, or with a leading axis of worlds.
+          model: the model of all worlds.
+          states, inputs: for one world, or with a leading axis of worlds.
         """
-        self.model, self._lock = model, threading.Lock()
+        self.model = model
+        self._lock = threading.Lock()
         if states.qpos.ndim == 1:
             states, inputs = (jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], part) for part in (states, inputs))
+        # what `reset` returns to
         self._first = self._states, self._inputs = states, inputs
         self.worlds = states.qpos.shape[0]
-        self.running, self.speed = True, 1.0
+        self.running = True
+        # simulated time per real time that the user wants
+        self.speed = 1.0
         self._shown = Shown(jnp.asarray(False), jnp.asarray(False))
-        # distance, m, at which the mouse's ray met the body that it pulls
-        self._grip, self._depth = self._no_grip(), 0.0
-        # s of simulated time that are still to be computed; s that a step takes; simulated time per time, averaged
-        self._behind, self._cost, self._rate = 0.0, 1e-3, 0.0
+        self._grip = self._no_grip()
+        # m, distance at which the mouse's ray hit the body that it pulls
+        self._depth = 0.0
+        # s of simulated time that are due and not yet computed
+        self._behind = 0.0
+        # s of real time that a step takes; a guess until the first step is measured
+        self._cost = 1e-3
+        # simulated time per real time, a moving average
+        self._rate = 0.0
         self._pull = jnp.zeros_like(inputs.xfrc_applied)
-        # so that all programs are compiled before the first tick
+        # compile all programs before the first tick
         _advance(model, states, inputs, 0)
         self._see()
 
@@ -180,22 +200,23 @@ class Session:
         return Grip(jnp.zeros(self.worlds, jnp.int32), nothing, nothing)
 
     def _see(self) -> None:
-        """Brings up to date what is shown, and the pull of the spring."""
+        """Updates what is shown, and the force of the spring."""
         self._seen = _look(self.model, self._states, self._acting(), self._grip, self._shown)
         self._pull = self._seen.pull
 
     def _acting(self) -> Inputs:
-        """The inputs, and the pull of the spring."""
+        """The inputs, including the force of the spring."""
         return self._inputs.replace(xfrc_applied=self._inputs.xfrc_applied + self._pull)
 
     def tick(self, seconds: float) -> None:
-        """Simulates what belongs to `seconds` of real time at the session's speed.
+        """Simulates what `seconds` of real time amount to at the session's speed.
 
-        Steps that the machine cannot compute in time are dropped: the simulation is then slower than real time.
+        If the machine cannot compute the steps in time it drops them: the simulation is then slower than real time.
         """
         with self._lock:
             if self.running:
                 dt = float(self.model.opt.timestep)
+                # never more than 0.1 s behind, so that a pause of the machine is not caught up in a burst
                 self._behind = min(self._behind + self.speed * seconds, 0.1 * max(self.speed, 1))
                 due = int(self._behind / dt)
                 affordable = min(due, max(1, int(SLICE / self._cost)))
@@ -205,14 +226,14 @@ class Session:
             self._see()
 
     def _steps(self, count: int) -> None:
-        """Computes some steps, and how long one takes."""
+        """Computes `count` steps, and measures the time of one."""
         if count:
             begin = time.perf_counter()
             self._states = jax.block_until_ready(_advance(self.model, self._states, self._acting(), count))
             self._cost = (time.perf_counter() - begin) / count
 
     def show(self, states: State, inputs: Inputs | None = None) -> None:
-        """Shows other states of as many worlds."""
+        """Shows other states, with the same number of worlds."""
         with self._lock:
             one = self.worlds == 1 and states.qpos.ndim == 1
             self._states = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], states) if one else states
@@ -221,10 +242,10 @@ class Session:
             self._see()
 
     def tell(self, command: str, value: Any = None) -> None:
-        """Runs a command of the page, a row of `COMMANDS`.
+        """Executes a command of the page, a row of `COMMANDS`.
 
         Raises:
-          KeyError: no such command.
+          KeyError: there is no such command.
         """
         with self._lock:
             self.COMMANDS[command](self, value)
@@ -249,7 +270,7 @@ class Session:
     def _control(self, value: tuple[int, float]) -> None:
         index, ctrl = value
         if not 0 <= index < self.model.nu:
-            raise IndexError(f"control {index} of {self.model.nu}")
+            raise IndexError(f"control {index} is out of range: the model has {self.model.nu}")
         self._inputs = self._inputs.replace(ctrl=self._inputs.ctrl.at[:, int(index)].set(float(ctrl)))
 
     def _show_forces(self, on: bool) -> None:
@@ -259,7 +280,7 @@ class Session:
         self._shown = self._shown._replace(frames=jnp.asarray(bool(on)))
 
     def _grab(self, rays: list[dict[str, list[float]]]) -> None:
-        """Takes hold of the body that the mouse points at, if it moves: the nearest hit of one ray a world."""
+        """Grabs the body under the mouse if it can move: the nearest hit of one ray in each world."""
         points, along = (np.asarray([ray[name] for ray in rays], float) for name in ("point", "direction"))
         distance, geom = map(np.asarray, _hits(self.model, self._seen.poses, points, along))
         distance = np.where(geom >= 0, distance, np.inf)
@@ -276,7 +297,7 @@ class Session:
         )
 
     def _drag(self, rays: list[dict[str, list[float]]]) -> None:
-        """Moves the target of the spring to the same depth on another ray."""
+        """Moves the target of the spring along with the mouse, at constant distance from the camera."""
         points, along = (jnp.asarray([ray[name] for ray in rays]) for name in ("point", "direction"))
         self._grip = self._grip._replace(target=(points + self._depth * along).astype(self._grip.target.dtype))
 
@@ -308,12 +329,12 @@ class Session:
         return jax.tree.map(lambda leaf: np.asarray(leaf)[None], self._seen.poses)
 
     def scene(self, camera: View | None = None) -> tuple[dict[str, Any], bytes]:
-        """What a player needs to begin: `diffsim.viewer.scene.scene` of one frame."""
+        """What the player needs to start: `diffsim.viewer.scene.scene` of the current frame."""
         with self._lock:
             return scene(self.model, self._poses(), 1.0, camera or View(), self._pieces())
 
     def controls(self) -> dict[str, Any]:
-        """Names of keyframes; names and ranges of controls, -1 to 1 where there is none."""
+        """Names of keyframes; names and ranges of controls, -1 to 1 for a control without a range."""
         limited = self.model.topology.actuator_ctrllimited.astype(bool)
         ranges = np.where(limited[:, None], np.asarray(self.model.actuator_ctrlrange, float), [-1.0, 1.0])
         names = [self.model.name("actuator", index) or f"actuator {index}" for index in range(self.model.nu)]
@@ -321,10 +342,11 @@ class Session:
         return {"keys": keys, "ctrl": [[name, *pair] for name, pair in zip(names, ranges.tolist(), strict=True)]}
 
     def frame(self) -> tuple[dict[str, Any], bytes]:
-        """The news of a frame as JSON values, and the numbers of the scene that change from frame to frame."""
+        """The current frame: status values for JSON, and the buffer of the arrays that change from frame to frame."""
         with self._lock:
             numbers = Numbers()
             moving(self.model, self._poses(), self._pieces(), numbers)
+            # status bits of all worlds; NOT_CONVERGED is too frequent to show
             bits = int(np.bitwise_or.reduce(np.asarray(self._seen.status)))
             news = {
                 "time": float(self._states.time[0]),

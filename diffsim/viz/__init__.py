@@ -1,7 +1,7 @@
-"""Pictures of models, without a graphics library: rays through pixels, shaded with one light and its shadow.
+"""Renders models by ray casting on JAX, without OpenGL: one light with its shadow, materials and textures.
 
-For README figures and for a look at a rollout: `render` returns an image array, `video` films a trajectory, `save`
-writes PNG, animated GIF or mp4.
+`render` returns an image array, `video` writes a film of a trajectory, `save` writes PNG, animated GIF or mp4, and
+`pixels` is a pure function for use inside jit, vmap and grad.
 """
 
 from diffsim.viz.film import frames as frames

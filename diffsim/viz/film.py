@@ -1,4 +1,4 @@
-"""Films: frames of a trajectory in real time, seen by a camera that may follow a body; pictures and films as files."""
+"""Films of trajectories in real time, with a camera that may follow a body; writes pictures and films to files."""
 
 import dataclasses
 import importlib
@@ -23,14 +23,15 @@ from diffsim.viz.render import Frame, picture
 from diffsim.viz.scene import plan_of, scene_of
 from diffsim.viz.view import View, pose, poses_of, settled
 
-# s, width of the bell by which a camera that follows a body smooths its path
+# s, standard deviation of the Gaussian that smooths the path of a camera that follows a body: about a footstep,
+# so that the camera does not bob with the gait, and short enough to keep the body in the picture
 CALM = 0.25
 
 Camera = View | str | int | None
 
 
 class Options(TypedDict, total=False):
-    """Options of `viz.render` for each frame."""
+    """Options that are passed to `viz.render` for each frame."""
 
     size: tuple[int, int]
     samples: int
@@ -46,24 +47,25 @@ def video(
     fps: float = 30.0,
     **options: Unpack[Options],
 ) -> int:
-    """Films a trajectory.
+    """Renders a trajectory and writes it as a film.
 
         final, states = diffsim.rollout(model, state, ctrl)
         viz.video(model, states, "walk.mp4", viz.View(follow="torso", distance=2))
 
     Args:
       model: the model.
-      states: stacked states (T, ...), shown in the time that they took; or poses, one a frame.
+      states: stacked states (T, ...), played in real time by their `time`; or poses, one per frame.
       path: file to write: .gif, or .mp4 (needs imageio-ffmpeg).
-      camera: as for `viz.render`; a `View` with `follow` keeps a body in the picture.
+      camera: as in `viz.render`; a `View` with `follow` keeps a body in the picture.
       fps: frames per second.
       options: `size`, `samples` and `hidden_groups` of `viz.render`; by default 640 x 360 and one sample.
 
     Returns:
-      Number of frames.
+      The number of frames.
 
     Raises:
-      ArgumentError: an mp4 without imageio-ffmpeg. ValueError: states without a time axis.
+      ArgumentError: the file is an mp4 and there is no ffmpeg.
+      ValueError: the states have no time axis.
     """
     shown = list(frames(model, states, camera, fps, **options))
     save(path, shown, fps)
@@ -73,16 +75,16 @@ def video(
 def frames(
     model: Model, states: State | Kinematics, camera: Camera = None, fps: float = 30.0, **options: Unpack[Options]
 ) -> Iterator[np.ndarray]:
-    """The frames of `video`, one after another.
+    """Renders the frames of `video` one after another.
 
     Args:
-      model, states, camera, fps, options: as for `video`.
+      model, states, camera, fps, options: as in `video`.
 
     Returns:
       An iterator of uint8 images (height, width, 3).
 
     Raises:
-      ValueError: states without a time axis, or of several worlds.
+      ValueError: the states have no time axis, or an axis of worlds.
     """
     if isinstance(states, State):
         states = poses_of(model, at_frames(states, fps))
@@ -99,22 +101,23 @@ def frames(
 
 
 def at_frames(states: State, fps: float) -> State:
-    """The states (T, ...) or (T, worlds, ...) nearest to the times of frames."""
+    """Selects, for each frame, the state (T, ...) or (T, worlds, ...) that is nearest in time."""
     if states.qpos.ndim < 2:
         raise ValueError(f"a film shows states (T, ...), one after another; qpos has shape {states.qpos.shape}")
     time = np.asarray(states.time).reshape(len(states.qpos), -1)[:, 0]
+    # 1e-3 frames of slack: times are sums of timesteps, and rounding must not lose the last frame
     count = max(1, math.floor((time[-1] - time[0]) * fps + 1e-3) + 1)
     wanted = time[0] + np.arange(count) / fps
     nearest = np.abs(time[None] - wanted[:, None]).argmin(axis=1)
-    # in numpy: JAX would compile a program for each leaf
+    # numpy, because JAX would compile a program for each leaf
     return jax.tree.map(lambda leaf: np.asarray(leaf)[nearest], states)
 
 
 def cameras(model: Model, poses: Kinematics, camera: Camera, fps: float) -> list[Camera]:
-    """A camera for each of the poses (T, ...); one that follows a body moves smoothly."""
+    """Returns one camera for each of the poses (T, ...); a camera that follows a body moves smoothly."""
     if camera is not None and not isinstance(camera, View):
         return [camera] * len(poses.xpos)
-    # one distance for the whole film
+    # the first frame sets the distance for the whole film, so that the picture does not zoom
     camera = settled(model, _at(poses, 0), camera or View())
     if camera.follow is None:
         return [camera] * len(poses.xpos)
@@ -124,7 +127,10 @@ def cameras(model: Model, poses: Kinematics, camera: Camera, fps: float) -> list
 
 
 def smooth(path: np.ndarray, width: float) -> np.ndarray:
-    """The path (T, 3) smoothed by a Gaussian bell, whose standard deviation is `width` points."""
+    """Smooths a path (T, 3) with a Gaussian whose standard deviation is `width` points.
+
+    Each point becomes the weighted mean of all points, with weights exp(-(i - j)^2 / (2 width^2)).
+    """
     distance = np.arange(len(path))[:, None] - np.arange(len(path))
     weight = np.exp(-0.5 * (distance / max(width, 1e-6)) ** 2)
     return weight @ path / weight.sum(axis=1, keepdims=True)
@@ -134,23 +140,24 @@ def _at(poses: Kinematics, k: int) -> Kinematics:
     return jax.tree.map(lambda leaf: leaf[k], poses)
 
 
+# endings of files that ffmpeg writes
 FILMS = (".mp4", ".mov")
 
 
 def save(path: str | pathlib.Path, image: np.ndarray | Sequence[np.ndarray], fps: float = 30.0) -> None:
-    """Writes one image (PNG, JPEG ... by the file's ending), or several as an animated GIF or a film (mp4).
+    """Writes one image (PNG, JPEG, ... by the file's ending), or several as an animated GIF or a film (mp4).
 
     Args:
-      path: the file; an existing one is replaced.
+      path: file to write; an existing file is replaced.
       image: uint8 (height, width, 3), or a sequence of such frames.
       fps: frames per second.
 
     Raises:
-      ArgumentError: a film without ffmpeg, which the package imageio-ffmpeg brings, or one that it cannot write.
+      ArgumentError: the file is a film and there is no ffmpeg (the package imageio-ffmpeg brings it), or ffmpeg fails.
     """
     frames = [image] if isinstance(image, np.ndarray) and image.ndim == 3 else [np.asarray(frame) for frame in image]
     if pathlib.Path(path).suffix.lower() in FILMS:
-        # H.264 wants even sizes
+        # H.264 with 4:2:0 chroma needs an even width and height: drop the last row or column of odd sizes
         height, width = (side // 2 * 2 for side in frames[0].shape[:2])
         raw = b"".join(np.ascontiguousarray(frame[:height, :width]).tobytes() for frame in frames)
         source = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}", "-r", str(fps), "-i", "-"]
@@ -167,10 +174,10 @@ def save(path: str | pathlib.Path, image: np.ndarray | Sequence[np.ndarray], fps
 
 
 def ffmpeg(path: str | pathlib.Path) -> str:
-    """The program ffmpeg, of the package imageio-ffmpeg or of the system."""
+    """Finds the program ffmpeg, in the package imageio-ffmpeg or on the PATH."""
     if importlib.util.find_spec("imageio_ffmpeg") is not None:
         return importlib.import_module("imageio_ffmpeg").get_ffmpeg_exe()
     program = shutil.which("ffmpeg")
     if program is None:
-        raise ArgumentError(f"{path}: films need ffmpeg or the package imageio-ffmpeg (extra viz); a .gif does not")
+        raise ArgumentError(f"{path}: films need ffmpeg: install it or diffsim[viz] (imageio-ffmpeg), or write a .gif")
     return program

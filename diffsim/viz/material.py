@@ -1,12 +1,14 @@
-"""Looks of geoms and tendons: colour, shine, light of their own, the texture of their material; which geoms are drawn.
+"""Materials and textures: colour, highlights and emission of objects, texture lookup, and which geoms are drawn.
 
-Colours of a model are as on a screen; `linear` makes them amounts of light.
+The colours of a model are gamma-encoded, as on a screen; `linear` converts them to amounts of light.
 
-Textures are every image at full size, at half, at a quarter ..., all in one list of texels. What a pixel shows is the
-mean of the texels that it covers: it is read between the two sizes whose texels are about as large as the pixel, and
-between the four texels nearest to its middle. An image is laid on an object from above, repeated over the plane of x
-and y: from edge to edge of the object, or every metre where the material is `texuniform`. A cube is seen from the
-object's middle. A mesh with texture coordinates has these.
+All textures are mipmaps in one list of texels (the atlas): each image at full size, half, quarter and so on. A pixel
+shows about the mean of the texels that it covers. This is trilinear filtering: bilinear between the four nearest texels
+in each of the two mipmap levels whose texels are about as large as the pixel, then linear between the two levels.
+
+A 2D texture is projected onto an object along its z axis, and repeats over its x-y plane: across the size of the
+object, or over two metres if the material has `texuniform`. A cube texture is looked up by the direction from the
+center of the object. A mesh that has texture coordinates uses these.
 Source: MuJoCo "XML reference", texture and material; `setMaterial` of 3.8.1. Williams 1983 (mipmaps). OpenGL 4.6,
 section 8.13 (faces of cubes).
 """
@@ -25,16 +27,26 @@ from diffsim.math.vector import dot, pack, unpack
 from diffsim.types import Model
 from diffsim.types.topology import Topology, per_topology
 
-# the colour of objects with a material that MuJoCo takes for none: theirs is then the material's
+# rgba, MuJoCo's default: an object that has it and a material takes the colour of the material
 UNSET = (0.5, 0.5, 0.5, 1.0)
-# of objects without a material
-SPECULAR, SHININESS = 0.5, 0.5
+# in [0, 1], of objects without a material: MuJoCo's default for materials
+SPECULAR = 0.5
+# in [0, 1], of objects without a material: MuJoCo's default for materials
+SHININESS = 0.5
+# exponent of the gamma curve that converts colours of a screen to amounts of light; approximates sRGB
+GAMMA = 2.2
 
 
 class Looks(NamedTuple):
-    """Looks of n objects: linear `colour` (n, 3); `specular`, `shininess`, `emission`, `reflectance` (n,), as in MJCF.
+    """How n objects look.
 
-    `texture` (n,): -1 for none; `repeat` (n, 2), `uniform` (n,): of the material; `plain` (n,): no material.
+    Attributes:
+      colour: (n, 3) linear.
+      specular, shininess, emission, reflectance: (n,) as in MJCF.
+      texture: (n,) index of the texture, -1 for none.
+      repeat: (n, 2) texrepeat of the material.
+      uniform: (n,) texuniform of the material.
+      plain: (n,) whether the object has no material.
     """
 
     colour: Array
@@ -49,7 +61,7 @@ class Looks(NamedTuple):
 
 
 def colours(model: Model, kind: str = "geom") -> Array:
-    """rgba (n, 4) of geoms, sites or tendons: their own, or their material's where their own is not set."""
+    """rgba (n, 4) of geoms, sites or tendons: their own, or the rgba of their material if they have no own."""
     rgba, material = getattr(model, f"{kind}_rgba"), getattr(model.topology, f"{kind}_matid")
     if not model.nmat:
         return rgba
@@ -58,11 +70,11 @@ def colours(model: Model, kind: str = "geom") -> Array:
 
 
 def looks(model: Model, kind: str, ids: np.ndarray) -> Looks:
-    """Looks of some geoms or tendons."""
+    """Looks of the objects `ids` of a kind: geom, tendon or flex."""
     material = getattr(model.topology, f"{kind}_matid")[ids]
 
     def column(name: str, default: float) -> Array:
-        # objects without a material have number -1, where the default stands
+        # objects without a material have index -1, which reads the default at the end
         return jnp.append(getattr(model, f"mat_{name}"), default)[material]
 
     textures = np.append(model.topology.mat_texid.reshape(-1, len(TextureRole))[:, TextureRole.RGB], -1)
@@ -81,24 +93,25 @@ def looks(model: Model, kind: str, ids: np.ndarray) -> Looks:
 
 
 def linear(colour: Array) -> Array:
-    """Amounts of light of colours as on a screen, both in [0, 1]."""
-    return jnp.clip(colour, 0, 1) ** 2.2
+    """Converts colours of a screen to amounts of light, both in [0, 1]."""
+    return jnp.clip(colour, 0, 1) ** GAMMA
 
 
-# groups that MuJoCo's viewer hides at first: by habit they hold collision geoms
+# groups that MuJoCo's viewer hides by default: models conventionally put collision geoms there
 HIDDEN_GROUPS = (3, 4, 5)
 
 
 def visible_geoms(model: Model, hidden_groups: Sequence[int] = HIDDEN_GROUPS) -> np.ndarray:
-    """Which geoms are drawn, (ngeom,): of groups that are not hidden, with an alpha above 0.
+    """Which geoms are drawn, (ngeom,): geoms with an alpha above 0 whose group is not hidden.
 
-    The colliding geoms of moving bodies are drawn all the same where nothing else of these bodies, and of those that
-    are welded to them, can be seen.
+    If nothing of a moving body and of the bodies welded to it would be drawn, its colliding geoms are drawn even if
+    their group is hidden.
     """
     topology = model.topology
     seen = opaque(colours(model)[:, 3])
     shown = seen & ~np.isin(topology.geom_group, hidden_groups)
     body = topology.body_weldid[topology.geom_bodyid]
+    # bodies of which nothing is drawn yet; the world never counts as one
     lacking = np.ones(topology.nbody, bool)
     lacking[body[shown]] = False
     lacking[0] = False
@@ -107,21 +120,25 @@ def visible_geoms(model: Model, hidden_groups: Sequence[int] = HIDDEN_GROUPS) ->
 
 
 def opaque(alpha: Array) -> np.ndarray:
-    """Which alphas (n,) are above 0; all, where they are only known when a program runs."""
+    """Which alphas (n,) are above 0; all of them if the alphas are traced."""
     return np.ones(len(alpha), bool) if isinstance(alpha, Tracer) else np.asarray(alpha) > 0
 
 
 def drawn_type(model: Model, geom: int) -> GeomType:
-    """The type that a geom is drawn as: a signed distance field as the mesh that it was made from."""
+    """The type that a geom is drawn as: a signed distance field that has a mesh is drawn as the mesh."""
     kind = GeomType(int(model.topology.geom_type[geom]))
     return GeomType.MESH if kind == GeomType.SDF and model.topology.geom_dataid[geom] >= 0 else kind
 
 
 class Atlas(NamedTuple):
-    """All textures: `texels` (n, 3) uint8; of each texture and size, at least one texture.
+    """All m textures as mipmaps, at least one texture.
 
-    `first` (m, sizes): its first texel; `width`, `height` (m, sizes): of a face; `faces` (m,): 1 or 6, one below the
-    other; `flat` (m,): an image that repeats, not a cube.
+    Attributes:
+      texels: (n, 3) uint8, row by row, face by face, level by level.
+      first: (m, levels) index of the first texel of a level.
+      width, height: (m, levels) size of one face, in texels.
+      faces: (m,) 1, or 6 faces of a cube that are stored one below the other.
+      flat: (m,) whether the texture is a 2D image, which repeats, and not a cube.
     """
 
     texels: Array | np.ndarray
@@ -133,9 +150,13 @@ class Atlas(NamedTuple):
 
 
 class Spot(NamedTuple):
-    """Where k textures are looked at: which, on which `face`, `place` (k, 2) in [0, 1] to the right and down.
+    """k lookups in textures.
 
-    `covered` (k,): texels of the full size along a side of what is to be seen.
+    Attributes:
+      texture: (k,) index of the texture.
+      face: (k,) face of a cube.
+      place: (k, 2) texture coordinates in [0, 1], to the right and down.
+      covered: (k,) length of the footprint of a pixel, in texels of the full size; it selects the mipmap level.
     """
 
     texture: Array
@@ -146,9 +167,10 @@ class Spot(NamedTuple):
 
 @per_topology
 def atlas_of(topology: Topology) -> Atlas:
-    """The textures of a model, in numpy: it is kept, and may be asked for within a program."""
+    """The textures of a model, as numpy arrays: the result is cached, and may be asked for while tracing."""
+    # a model without textures gets one white texel
     pyramids = [_pyramid(image) for image in images(topology)] or [[np.full((1, 1, 1, 3), 255, np.uint8)]]
-    sizes = max(map(len, pyramids))
+    levels = max(map(len, pyramids))
     tables, texels, start = [], [], 0
     for pyramid in pyramids:
         rows = []
@@ -156,8 +178,8 @@ def atlas_of(topology: Topology) -> Atlas:
             rows.append((start, image.shape[2], image.shape[1]))
             texels.append(image.reshape(-1, 3))
             start += len(texels[-1])
-        # the smallest stands for what would be smaller still
-        tables.append(rows + rows[-1:] * (sizes - len(rows)))
+        # smaller textures have fewer levels: repeat the last one, so that the tables are rectangular
+        tables.append(rows + rows[-1:] * (levels - len(rows)))
     first, width, height = np.moveaxis(np.array(tables, np.int32), 2, 0)
     faces = np.array([len(pyramid[0]) for pyramid in pyramids], np.int32)
     flat = np.append(topology.tex_type == TextureType.TWO_D, not topology.ntex)[: len(pyramids)]
@@ -165,7 +187,7 @@ def atlas_of(topology: Topology) -> Atlas:
 
 
 def images(topology: Topology) -> list[np.ndarray]:
-    """Pixels (faces, height, width, 3) of each texture; gray is three equal channels, a fourth is left out."""
+    """Pixels (faces, height, width, 3) of each texture; gray becomes three equal channels, alpha is dropped."""
     result = []
     columns = (topology.tex_adr, topology.tex_height, topology.tex_width, topology.tex_nchannel, topology.tex_type)
     for start, height, width, channels, kind in zip(*(column.tolist() for column in columns), strict=True):
@@ -177,19 +199,23 @@ def images(topology: Topology) -> list[np.ndarray]:
 
 
 def _pyramid(image: np.ndarray) -> list[np.ndarray]:
-    """An image (faces, height, width, 3) and all halves of it, down to one texel."""
-    sizes = [image]
-    while max(sizes[-1].shape[1:3]) > 1:
-        last = sizes[-1]
+    """The mipmap levels of an image (faces, height, width, 3), each half as large as the last, down to one texel."""
+    levels = [image]
+    while max(levels[-1].shape[1:3]) > 1:
+        last = levels[-1]
+        # an odd side repeats its last row or column; each new texel is the rounded mean of 2 x 2
         odd = [(0, 0), *((0, side % 2) for side in last.shape[1:3]), (0, 0)]
         even = np.pad(last, odd, mode="edge").astype(np.uint16)
         four = even[:, ::2, ::2] + even[:, 1::2, ::2] + even[:, ::2, 1::2] + even[:, 1::2, 1::2]
-        sizes.append(((four + 2) // 4).astype(np.uint8))
-    return sizes
+        levels.append(((four + 2) // 4).astype(np.uint8))
+    return levels
 
 
 def sample(atlas: Atlas, spot: Spot) -> Array:
-    """Colours (k, 3) as on a screen, in [0, 1]."""
+    """Reads textures with trilinear filtering: colours (k, 3) as on a screen, in [0, 1].
+
+    A texel of level n spans 2^n texels of the full size, so a footprint of s texels is read at level log2(s).
+    """
     last = atlas.first.shape[1] - 1
     level = jnp.clip(jnp.log2(jnp.maximum(spot.covered, 1e-6)), 0, last)
     fine = jnp.floor(level).astype(jnp.int32)
@@ -198,11 +224,11 @@ def sample(atlas: Atlas, spot: Spot) -> Array:
     return (_between_four(atlas, spot, fine) * (1 - blend) + coarse * blend) / 255
 
 
-def _between_four(atlas: Atlas, spot: Spot, size: Array) -> Array:
-    """Colours (k, 3), 0 to 255, from the four nearest texels of one size."""
+def _between_four(atlas: Atlas, spot: Spot, level: Array) -> Array:
+    """Colours (k, 3), 0 to 255, by bilinear interpolation between the four nearest texels of one level."""
     texture = spot.texture
     flat, face = atlas.flat[texture], jnp.minimum(spot.face, atlas.faces[texture] - 1)
-    first, width, height = (table[texture, size] for table in (atlas.first, atlas.width, atlas.height))
+    first, width, height = (table[texture, level] for table in (atlas.first, atlas.width, atlas.height))
     columns, right = _two(spot.place[:, 0], width, flat)
     rows, low = _two(spot.place[:, 1], height, flat)
     colour = jnp.zeros((len(texture), 3), spot.place.dtype)
@@ -214,43 +240,62 @@ def _between_four(atlas: Atlas, spot: Spot, size: Array) -> Array:
 
 
 def _two(place: Array, count: Array, repeats: Array) -> tuple[tuple[Array, Array], Array]:
-    """The two texels next to a place along one side, and how far it is from the first to the second."""
+    """The two texels next to a place along one axis, and the fraction of the way from the first to the second.
+
+    Beyond the edge an image repeats (2D) or its last texel continues (a face of a cube).
+    """
+    # centers of texels lie at half-integers
     exact = place * count - 0.5
     first = jnp.floor(exact).astype(jnp.int32)
     both = tuple(jnp.where(repeats, jnp.mod(k, count), jnp.clip(k, 0, count - 1)) for k in (first, first + 1))
     return both, exact - first  # type: ignore[return-value]
 
 
-# sizes (x, y, z) of an object, by columns of geom_size
+# columns of geom_size that hold the extent of a geom along x, y and z; (0, 1, 2) for types that are not listed
 EXTENTS = {
     GeomType.SPHERE: (0, 0, 0),
     GeomType.CAPSULE: (0, 0, 1),
     GeomType.CYLINDER: (0, 0, 1),
 }
-# objects whose coordinates MuJoCo does not scale by their size
+# types whose texture coordinates MuJoCo does not divide by the size of the geom
 METRIC = (GeomType.PLANE, GeomType.MESH, GeomType.HFIELD)
-# of each face: what of (x, y, z) is the place to the right and down, and their signs
+# axes of the faces +x, -x, +y, -y, +z, -z of a cube (OpenGL 4.6, table 8.19): which component of (x, y, z), with its
+# sign, grows to the right on the image of a face
 RIGHT = np.array([[0, 0, -1], [0, 0, 1], [1, 0, 0], [1, 0, 0], [1, 0, 0], [-1, 0, 0]])
+# which grows downward
 DOWN = np.array([[0, -1, 0], [0, -1, 0], [0, 0, 1], [0, 0, -1], [0, -1, 0], [0, -1, 0]])
 
 
 def factors(kinds: np.ndarray, size: Array, looks: Looks) -> tuple[Array, Array]:
-    """What points (m) are multiplied by: (n, 2) to the repeats of an image, (n, 3) to a direction in a cube."""
+    """Factors that map points (m) in the frames of objects to texture coordinates, as MuJoCo's `setMaterial` does.
+
+    Args:
+      kinds: (n,) GeomType of each object.
+      size: (n, 3) m.
+      looks: of the objects.
+
+    Returns:
+      (n, 2) to repeats of an image, and (n, 3) to a direction into a cube texture.
+    """
     columns = np.array([EXTENTS.get(GeomType(kind), (0, 1, 2)) for kind in kinds.tolist()], int).reshape(-1, 3)
     extent = jnp.take_along_axis(size, jnp.asarray(columns), axis=1)
     extent = jnp.where(extent > 0, extent, 1)
     uniform, metric = looks.uniform[:, None], np.isin(kinds, METRIC)[:, None]
+    # an image repeats texrepeat times over the full extent, 2 size, or over 2 m if uniform; its second axis points down
     flat = 0.5 * looks.repeat * jnp.where(uniform, 1, 1 / extent[:, :2]) * jnp.asarray([[1, -1]], extent.dtype)
     return flat, jnp.where(metric, jnp.where(uniform, extent, 1), jnp.where(uniform, 1, 1 / extent))
 
 
 def on_image(factor: Array, point: Array) -> tuple[Array, Array]:
-    """Places (k, 2) on an image, in repeats of it, and repeats per metre (k, 2), of points (k, 3), m."""
+    """Texture coordinates (k, 2) of points (k, 3), m, and how much they change per metre (k, 2); 1 is one repeat."""
     return factor * point[:, :2] - 0.5, jnp.abs(factor)
 
 
 def on_cube(direction: Array) -> tuple[Array, Array, Array]:
-    """Faces (k,), places (k, 2) on them in [0, 1], and lengths of the directions' largest components (k,)."""
+    """Looks up directions (k, 3) in a cube: faces (k,), places on them (k, 2) in [0, 1], largest components (k,).
+
+    The largest component selects the face; the other two divided by it are the place (OpenGL 4.6, section 8.13).
+    """
     x, y, z = unpack(direction)
     a, b, c = jnp.abs(x), jnp.abs(y), jnp.abs(z)
     first, second = (a >= b) & (a >= c), b >= c

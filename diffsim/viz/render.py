@@ -1,14 +1,13 @@
-"""render and pixels: pictures of a model in a state, by casting rays; they run on any device that JAX has.
+"""render and pixels: pictures of a model in a state by ray casting, on any device that JAX supports.
 
-The rays of a square of pixels are a bundle (surface.py). `render` draws bundles chunk after chunk, so that memory stays
-small. Several samples per pixel smooth the edges, and each has another direction to the light, so that shadows are
+The rays of a square of pixels form a bundle (surface.py). `render` draws the bundles in chunks, so that memory stays
+small. Several samples per pixel smooth the edges. Each sample has its own direction to the light, so that shadows are
 soft. On a CPU each core draws a share of the bundles.
 
-`pixels` gives the same picture as arrays of a pure function: jitted with what uses it, mapped over models and states,
-differentiated by poses, sizes, colours and the camera. What a pixel shows, whether it lies in shadow and which texels
-it covers is discrete: a derivative tells how colour and depth change on the surface that is seen, and nothing of the
-moving outlines. Sums over a picture have no useful derivative where outlines carry them (where an object is, by its
-silhouette).
+`pixels` returns the same picture from a pure function that works under jit and under vmap over models and states, and
+is differentiable with respect to poses, sizes, colours and the camera. Which object a pixel shows, whether it lies in
+shadow and which texels it covers is discrete. So a derivative says how colour and depth change on the visible surface,
+but does not see outlines move: a loss that depends on silhouettes has no useful gradient.
 """
 
 import functools
@@ -39,16 +38,18 @@ from diffsim.viz.view import Pose, View, directions, pose, poses_of
 
 # pixels along an edge of a bundle
 SIDE = 8
-# bundles of a chunk: for GPUs and for scenes with meshes, where a search pays with many rays; and as many as the cache
-# of a core holds
-CHUNK, CACHED = 4096, 256
-# to the sun (right, up, back) by the camera's azimuth: from behind the left shoulder; radius of its disc, rad
+# bundles in a chunk on GPUs and for scenes with meshes, where the search is efficient with many rays at once
+CHUNK = 4096
+# bundles in a chunk on a CPU for scenes without meshes: they fit in the cache of a core
+CACHED = 256
+# direction to the sun (right, up, back) relative to the camera's azimuth: from behind the left shoulder
 TO_SUN = (-0.5, 0.95, 0.45)
+# rad, radius of the disc of the sun, which softens shadows: about 2.5 times the real one, so that few samples show it
 SOFTNESS = 0.012
 
 
 class Frame(NamedTuple):
-    """The static numbers of a picture: width and height in pixels, samples along an edge of a pixel."""
+    """The static sizes of a picture: width and height in pixels, samples along each edge of a pixel."""
 
     width: int
     height: int
@@ -56,12 +57,12 @@ class Frame(NamedTuple):
 
     @property
     def squares(self) -> tuple[int, int]:
-        """Bundles across and down."""
+        """Number of bundles across and down."""
         return -(-self.width // SIDE), -(-self.height // SIDE)
 
     @property
     def offsets(self) -> np.ndarray:
-        """(samples^2, 2) places of the samples in a pixel, to the right and down."""
+        """Positions (samples^2, 2) of the samples in a pixel, in pixels to the right and down."""
         steps = (np.arange(self.samples) + 0.5) / self.samples
         return np.stack(np.meshgrid(steps, steps, indexing="ij"), axis=-1).reshape(-1, 2)
 
@@ -79,19 +80,19 @@ def render(
     samples: int = 2,
     hidden_groups: Sequence[int] = HIDDEN_GROUPS,
 ) -> np.ndarray:
-    """A picture of a model, or one of each of several states.
+    """Renders a model in a state, or one picture for each of several states.
 
     Args:
       model: the model.
-      state: a state, or poses that follow from one (`Data`, or of `viz.poses_of`); or several, stacked (T, ...).
+      state: a state, or its poses (`Data`, or the result of `viz.poses_of`); or several of them, stacked (T, ...).
       camera: a `View`, or the name or index of a camera of the model; None for a view of the whole model.
       size: width and height in pixels.
       samples: samples along each edge of a pixel; 1 is fast, 2 or 3 are smooth.
-      hidden_groups: geom groups that are not drawn. A moving body of which nothing else can be seen is drawn by its
-        colliding geoms all the same.
+      hidden_groups: geom groups that are not drawn. If nothing else of a moving body would be drawn, its colliding
+        geoms are drawn even if their group is hidden.
 
     Returns:
-      uint8 image (height, width, 3), sRGB; of several states (T, height, width, 3), drawn in one program.
+      uint8 image (height, width, 3), sRGB; for several states (T, height, width, 3), drawn by one program.
     """
     poses = state if isinstance(state, Kinematics) else poses_of(model, state)
     plan = plan_of(model, hidden_groups)
@@ -105,11 +106,11 @@ def render(
 
 
 def picture(scene: Scene, plan: Plan, eye: Pose, frame: Frame) -> np.ndarray:
-    """uint8 image (height, width, 3) of a scene, or of several; compiled once for all poses of a model."""
+    """Draws a uint8 image (height, width, 3) of a scene, or of several; compiled once for all poses of a model."""
     eye = Pose(*(np.asarray(number, np.float32) for number in eye))
-    # XLA runs the loops of one program on one core
+    # XLA runs a loop on one core, so on a CPU each core runs the program on its share of the bundles
     shares = (os.cpu_count() or 1) if jax.default_backend() == "cpu" else 1
-    # settings of JAX that belong to a thread, and that the program depends on
+    # these settings of JAX are per thread, and the program depends on them: pass them on to the pool
     wide, device = (getattr(jax.config, name) for name in ("jax_enable_x64", "jax_default_device"))
 
     def draw(share: int) -> np.ndarray:
@@ -118,7 +119,8 @@ def picture(scene: Scene, plan: Plan, eye: Pose, frame: Frame) -> np.ndarray:
 
     with ThreadPoolExecutor(shares) as pool:
         bundles = np.stack(list(pool.map(draw, range(shares))), axis=-3)
-    # bundles (..., chunks, bundles, shares, pixels, 3) are squares of the image, row by row
+    # Bundles are numbered row by row over the image, and share s draws the bundles with number modulo shares = s.
+    # So (..., chunks, bundles, shares, pixels, 3) flattens to bundles in order; the last ones only fill the last chunk.
     across, down = frame.squares
     moments = bundles.shape[:-5]
     squares = bundles.reshape(*moments, -1, SIDE, SIDE, 3)[..., : across * down, :, :, :]
@@ -128,9 +130,9 @@ def picture(scene: Scene, plan: Plan, eye: Pose, frame: Frame) -> np.ndarray:
 
 @functools.partial(jax.jit, static_argnums=(1, 3, 4))
 def _bundles(scene: Scene, plan: Plan, eye: Pose, frame: Frame, shares: int, share: int | Array) -> Array:
-    """uint8 colours (chunks, bundles, pixels, 3) of the bundles with numbers `share` modulo `shares`.
+    """uint8 colours (chunks, bundles, pixels, 3) of the bundles whose number modulo `shares` is `share`.
 
-    With a leading axis for a scene at several moments.
+    For a scene at several moments the result has a leading axis.
     """
     if jnp.ndim(eye.position) == 1:
         return _chunks(scene, plan, eye, frame, shares, share)
@@ -143,9 +145,10 @@ def _bundles(scene: Scene, plan: Plan, eye: Pose, frame: Frame, shares: int, sha
 
 
 def _chunks(scene: Scene, plan: Plan, eye: Pose, frame: Frame, shares: int, share: int | Array) -> Array:
-    """`_bundles` of one moment."""
+    """`_bundles` for one moment."""
     across, down = frame.squares
     searched = any(group.kind in FACETED for group in plan.groups)
+    # the fewest chunks that are small enough, and all of equal size
     chunks = -(-across * down // (shares * (CHUNK if searched or shares == 1 else CACHED)))
     number = -(-across * down // (shares * chunks))
     offsets, angle = frame.offsets, jnp.asarray(frame.angle(eye), jnp.float32)
@@ -165,14 +168,14 @@ def _chunks(scene: Scene, plan: Plan, eye: Pose, frame: Frame, shares: int, shar
 
 
 def corners(frame: Frame, bundle: Array) -> Array:
-    """(b, l, 2) columns and rows of the pixels of bundles (b,)."""
+    """Columns and rows (b, l, 2) of the l pixels of each of the bundles (b,)."""
     across, lane = frame.squares[0], np.arange(SIDE * SIDE)
     start = SIDE * jnp.stack([bundle % across, bundle // across], axis=-1)
     return start[:, None] + np.stack([lane % SIDE, lane // SIDE], axis=-1)[None]
 
 
 def through(eye: Pose, frame: Frame, corner: Array, offset: Array) -> BundledRays:
-    """Rays through a sample, at `offset` (2,), of each pixel, given their corners (b, l, 2)."""
+    """Rays through one sample of each pixel, at `offset` (2,) from the corners (b, l, 2) of the pixels."""
     places = (corner + offset[None, None]).reshape(-1, 2)
     along = directions(eye, places, frame.width, frame.height).reshape(*corner.shape[:2], 3)
     inside = (corner[..., 0] < frame.width) & (corner[..., 1] < frame.height)
@@ -181,10 +184,11 @@ def through(eye: Pose, frame: Frame, corner: Array, offset: Array) -> BundledRay
 
 def sun_over(matrix: Array, offset: Array) -> Array:
     """Unit direction to the light for one sample; the light turns with the camera's azimuth."""
+    # the camera's right, made horizontal, and the horizontal direction backward
     right = matrix[:, 0]
     level = jnp.sqrt(right[0] ** 2 + right[1] ** 2 + 1e-12)
     side, back = right[:2] / level, jnp.stack([right[1], -right[0]]) / level
-    # samples are spread over the disc of the sun
+    # the samples spread over the disc of the sun, so that their mean has soft shadows
     shift = SOFTNESS * (2 * offset - 1)
     flat = side * (TO_SUN[0] + shift[0]) + back * (TO_SUN[2] + shift[1])
     towards = jnp.stack([flat[0], flat[1], jnp.asarray(TO_SUN[1], flat.dtype)])
@@ -192,12 +196,12 @@ def sun_over(matrix: Array, offset: Array) -> Array:
 
 
 class Pixels(NamedTuple):
-    """A picture of `height` rows from the top and `width` columns.
+    """A picture with `height` rows from the top and `width` columns.
 
     Attributes:
-      rgb: (height, width, 3) colours as on a screen, in [0, 1].
-      depth: (height, width) m along the camera's axis; infinite where nothing is seen.
-      segmentation: (height, width, 2) int32, id and type (geom, tendon or flex) of what is seen; -1 for nothing.
+      rgb: (height, width, 3) gamma-encoded colours, in [0, 1].
+      depth: (height, width) m along the camera's axis; infinite where there is no object.
+      segmentation: (height, width, 2) int32, id and ObjType (geom, tendon or flex) of the object; -1 for none.
     """
 
     rgb: Array
@@ -213,24 +217,24 @@ def pixels(
     samples: int = 1,
     hidden_groups: Sequence[int] = HIDDEN_GROUPS,
 ) -> Pixels:
-    """What a camera sees. Pure: to be used within jit, vmap and grad; one state, and no batch axes of its own.
+    """Renders what a camera sees, as a pure function for use inside jit, vmap and grad. Takes one state: use vmap.
 
     Args:
-      model: the model. Where it is traced, as under a vmap over models, colours may change and alphas may become 0.
-      state: a state, whose mocap bodies are where the model has them, or poses that follow from one (`Data`).
+      model: the model. If it is traced, as under a vmap over models, colours may vary and alphas may be 0.
+      state: a state (mocap bodies are at their poses in the model), or the poses of a state (`Data`).
       camera: the name or index of a camera of the model, a `Pose`, or a `View` with numbers for distance and lookat.
       size: width and height in pixels.
-      samples: samples along each edge of a pixel; depth and segmentation are those of the middle one.
+      samples: samples along each edge of a pixel; depth and segmentation are taken from the middle sample.
       hidden_groups: geom groups that are not drawn.
 
     Returns:
       Pixels.
 
     Raises:
-      ValueError: a view has no distance, follows a body or has no point that it looks at.
+      ValueError: a `View` has no distance or no lookat, or follows a body.
     """
     if isinstance(camera, View) and (camera.lookat is None or camera.distance is None or camera.follow is not None):
-        raise ValueError("a View of pixels takes numbers for lookat and distance, and follows no body: give a Pose")
+        raise ValueError("a View for pixels takes numbers for lookat and distance, and cannot follow a body: use Pose")
     inputs = make_inputs(model)
     if isinstance(state, Kinematics):
         poses = state
@@ -255,7 +259,7 @@ def pixels(
     colours, depths, things = zip(*(seen(jnp.asarray(offset, angle.dtype)) for offset in offsets), strict=True)
     rgb = developed(jnp.mean(jnp.stack(colours), axis=0))
     middle = len(offsets) // 2
-    # rows of id and type, of nothing first
+    # (id, type) of each object in the order of the scene, after a row for rays that hit nothing
     rows = [(geom, ObjType.GEOM) for geom in plan.geoms]
     rows += [(tendon, ObjType.TENDON) for tendon in tendon_ids(model)[list(plan.pieces)].tolist()]
     soft = fragments(model.topology, plan.flexes)
@@ -266,7 +270,7 @@ def pixels(
 
 
 def _image(frame: Frame, bundles: Array) -> Array:
-    """(height, width, ...) of values (b, l, ...) of all bundles."""
+    """Arranges the values (b, l, ...) of all bundles as an image (height, width, ...)."""
     across, down = frame.squares
     rest = bundles.shape[2:]
     rows = bundles.reshape(down, across, SIDE, SIDE, *rest).swapaxes(1, 2)

@@ -1,9 +1,12 @@
-"""Scenes: what rays can meet, where it is, and how it looks. Objects of one type follow one another.
+"""Scenes: the objects that rays can hit, where they are and how they look. Objects are sorted by type.
 
-Objects are the geoms that are visible, the pieces of tendons, and the segments and triangles of flexes: of solids those
-that bound them. What a model looks like is found once; where its objects are follows from the poses of each frame
-(`places_of`). A spatial tendon is capsules along its path: a line between sites, or to a geom, through it and on from
-it. As in MuJoCo's pictures, what is inside of a geom has half the width. Source: `addTendonGeoms` of 3.8.1.
+The objects are the visible geoms, the pieces of spatial tendons, and the lines and triangles of flexes (for solid
+flexes, the triangles of the boundary). How a model looks is computed once; where its objects are follows from the poses
+of each frame (`places_of`).
+
+A spatial tendon is drawn as capsules along its path: one piece between two sites, or three pieces if it wraps a geom:
+to the geom, through it, and on from it. As in MuJoCo's renderer, the piece inside the geom has half the width.
+Source: `addTendonGeoms` of 3.8.1.
 """
 
 import dataclasses
@@ -43,7 +46,7 @@ from diffsim.xla.gather import pick
 
 
 class Group(NamedTuple):
-    """Objects of one type: the first of them, and how many."""
+    """The consecutive objects of one type: index of the first object, and their number."""
 
     kind: GeomType
     first: int
@@ -51,9 +54,15 @@ class Group(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """The static part of a scene: groups of objects, the geoms, pieces of tendons and flexes that they are, the sky.
+    """The static part of a scene.
 
-    `order`: places of the objects among these geoms and, behind them, pieces, and fragments of the flexes.
+    Attributes:
+      groups: the objects by type.
+      geoms: ids of the geoms that are drawn.
+      pieces: indices of the pieces of tendons that are drawn (rows of `tendon_lines`).
+      flexes: ids of the flexes that are drawn.
+      order: for each object, its index in the list of these geoms, then pieces, then fragments of flexes.
+      sky: id of the texture of the sky, -1 for none.
     """
 
     groups: tuple[Group, ...]
@@ -65,7 +74,7 @@ class Plan(NamedTuple):
 
 
 class Places(NamedTuple):
-    """Where n objects are: `xpos` (n, 3), `xmat` (n, 3, 3); their `size` (n, 3) and `reach` (n,) from xpos, m."""
+    """Where n objects are: `xpos` (n, 3), `xmat` (n, 3, 3), `size` (n, 3), and bounding radius `reach` (n,), m."""
 
     xpos: Array
     xmat: Array
@@ -74,16 +83,17 @@ class Places(NamedTuple):
 
 
 class Scene(NamedTuple):
-    """All that a picture shows.
+    """Everything that a picture shows.
 
     Attributes:
-      model: of which meshes and height fields are drawn.
+      model: holds the meshes and height fields.
       places: where the objects are.
-      asset: (n,) mesh or height field of each object, -1 for none.
-      looks: how they look.
-      on_image, on_cube: (n, 2), (n, 3) see `texture.factors`.
+      asset: (n,) id of the mesh or height field of each object, -1 for none.
+      looks: how the objects look.
+      on_image, on_cube: (n, 2), (n, 3) factors of texture coordinates, see `material.factors`.
       atlas: the textures.
-      tile, fade: side of the tiles of a floor without texture, and how far floors are seen, m.
+      tile: m, side of the tiles of a floor without texture.
+      fade: m, distance over which floors fade into the horizon.
     """
 
     model: Model
@@ -98,7 +108,7 @@ class Scene(NamedTuple):
 
 
 def plan_of(model: Model, hidden_groups: Sequence[int] = HIDDEN_GROUPS) -> Plan:
-    """The plan of a model."""
+    """Plans a scene: which objects are drawn, sorted by type."""
     geoms = np.flatnonzero(visible_geoms(model, hidden_groups)).tolist()
     kinds = [drawn_type(model, geom) for geom in geoms]
     known = [*SURFACES, *FACETED]
@@ -111,6 +121,7 @@ def plan_of(model: Model, hidden_groups: Sequence[int] = HIDDEN_GROUPS) -> Plan:
     flexes = tuple(np.flatnonzero(seen).tolist())
     kinds = [drawn_type(model, geom) for geom in geoms] + [GeomType.CAPSULE] * len(pieces)
     kinds += [part.kind for part in fragments(model.topology, flexes) for _ in part.vertex]
+    # stable: objects of one type stay in the order of their ids
     order = sorted(range(len(kinds)), key=lambda k: known.index(kinds[k]))
     groups, first = [], 0
     for kind in known:
@@ -122,10 +133,10 @@ def plan_of(model: Model, hidden_groups: Sequence[int] = HIDDEN_GROUPS) -> Plan:
 
 
 def scene_of(model: Model, plan: Plan, poses: Kinematics) -> Scene:
-    """What is to be seen of a model in some poses, or in several, (T, ...), in float32."""
+    """The scene of a model for one or several (T, ...) poses, in float32."""
 
     def single(x: Array | np.ndarray) -> Array | np.ndarray:
-        # in numpy: JAX would compile a program for each shape
+        # numpy, because JAX would compile a program for each shape
         return np.asarray(x, np.float32) if x.dtype == np.float64 else x
 
     model, poses = jax.tree.map(single, (model, poses))
@@ -133,7 +144,8 @@ def scene_of(model: Model, plan: Plan, poses: Kinematics) -> Scene:
 
 
 def exact_scene_of(model: Model, plan: Plan, poses: Kinematics) -> Scene:
-    """What is to be seen of a model in some poses, or in several, (T, ...), with the precision of both."""
+    """The scene of a model for one or several (T, ...) poses, in the precision of the inputs."""
+    # pieces of tendons and fragments of flexes have no asset
     soft = sum(len(part.vertex) for part in fragments(model.topology, plan.flexes))
     others = np.full(len(plan.pieces) + soft, -1)
     asset = np.append(model.topology.geom_dataid[list(plan.geoms)], others)[list(plan.order)]
@@ -144,27 +156,28 @@ def exact_scene_of(model: Model, plan: Plan, poses: Kinematics) -> Scene:
 
 @functools.partial(jax.jit, static_argnums=1)
 def _appearance(model: Model, plan: Plan) -> tuple[Looks, Array, Array, Array, Array]:
-    """The fields of a scene that do not move: looks, on_image, on_cube, tile and fade."""
+    """The fields of a scene that do not depend on poses: looks, on_image, on_cube, tile and fade."""
     geoms, pieces, order = (np.array(ids, int) for ids in (plan.geoms, plan.pieces, plan.order))
     kinds = np.concatenate([np.zeros(0, int), *(np.full(group.number, group.kind) for group in plan.groups)])
     soft = fragments(model.topology, plan.flexes)
     owner = np.concatenate([np.zeros(0, int), *(np.full(len(part.vertex), part.flex) for part in soft)])
     parts = [looks(model, "geom", geoms), looks(model, "tendon", tendon_ids(model)[pieces])]
-    # images are laid on geoms only
+    # flexes are drawn without textures
     parts.append(looks(model, "flex", owner)._replace(texture=np.full(len(owner), -1, np.int32)))
     drawn = Looks(*(jnp.concatenate(columns)[order] for columns in zip(*parts, strict=True)))
     others = jnp.ones((len(pieces) + len(owner), 3), model.geom_size.dtype)
     size = jnp.concatenate([model.geom_size[geoms], others])[order]
+    # floors fade over 8 extents, far enough that the model itself never looks hazy
     return drawn, *factors(kinds, size, drawn), tile_size(model.stat.extent), 8 * model.stat.extent
 
 
 @functools.partial(jax.jit, static_argnums=1)
 def places_of(model: Model, plan: Plan, poses: Kinematics) -> Places:
-    """Where the objects of a plan are, (n, ...), or in each of several poses (T, n, ...)."""
+    """Where the objects of a plan are, (n, ...), or (T, n, ...) for several poses."""
 
     def place(poses: Kinematics) -> Places:
         geoms, pieces, order = (np.array(ids, int) for ids in (plan.geoms, plan.pieces, plan.order))
-        # no ray meets what reaches less than nothing, as what cannot be seen does
+        # geom_rbound 0 means unbounded (planes); an invisible geom gets reach -inf, which no ray hits
         reach = jnp.where(model.geom_rbound > 0, model.geom_rbound, jnp.inf)
         reach = jnp.where(colours(model)[:, 3] > 0, reach, -jnp.inf)
         parts = [Places(*(pick(x, geoms) for x in (poses.geom_xpos, poses.geom_xmat, model.geom_size, reach)))]
@@ -184,7 +197,13 @@ def places_of(model: Model, plan: Plan, poses: Kinematics) -> Places:
 
 
 class Fragments(NamedTuple):
-    """Lines or triangles of a flex: their vertices (n, 2 or 3), counted over all flexes, and as what they are drawn."""
+    """The n lines or triangles of a flex.
+
+    Attributes:
+      flex: id of the flex.
+      vertex: (n, 2 or 3) indices of vertices, counted over all flexes.
+      kind: the type that they are drawn as.
+    """
 
     flex: int
     vertex: np.ndarray
@@ -197,6 +216,7 @@ def fragments(topology: Topology, flexes: tuple[int, ...]) -> tuple[Fragments, .
     listed = []
     for flex in flexes:
         dim, vertex = int(topology.flex_dim[flex]), flex_elements(topology, flex)
+        # of a solid only the boundary (its shell) can be seen
         if dim == 3:
             start, count = int(topology.flex_shelldataadr[flex]), int(topology.flex_shellnum[flex])
             vertex = topology.flex_shell.ravel()[start : start + 3 * count].reshape(-1, 3) + topology.flex_vertadr[flex]
@@ -205,12 +225,14 @@ def fragments(topology: Topology, flexes: tuple[int, ...]) -> tuple[Fragments, .
 
 
 def fragment_places(model: Model, part: Fragments, vertices: Array) -> Places:
-    """Where the lines or triangles are, given vertices (nflexvert, 3) in the world."""
+    """Where the lines or triangles of a flex are, given vertices (nflexvert, 3) in the world frame."""
     corner = pick(vertices, part.vertex)
     if part.kind == GeomType.CAPSULE:
         middle, matrix, half = capsules_between(corner[:, 0], corner[:, 1])
         radius = jnp.broadcast_to(model.flex_radius[part.flex], half.shape)
         return Places(middle, matrix, jnp.stack([radius, half, jnp.zeros_like(half)], axis=1), half + radius)
+    # The frame of a triangle: x along its first edge u, z along its normal, origin in its centroid. In this frame u is
+    # (u.x, 0) and the other edge v is (v.x, v.y), so three numbers are the size.
     first, second = corner[:, 1] - corner[:, 0], corner[:, 2] - corner[:, 0]
     x = safe.normalize(first)
     z = safe.normalize(cross(first, second), (0.0, 0.0, 1.0))
@@ -222,14 +244,14 @@ def fragment_places(model: Model, part: Fragments, vertices: Array) -> Places:
 
 
 def tile_size(extent: Array) -> Array:
-    """Side of a floor's tiles, m: the largest of 1, 2, 5, 10 ... that is not above a fifth of a model's extent."""
+    """Side of a floor's tiles, m: the largest of ..., 0.5, 1, 2, 5, 10, ... up to a fifth of the model's extent."""
     length = extent / 5
     power = 10.0 ** jnp.floor(jnp.log10(jnp.maximum(length, 1e-6)))
     return power * jnp.where(5 * power <= length * 1.0001, 5, jnp.where(2 * power <= length * 1.0001, 2, 1))
 
 
 class Lines(NamedTuple):
-    """Straight pieces of paths: both ends (n, 3), m, and radius (n,), m, below 0 where there is no piece."""
+    """n straight pieces of paths: both ends (n, 3), m, and radius (n,), m; a radius below 0 means no piece."""
 
     start: Array
     end: Array
@@ -237,7 +259,7 @@ class Lines(NamedTuple):
 
 
 def tendon_ids(model: Model) -> np.ndarray:
-    """(n,) the tendon of each piece."""
+    """Tendon id (n,) of each row of `tendon_lines`: three rows for a segment with a wrapping geom, else one."""
     ids = [np.zeros(0, int)]
     for path in spatial_paths(model.topology):
         ids += [path.tendon] * (1 if path.geom is None else 3)
@@ -245,7 +267,7 @@ def tendon_ids(model: Model) -> np.ndarray:
 
 
 def tendon_lines(model: Model, kinematics: Kinematics) -> Lines:
-    """The pieces of all spatial tendons; what touches no geom is one piece."""
+    """The pieces of all spatial tendons. A segment that does not touch its wrapping geom has only its first piece."""
     none = kinematics.site_xpos[:0]
     pieces = [Lines(none, none, none[:, 0])]
     for path in spatial_paths(model.topology):
@@ -263,10 +285,10 @@ def tendon_lines(model: Model, kinematics: Kinematics) -> Lines:
 
 
 def capsules_between(start: Array, end: Array) -> tuple[Array, Array, Array]:
-    """Middles (n, 3), rotations (n, 3, 3) and half lengths (n,) of capsules between points, with z along them."""
+    """Centers (n, 3), rotations (n, 3, 3) with z along the axis, and half lengths (n,) of capsules between points."""
     offset = end - start
     z = safe.normalize(offset)
-    # any direction that is not along z
+    # any direction that is not parallel to z: the world's x axis, or its y axis if z is close to x
     other = jnp.where(jnp.abs(z[:, :1]) < 0.9, jnp.asarray([[1.0, 0, 0]]), jnp.asarray([[0, 1.0, 0]])).astype(z.dtype)
     x = safe.normalize(cross(other, z))
     return (start + end) / 2, jnp.stack([x, cross(z, x), z], axis=2), safe.norm(offset) / 2

@@ -1,8 +1,8 @@
-"""Light along rays: one sun with its shadow, light from the sky, highlights, floors that fade into the horizon.
+"""Shading: one sun with its shadow, ambient light from the sky, highlights, floors that fade into the horizon.
 
-All colours are linear inside; the caller maps them to the screen by `developed`. Shading after Blinn and Phong. A ray
-that meets nothing sees the model's skybox, or a plain sky. Source of the skybox's orientation: MuJoCo "XML reference",
-texture (type skybox); the cube is turned by 90 degrees about x, so that its upper face is above.
+All colours here are linear; the caller converts them to the screen with `developed`. The shading model is Blinn-Phong.
+A ray that hits nothing sees the model's skybox, or a plain sky. The skybox is a cube texture turned by 90 degrees about
+x, so that its upper face is above. Source: MuJoCo "XML reference", texture (type skybox).
 """
 
 from typing import NamedTuple
@@ -15,29 +15,33 @@ from diffsim.base.enums import GeomType
 from diffsim.geometry.rays.ray import BundledHits, BundledRays
 from diffsim.math import safe
 from diffsim.math.vector import dot, pack, unpack
-from diffsim.viz.material import Atlas, Spot, on_cube, sample
+from diffsim.viz.material import GAMMA, Atlas, Spot, on_cube, sample
 from diffsim.viz.scene import Plan, Scene
 from diffsim.viz.surface import Met, Surface, ends, surface_of, trace
 
-# linear colours of the light of the sun, and of what comes from above and from below
+# linear colour of the light of the sun: slightly warm
 SUNLIGHT = np.array([1.0, 0.96, 0.88]) * 1.9
+# linear colour of the ambient light from above: bluish
 SKY = np.array([0.50, 0.62, 0.80])
+# linear colour of the ambient light from below, as reflected by a gray floor
 GROUND = np.array([0.30, 0.28, 0.26])
-# rad, over which the sky that floors fade into is blurred
+# rad, blur of the sky that floors fade into, so that the horizon shows no details of a skybox
 HAZE = 0.5
-# strength of the highlight at specular 1, and its exponent at shininess 1
-HIGHLIGHT, SHARPNESS = 0.36, 80.0
+# amount of light in the highlight at specular 1
+HIGHLIGHT = 0.36
+# Phong exponent of the highlight at shininess 1
+SHARPNESS = 80.0
 
 
 class Light(NamedTuple):
-    """Unit direction `sun` (3,) towards the light; `angle` () that a pixel spans, rad."""
+    """Unit direction `sun` (3,) to the light, and the `angle` () that a pixel spans, rad."""
 
     sun: Array
     angle: Array
 
 
 def radiance(scene: Scene, plan: Plan, rays: BundledRays, hits: BundledHits, light: Light) -> Array:
-    """Linear colours (b, l, 3) along b bundles of l rays, which first meet `hits`."""
+    """Linear colours (b, l, 3) of b bundles of l rays whose first hits are `hits`."""
     hit, direction = (hits.thing >= 0).reshape(-1), rays.direction.reshape(-1, 3)
     sky = sky_colour(scene.atlas, plan.sky, direction, light.angle)
     if not plan.groups:
@@ -46,10 +50,10 @@ def radiance(scene: Scene, plan: Plan, rays: BundledRays, hits: BundledHits, lig
     point = ends(rays, hits)
     met = Met(hits.thing.reshape(-1), hits.facet.reshape(-1), point.reshape(-1, 3), light.angle * distance)
     surface = surface_of(scene, plan.groups, met)
-    # a surface seen from behind (inside a shape) turns towards the eye
+    # flip the normals of surfaces that are seen from behind, as from inside a shape
     away = dot(surface.normal, direction) > 0
     surface = surface._replace(normal=jnp.where(away[:, None], -surface.normal, surface.normal))
-    # whether the sun reaches it, seen from a little above the surface, which does not shade itself
+    # a shadow ray to the sun; it starts a little above the surface, so that rounding does not make it hit this surface
     normal = surface.normal.reshape(point.shape)
     faces = dot(normal, jnp.broadcast_to(light.sun, normal.shape)) > 0
     start = point + 1e-3 * scene.tile * normal
@@ -58,6 +62,7 @@ def radiance(scene: Scene, plan: Plan, rays: BundledRays, hits: BundledHits, lig
     lit = (faces & (shadow.thing < 0)).reshape(-1).astype(normal.dtype)
     shaded = _shaded(scene, jnp.maximum(met.thing, 0), surface, direction, light, lit)
     if any(group.kind == GeomType.PLANE for group in plan.groups):
+        # floors fade into the horizon with weight 1 - exp(-(distance / fade)^2)
         faded = jnp.where(surface.floor, 1 - jnp.exp(-((distance / scene.fade) ** 2)), 0)[:, None]
         level = safe.normalize(direction * jnp.asarray([[1, 1, 0]], direction.dtype))
         horizon = sky_colour(scene.atlas, plan.sky, level, jnp.full((), HAZE, direction.dtype))
@@ -66,8 +71,10 @@ def radiance(scene: Scene, plan: Plan, rays: BundledRays, hits: BundledHits, lig
 
 
 def _shaded(scene: Scene, thing: Array, surface: Surface, direction: Array, light: Light, lit: Array) -> Array:
-    """(k, 3) light of surfaces towards the eye, after Blinn and Phong: colour (ambient + sun max(n . s, 0) + emission)
-    + highlight max(n . h, 0)^p, with h halfway between the directions to the sun s and to the eye.
+    """Light (k, 3) from surfaces to the eye, by Blinn-Phong.
+
+    colour (ambient + sun max(n . s, 0) + emission) + highlight max(n . h, 0)^p, where s is the direction to the sun and
+    h is halfway between s and the direction to the eye. Ambient light blends from ground to sky with the normal's z.
     """
     look, normal = scene.looks, surface.normal
     sun = jnp.broadcast_to(light.sun, normal.shape)
@@ -82,20 +89,22 @@ def _shaded(scene: Scene, thing: Array, surface: Surface, direction: Array, ligh
     return surface.colour * (ambient + direct + emission) + shine * lit[:, None] * bright
 
 
-# linear colours of the plain sky
-ZENITH, HORIZON = np.array([0.12, 0.30, 0.65]), np.array([0.58, 0.70, 0.85])
-# a floor that looks like 0 and where powers have finite derivatives
+# linear colour of the plain sky straight up
+ZENITH = np.array([0.12, 0.30, 0.65])
+# linear colour of the plain sky at the horizon
+HORIZON = np.array([0.58, 0.70, 0.85])
+# lower bound of the arguments of powers: it looks black, and the derivative of the power is finite there
 DARK = 1e-9
 
 
 def sky_colour(atlas: Atlas, sky: int, direction: Array, angle: Array) -> Array:
-    """Linear colours (k, 3) along unit directions (k, 3).
+    """Linear colours (k, 3) of the sky in unit directions (k, 3).
 
     Args:
       atlas: textures of the model.
-      sky: that of the sky, -1 for none.
-      direction: where to look, world.
-      angle: of a pixel, rad.
+      sky: index of the skybox texture, -1 for the plain sky.
+      direction: in the world frame.
+      angle: rad, that a pixel spans.
     """
     if sky < 0:
         height = jnp.clip(direction[:, 2:], DARK, 1) ** 0.6
@@ -104,20 +113,21 @@ def sky_colour(atlas: Atlas, sky: int, direction: Array, angle: Array) -> Array:
     x, y, z = unpack(direction)
     face, place, largest = on_cube(pack([x, z, -y]))
     texture = jnp.full(face.shape, sky)
+    # a place on a face is 0.5 + 0.5 d / largest, so a pixel covers 0.5 side angle / largest texels
     side = atlas.width[sky, 0]
     return exposed(sample(atlas, Spot(texture, face, place, 0.5 * side * angle / largest)))
 
 
 def developed(light: Array) -> Array:
-    """Linear light x as colours on a screen in [0, 1]: the tone curve x (1 + x / 9) / (1 + 0.55 x), then gamma 2.2."""
+    """Converts linear light x to colours of a screen in [0, 1]: tone curve x (1 + x / 9) / (1 + 0.55 x), then gamma."""
     bright = jnp.clip(light, 0, None)
     shown = jnp.clip(bright * (1 + bright / 9) / (1 + 0.55 * bright), 0, 1)
-    return jnp.where(shown > DARK, jnp.maximum(shown, DARK) ** (1 / 2.2), 0)
+    return jnp.where(shown > DARK, jnp.maximum(shown, DARK) ** (1 / GAMMA), 0)
 
 
 def exposed(colour: Array) -> Array:
-    """The inverse of `developed`: linear light of colours in [0, 1]."""
+    """The inverse of `developed`: converts colours in [0, 1] to linear light."""
     # y = x (1 + x / 9) / (1 + 0.55 x), solved for x: x^2 / 9 + (1 - 0.55 y) x - y = 0
-    y = colour**2.2
+    y = colour**GAMMA
     b = 1 - 0.55 * y
     return 4.5 * (jnp.sqrt(b * b + 4 * y / 9) - b)

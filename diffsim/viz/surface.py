@@ -1,9 +1,12 @@
-"""What each of many rays meets first, and the surface there: its normal, and its colour from the texture.
+"""The first object that each of many rays hits, and the surface there: its normal, and its colour from the texture.
 
-Rays lie in bundles: the pixels of a small square of a picture. Objects whose bounding balls a bundle misses are not
-looked at. Shapes that have a formula are seen by the rays of a few bundles at a time, object after object; of meshes
-and height fields the bundles and objects that remain are pairs, of which a block at a time is searched: the work
-follows what is there and not rays times objects. Normals are smooth over the triangles of a mesh.
+Rays come in bundles, one for each small square of pixels. A bundle skips the objects whose bounding balls it misses, so
+that the work grows with what is visible and not with rays times objects. There are two searches:
+
+- primitive shapes: a few bundles (a tile) at a time intersect one object after another by its formula;
+- meshes and height fields: the remaining pairs of a bundle and an object are listed, and searched a block at a time.
+
+Normals are interpolated smoothly over the triangles of a mesh.
 """
 
 from functools import partial
@@ -22,17 +25,24 @@ from diffsim.geometry.rays.triangle_surfaces import FACETED, Lines, height_over,
 from diffsim.math import safe
 from diffsim.math.vector import cross, dot, mul_vec, mul_vec_t, scale, unpack
 from diffsim.types.topology import Topology, per_topology
-from diffsim.viz.material import Spot, on_cube, on_image, sample
+from diffsim.viz.material import GAMMA, Spot, on_cube, on_image, sample
 from diffsim.viz.scene import Group, Scene
 from diffsim.xla.barriers import computed_once
 from diffsim.xla.batched_loops import fold_wanted
 
-# two blue greys of the floor's checker
+# linear colours of the checker on floors without texture: two blue-grays
 TILES = np.array([[0.10, 0.13, 0.17], [0.19, 0.24, 0.30]])
 
 
 class Met(NamedTuple):
-    """Where k rays have met objects: `thing`, `facet` (k,), world `point` (k, 3), `width` (k,) of a pixel there, m."""
+    """k hits.
+
+    Attributes:
+      thing: (k,) index of the object, -1 for none.
+      facet: (k,) index of its triangle, for meshes and height fields.
+      point: (k, 3) m, world.
+      width: (k,) m, width of a pixel at the point.
+    """
 
     thing: Array
     facet: Array
@@ -41,7 +51,7 @@ class Met(NamedTuple):
 
 
 class Surface(NamedTuple):
-    """World unit `normal` (k, 3), linear `colour` (k, 3), and whether it is a `floor` (k,)."""
+    """Unit `normal` (k, 3) in the world frame, linear `colour` (k, 3), and whether the object is a plane (`floor`)."""
 
     normal: Array
     colour: Array
@@ -49,7 +59,7 @@ class Surface(NamedTuple):
 
 
 class _Corners(NamedTuple):
-    """Rows (n, 3) of mesh_normal and of mesh_texcoord at the corners of each facet of the trees; -1 for none."""
+    """Rows of mesh_normal and of mesh_texcoord (n, 3) at the corners of each triangle of the search trees; -1: none."""
 
     normal: np.ndarray
     texcoord: np.ndarray
@@ -57,7 +67,7 @@ class _Corners(NamedTuple):
 
 @computed_once
 def surface_of(scene: Scene, groups: tuple[Group, ...], met: Met) -> Surface:
-    """What the rays have met; arbitrary where `thing` is -1."""
+    """The surfaces at hits; arbitrary where `thing` is -1."""
     thing = jnp.maximum(met.thing, 0)
     xpos, xmat, size = (values[thing] for values in scene.places[:3])
     point = mul_vec_t(xmat, met.point - xpos)
@@ -78,7 +88,7 @@ def surface_of(scene: Scene, groups: tuple[Group, ...], met: Met) -> Surface:
         plane = plane | inside if group.kind == GeomType.PLANE else plane
     colour = scene_colour(scene, thing, point, met.width, uv)
     bare = plane & (jnp.asarray(scene.looks.texture)[thing] < 0)
-    # the checker of a floor without texture
+    # a floor without texture is a checker of two blue-grays, tinted by its material
     odd = jnp.mod(jnp.floor(point[:, 0] / scene.tile) + jnp.floor(point[:, 1] / scene.tile), 2)[:, None]
     first, second = (jnp.asarray(tile, point.dtype)[None] for tile in TILES)
     tiles = jnp.where(jnp.asarray(scene.looks.plain)[thing][:, None], 1, colour) * (first + (second - first) * odd)
@@ -86,8 +96,15 @@ def surface_of(scene: Scene, groups: tuple[Group, ...], met: Met) -> Surface:
 
 
 def scene_colour(scene: Scene, thing: Array, point: Array, width: Array, uv: Array) -> Array:
-    """Linear colours (k, 3) of objects at points (k, 3) of their frames; uv (k, 3): place on a mesh's image and repeats
-    of it per metre, below 0 for none."""
+    """Linear colours (k, 3) of objects at points, from their rgba and texture.
+
+    Args:
+      scene: the scene.
+      thing: (k,) index of the object.
+      point: (k, 3) m, in the frame of the object.
+      width: (k,) m, width of a pixel at the point.
+      uv: (k, 3) texture coordinates of a mesh and their change per metre; below 0 for none.
+    """
     colour = jnp.asarray(scene.looks.colour)[thing]
     if not scene.model.ntex:
         return colour
@@ -97,6 +114,8 @@ def scene_colour(scene: Scene, thing: Array, point: Array, width: Array, uv: Arr
     place, density = on_image(jnp.asarray(scene.on_image)[thing], point)
     explicit = (uv[:, 2] >= 0)[:, None]
     place, density = jnp.where(explicit, uv[:, :2], place), jnp.where(explicit, uv[:, 2:], density)
+    # Texture coordinates of a cube are d / (2 max|d|) with d = factor * point, so they change by at most
+    # max(factor) / (2 max|d|) per metre (ignoring the change of max|d|).
     factor = jnp.asarray(scene.on_cube)[thing]
     face, on_face, largest = on_cube(factor * point)
     steep = 0.5 * jnp.max(factor, axis=1) / jnp.maximum(largest, 1e-9)
@@ -109,11 +128,15 @@ def scene_colour(scene: Scene, thing: Array, point: Array, width: Array, uv: Arr
         jnp.where(flat[:, None], place - jnp.floor(place), on_face),
         jnp.maximum(*texels) * width,
     )
-    return jnp.where((wanted >= 0)[:, None], colour * sample(scene.atlas, spot) ** 2.2, colour)
+    return jnp.where((wanted >= 0)[:, None], colour * sample(scene.atlas, spot) ** GAMMA, colour)
 
 
 def _on_triangle(scene: Scene, facet: Array, corners: Array, point: Array, flat: Array) -> tuple[Array, Array]:
-    """Smooth normals (k, 3) at points of triangles (k, 3, 3), and their places on the image with repeats per metre."""
+    """Smooth normals (k, 3) at points of triangles (k, 3, 3), and the `uv` (k, 3) of `scene_colour`.
+
+    Barycentric coordinates of the point p, with n = (b - a) x (c - a): w_b = (p - a) x (c - a) . n / n . n,
+    w_c = (b - a) x (p - a) . n / n . n, w_a = 1 - w_b - w_c. They interpolate what is given at the corners.
+    """
     rows = _corners(scene.model.topology)
     a, b, c = unpack(corners, axis=1)
     whole = cross(b - a, c - a)
@@ -122,13 +145,14 @@ def _on_triangle(scene: Scene, facet: Array, corners: Array, point: Array, flat:
     weights = [1 - second - third, second, third]
     normals = unpack(scene.model.mesh_normal[jnp.asarray(rows.normal)[facet]], axis=1)
     smooth = safe.normalize(sum((scale(n, w) for n, w in zip(normals, weights, strict=True)), 0 * a))
-    # a normal that points inwards is the file's mistake
+    # where the file's normal is more than about 80 degrees off the triangle's (cosine 0.2), the file is wrong
     normal = jnp.where((dot(smooth, flat) > 0.2)[:, None], smooth, flat)
     if not len(scene.model.mesh_texcoord):
         return normal, jnp.full_like(a, -1)
     row = jnp.asarray(rows.texcoord)[facet]
     p, q, r = unpack(scene.model.mesh_texcoord[jnp.maximum(row, 0)], axis=1)
     place = sum((scale(corner, w) for corner, w in zip((p, q, r), weights, strict=True)), 0 * p)
+    # texture coordinates per metre: the root of the ratio of the areas on the image and in space (twice each)
     covered = jnp.abs((q - p)[:, 0] * (r - p)[:, 1] - (q - p)[:, 1] * (r - p)[:, 0])
     density = safe.sqrt(safe.divide(covered, safe.sqrt(area)))
     return normal, jnp.where((row[:, :1] >= 0), jnp.concatenate([place, density[:, None]], axis=1), -1.0)
@@ -136,6 +160,7 @@ def _on_triangle(scene: Scene, facet: Array, corners: Array, point: Array, flat:
 
 @per_topology
 def _corners(topology: Topology) -> _Corners:
+    """Rows of normals and texture coordinates for the triangles in the order of the search trees."""
     faces = trees(topology).faces.reshape(-1)
     mesh = np.searchsorted(topology.mesh_faceadr, faces, side="right") - 1
     normal = topology.mesh_facenormal[faces] + topology.mesh_normaladr[mesh][:, None]
@@ -143,14 +168,17 @@ def _corners(topology: Topology) -> _Corners:
     return _Corners(normal, np.where(first >= 0, topology.mesh_facetexcoord[faces] + first, -1))
 
 
-# bundles that are worked on at once; pairs of a bundle and a mesh, whose search works on many rays at a time
-TILE, BLOCK = 16, 1024
+# bundles that intersect a primitive shape at once: more would skip fewer objects, fewer would not fill vector units
+TILE = 16
+# pairs of a bundle and a mesh or height field that are searched at once: the search is efficient with many rays
+BLOCK = 1024
 
 
 def first_hits(scene: Scene, groups: tuple[Group, ...], rays: BundledRays) -> BundledHits:
-    """The first object that each ray meets, with the derivative of the distance: -dF / (n . v) on the surface F = 0.
+    """The first hit of each ray, differentiable.
 
-    A ray that grazes has none.
+    `trace` has no derivatives. On the surface F(o + t v) = 0 with normal n = grad F, the distance t has the derivative
+    dt = -dF / (n . v), where dF is the change of F at a fixed point t. A grazing ray (n . v = 0) gets derivative 0.
     """
     hits, shape = trace(scene, groups, rays), rays.direction.shape
     thing = jnp.maximum(hits.thing, 0)
@@ -168,16 +196,17 @@ def first_hits(scene: Scene, groups: tuple[Group, ...], rays: BundledRays) -> Bu
                 outward_normals(corners).reshape(shape),
             )
         else:
-            # a size that a type lacks is 0
+            # other objects have sizes that would give nan here: use 1
             wanted = jnp.where(inside[..., None], size, 1)
             gap, across = SURFACES[group.kind].surface(wanted, point), SURFACES[group.kind].normal(wanted, point)
         beyond, normal = jnp.where(inside, gap, beyond), jnp.where(inside[..., None], across, normal)
+    # adds (F - F) / (n . v), which is 0 but has the derivative above
     slope = jax.lax.stop_gradient(dot(normal, direction))
     return hits._replace(distance=hits.distance - safe.divide(beyond - jax.lax.stop_gradient(beyond), slope))
 
 
 def trace(scene: Scene, groups: tuple[Group, ...], rays: BundledRays) -> BundledHits:
-    """The first object that each ray meets. No derivatives."""
+    """The first hit of each ray, without derivatives."""
     scene, rays = jax.lax.stop_gradient((scene, rays))
     near = may_meet_ball(bundles_of(rays), scene.places.xpos, scene.places.reach)
     hits = _on_shapes(scene, [group for group in groups if group.kind not in FACETED], rays, near)
@@ -189,20 +218,20 @@ def trace(scene: Scene, groups: tuple[Group, ...], rays: BundledRays) -> Bundled
 
 
 def _on_shapes(scene: Scene, groups: list[Group], rays: BundledRays, near: Array) -> BundledHits:
-    """Hits with shapes that have a formula; near (b, n): which objects bundles may meet."""
+    """Hits with primitive shapes; near (b, n) says which objects each bundle may hit."""
     count, lanes = rays.wanted.shape
     tiles = -(-count // TILE)
 
     def tiled(values: Array) -> Array:
-        """Rows of bundles (b, ...) as (tiles, bundles of a tile, ...), where there are none 0."""
+        """Splits rows of bundles (b, ...) into (tiles, bundles of a tile, ...), padded with zeros."""
         missing = [(0, tiles * TILE - count), *[(0, 0)] * (values.ndim - 1)]
         return jnp.pad(values, missing).reshape(tiles, TILE, *values.shape[1:])
 
-    # components first, so that rays are side by side
+    # the axis of rays last, so that vector instructions work on neighboring rays
     origin, direction = (jnp.moveaxis(tiled(x), 3, 1).reshape(tiles, 3, -1) for x in rays[:2])
     wanted, near = tiled(rays.wanted).reshape(tiles, -1), jnp.any(tiled(near), axis=1)
     near_groups = [near[:, group.first : group.first + group.number] for group in groups]
-    # those come first that some ray may meet
+    # in each group, the objects that some bundle of the tile may hit come first; the loop visits only these
     orders = [group.first + jnp.argsort(~may, axis=1) for group, may in zip(groups, near_groups, strict=True)]
     counts = [jnp.sum(may, axis=1, dtype=jnp.int32) for may in near_groups]
 
@@ -228,12 +257,13 @@ def _on_shapes(scene: Scene, groups: list[Group], rays: BundledRays, near: Array
 
 
 def _on_facets(scene: Scene, group: Group, rays: BundledRays, near: Array, hits: BundledHits) -> BundledHits:
-    """Hits with those of a group of meshes or height fields; near (b, n): which of them bundles may meet."""
+    """Updates hits with a group of meshes or height fields; near (b, n) says which of them each bundle may hit."""
 
     def work(pair: Array, hits: BundledHits) -> BundledHits:
         exists, pair = pair < near.size, jnp.minimum(pair, near.size - 1)
         bundle, thing = pair // group.number, group.first + pair % group.number
         members = BundledRays(*(values[bundle] for values in rays))
+        # a ray is searched only if it passes the bounding ball, and enters it before the nearest hit so far
         xpos, xmat, _, reach = (x[thing][:, None] for x in scene.places)
         offset, limit = members.origin - xpos, hits.distance[bundle]
         ahead, reach = -dot(offset, members.direction), ROOM * reach
@@ -249,5 +279,5 @@ def _on_facets(scene: Scene, group: Group, rays: BundledRays, near: Array, hits:
 
 
 def ends(rays: BundledRays, hits: BundledHits) -> Array:
-    """Points (b, l, 3) where rays end; their origins where they meet nothing."""
+    """Points (b, l, 3) of the hits; the origin of the ray where there is no hit."""
     return rays.origin + scale(rays.direction, jnp.where(hits.thing >= 0, hits.distance, 0))

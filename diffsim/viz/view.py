@@ -1,4 +1,4 @@
-"""Where everything is in a picture, and from where it is taken: a free view round a point, or a camera of the model."""
+"""Cameras: a free view around a point, or a camera of the model; poses of everything that is drawn."""
 
 import dataclasses
 import functools
@@ -17,17 +17,23 @@ from diffsim.types import Inputs, Model, State
 from diffsim.types.data import Kinematics
 from diffsim.types.state import make_inputs
 
-# what moves is small beside the model below this
+# ratio of the extents of what moves and of the whole model below which a free view shows only what moves: otherwise
+# a robot on a large terrain would be a few pixels
 SMALL = 0.2
 
 
 @dataclasses.dataclass(frozen=True)
 class View:
-    """A free camera, as in MuJoCo's viewer: it looks at a point from a distance; angles in degrees.
+    """A free camera, as in MuJoCo's viewer, that looks at a point from a distance.
 
-    azimuth 90 looks along +y; a negative elevation looks down. None for `lookat` or `distance` takes the middle or 1.5
-    times the extent of what is to be seen (`sight`). With `follow`, the name of a body, it looks at this body, `lookat`
-    metres beside it.
+    Attributes:
+      lookat: (3,) m, point in the middle of the picture; with `follow`, offset from the body. None for the middle of
+        the model, or of what moves if that is much smaller.
+      distance: m, from the camera to the point; None for 1.5 times the extent of the same.
+      azimuth: degrees; 90 looks along +y.
+      elevation: degrees; negative looks down.
+      fovy: degrees, vertical field of view.
+      follow: name of a body to look at; None for a fixed point.
     """
 
     lookat: tuple[float, float, float] | None = None
@@ -39,7 +45,7 @@ class View:
 
 
 class Pose(NamedTuple):
-    """A camera in the world: position (3,), rotation matrix (3, 3) with columns right, up, back; fovy in degrees."""
+    """A camera in the world: position (3,) m, rotation matrix (3, 3) with columns right, up, back; fovy in degrees."""
 
     position: np.ndarray | Array
     matrix: np.ndarray | Array
@@ -47,7 +53,7 @@ class Pose(NamedTuple):
 
 
 def sight(model: Model, kinematics: Kinematics) -> tuple[np.ndarray, float]:
-    """Middle (3,) and extent, m, of what a free view shows: the model, or what moves if that is much smaller."""
+    """Middle (3,) and extent, m, of what a free view shows: the model, or only what moves if that is much smaller."""
     moving = model.topology.body_weldid[model.topology.geom_bodyid] > 0
     center, extent = np.asarray(model.stat.center, float), float(model.stat.extent)
     if moving.any():
@@ -59,7 +65,7 @@ def sight(model: Model, kinematics: Kinematics) -> tuple[np.ndarray, float]:
 
 
 def settled(model: Model, kinematics: Kinematics, view: View) -> View:
-    """A view whose distance is a number, and its point too if it follows no body."""
+    """Fills in the default distance of a view, and its default point unless it follows a body."""
     if view.distance is not None and (view.lookat is not None or view.follow is not None):
         return view
     middle, extent = sight(model, kinematics)
@@ -76,7 +82,7 @@ def pose(model: Model, kinematics: Kinematics, camera: View | str | int | None) 
         forward = np.array([flat * math.cos(azimuth), flat * math.sin(azimuth), math.sin(elevation)])
         right = np.array([math.sin(azimuth), -math.cos(azimuth), 0.0])
         matrix = np.stack([right, np.cross(right, forward), -forward], axis=1)
-        # the point in the middle of the picture
+        # the middle of the picture
         lookat = np.asarray((0.0, 0.0, 0.0) if view.lookat is None else view.lookat, float)
         if view.follow is not None:
             lookat = np.asarray(model.body(view.follow).xpos(kinematics)) + lookat
@@ -86,7 +92,10 @@ def pose(model: Model, kinematics: Kinematics, camera: View | str | int | None) 
 
 
 def directions(eye: Pose, pixels: Array, width: int, height: int) -> Array:
-    """Unit directions (k, 3) through pixel coordinates (k, 2), from the top left corner of the image."""
+    """Unit directions (k, 3) through pixel coordinates (k, 2), which count from the top left corner of the image.
+
+    Pinhole camera: the focal length in pixels is (height / 2) / tan(fovy / 2), and the camera looks along its -z.
+    """
     focal = 0.5 * height / jnp.tan(jnp.radians(eye.fovy) / 2)
     x, y = pixels[:, 0] - width / 2, height / 2 - pixels[:, 1]
     local = pack([x, y, -jnp.broadcast_to(focal, x.shape)])
@@ -96,12 +105,12 @@ def directions(eye: Pose, pixels: Array, width: int, height: int) -> Array:
 
 @checked
 def poses_of(model: Model, states: State, inputs: Inputs | None = None) -> Kinematics:
-    """Where bodies, geoms, sites and cameras are.
+    """Poses of bodies, geoms, sites and cameras in given states.
 
     Args:
       model: the model.
-      states: one state, or stacked ones with leading axes, such as readouts of a rollout (T, ...).
-      inputs: where mocap bodies are, with the same leading axes or none; None for where the model has them.
+      states: one state, or stacked states with leading axes, such as the states (T, ...) of a rollout.
+      inputs: poses of mocap bodies, with the same leading axes or none; None for their poses in the model.
 
     Returns:
       Kinematics with the leading axes of `states`.
@@ -114,7 +123,7 @@ def poses_of(model: Model, states: State, inputs: Inputs | None = None) -> Kinem
 
 @functools.partial(jax.jit, static_argnums=0)
 def _batched_kinematics(axes: int, model: Model, *positions: Array) -> Kinematics:
-    """Poses of states with a number of leading axes."""
+    """Poses of states that have `axes` leading axes."""
     function = compute_kinematics
     for _ in range(axes):
         function = jax.vmap(function, in_axes=(None, 0, 0, 0))
