@@ -1,10 +1,10 @@
-"""Environments for reinforcement learning and optimal control: eight tasks, and what makes a task of any model.
+"""Environments for reinforcement learning and optimal control: eight tasks, and `Env` and `Task` to define your own.
 
     env = envs.wrap(envs.make("hopper"), episode_length=500)
     state = jax.jit(env.reset)(jax.random.split(jax.random.key(0), 1024))
     state = jax.jit(env.step)(state, actions)
 
-`VectorEnv`, for Gymnasium, is in `diffsim.envs.vector` (extra `gym`).
+The Gymnasium interface, `VectorEnv`, is in `diffsim.envs.vector` (extra `gym`).
 """
 
 from diffsim.envs.env import Env as Env

@@ -1,7 +1,7 @@
-"""Brax and MuJoCo Playground on the newest JAX: `prepare` gives JAX back what they call and it has no more.
+"""Runs Brax and MuJoCo Playground on the newest JAX: `prepare` restores functions that JAX has removed.
 
-Brax 0.14.2, of March 2026, calls `jax.device_put_replicated`, and two environments of Playground 0.2.0 call
-`jnp.clip(x, a_max=1)`; JAX 0.12 has removed both.
+Brax 0.14.2 (March 2026) calls `jax.device_put_replicated`, and two environments of Playground 0.2.0 call
+`jnp.clip(x, a_max=1)`. JAX 0.12 has removed both.
 """
 
 import inspect
@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 
 def prepare() -> None:
-    """Makes Brax's trainers and Playground's environments run on JAX 0.12 and later; before, it changes nothing.
+    """Makes Brax's trainers and Playground's environments run on JAX 0.12 and later; does nothing on older JAX.
 
     Call it before training:
 
@@ -33,7 +33,7 @@ def prepare() -> None:
 
 
 def device_put_replicated(tree: Any, devices: Sequence[Any]) -> Any:
-    """The arrays of a pytree on each of some devices, with a leading axis over these, as `pmap` takes them."""
+    """Copies the arrays of a pytree to each device; the result has a leading axis over devices, as `pmap` expects."""
     mesh = jax.sharding.Mesh(list(devices), "devices")
     one_each = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("devices"))
     return jax.tree.map(lambda leaf: jax.device_put(jnp.stack([leaf] * len(devices)), one_each), tree)

@@ -1,14 +1,14 @@
-"""Env: a task as a pair of pure functions of one world, in the shape that users of Brax and MuJoCo Playground know.
+"""Env: a task as two pure functions of one world, `reset` and `step`, as in Brax and MuJoCo Playground.
 
     env = envs.make("hopper")
     state = env.reset(jax.random.key(0))
     state = env.step(state, action)        # action (nu,), in [-1, 1]
     state.obs, state.reward, state.done, state.metrics, state.info
 
-A `Task` says how to begin, what is seen, what is good and what is the end; `Env` adds what all tasks share: controls
-from actions, several physics steps for each action, an end to worlds whose numbers went bad. Everything can be jitted,
-vmapped and differentiated; `env.model` can be differentiated and batched too (`Env` is a pytree). `over_range`,
-`around_keyframe` and `near` are what many tasks have as controls and as a beginning.
+A `Task` defines the initial state, the observation, the reward and the failure. `Env` adds what all tasks share: it
+maps actions to controls, runs several physics steps for each action, and ends the episode of a world that diverged.
+Everything works under jit, vmap and grad; `env.model` can be differentiated and batched too (`Env` is a pytree).
+`over_range` and `around_keyframe` are common maps from actions to controls, and `near` is a common initial state.
 """
 
 import dataclasses
@@ -31,7 +31,7 @@ from diffsim.types.state import make_inputs, make_state
 
 
 def over_range(model: Model, action: Array) -> Array:
-    """Controls (nu,) for actions in [-1, 1]: -1 and 1 are the ends of the control range; without a range the action.
+    """Maps an action in [-1, 1] linearly to the control range; an actuator without a range gets the action itself.
 
     Args:
       model: the model.
@@ -46,14 +46,14 @@ def over_range(model: Model, action: Array) -> Array:
 
 
 def around_keyframe(keyframe: str, scale: float) -> Callable[[Model, Array], Array]:
-    """Controls of a keyframe, plus `scale` times the action, within the control range: for `Task.control`.
+    """Makes a function for `Task.control`: the controls of a keyframe plus `scale` times the action, clipped.
 
     Args:
-      keyframe: its name.
-      scale: units of control for an action of 1.
+      keyframe: name of the keyframe.
+      scale: change of the control for an action of 1, in the units of the actuators.
 
     Returns:
-      (model, action (nu,)) -> controls (nu,).
+      (model, action (nu,)) -> controls (nu,), within the control range.
     """
 
     def control(model: Model, action: Array) -> Array:
@@ -64,17 +64,18 @@ def around_keyframe(keyframe: str, scale: float) -> Callable[[Model, Array], Arr
 
 
 class Moment(NamedTuple):
-    """A world after a step, as a task sees it.
+    """What a task sees of a world after a step.
 
     Attributes:
-      model: with the numbers of this world.
-      state, inputs: of the physics now, and the controls that led there.
-      data: what follows from `state`; what is not read is not computed. Poses and velocities are cheap; what needs
-        the constraint solver (accelerations, contact forces) costs as much as a physics step.
-      before: the state before the action; at the beginning `state` itself.
-      action: what was done (nu,), in [-1, 1]; zero at the beginning.
-      key: of `jax.random`, another one at each moment, for noise; None unless the task is `noisy`.
-      memory: what the task remembers, of this moment on; None unless it has `remember`.
+      model: the model of this world.
+      state: the current State.
+      inputs: the Inputs, with the controls of the last step.
+      data: the Data of `state`. Under jit, fields that the task does not read are not computed. Poses and velocities
+        are cheap; accelerations and contact forces need the constraint solver and cost as much as a physics step.
+      before: the State before the action; at the start of an episode, `state`.
+      action: (nu,) the last action, in [-1, 1]; zero at the start of an episode.
+      key: a fresh key of `jax.random` for noise; None unless the task is `noisy`.
+      memory: what `remember` returned; None unless the task has `remember`.
     """
 
     model: Model
@@ -88,19 +89,19 @@ class Moment(NamedTuple):
 
 
 class Task(NamedTuple):
-    """What makes a model an environment.
+    """The functions and settings that turn a model into an environment.
 
     Attributes:
-      start: (model, key) -> state and inputs at the beginning of an episode.
+      start: (model, key) -> initial state and inputs of an episode.
       observe: moment -> observation, an array or a dict of arrays.
-      reward: moment -> terms by name, scalars; their sum is the reward, and each is a metric.
-      failed: moment -> whether the episode ends here, a bool scalar.
-      steps: physics steps for each action.
+      reward: moment -> scalar terms by name; their sum is the reward, and each term is a metric.
+      failed: moment -> bool scalar, whether the episode ends in failure.
+      steps: physics steps per action.
       control: (model, action in [-1, 1]) -> controls (nu,).
-      noisy: whether moments have a key, for noise in what is seen and remembered, and for commands drawn anew.
-      remember: moment -> what to keep for the moments to come, an array or a tree of them: commands, the last action,
-        how long a foot has been in the air. `moment.memory` is there that of the moment before, None at the beginning;
-        to all other functions it is what was just returned.
+      noisy: whether moments have a `key`, for noisy observations and random commands.
+      remember: moment -> memory for the next moments, an array or a pytree: commands, the last action, the time that a
+        foot has been in the air. When `remember` is called, `moment.memory` is the previous memory, None at the start
+        of an episode; the other functions see the new memory.
     """
 
     start: Callable[[Model, Array], tuple[State, Inputs]]
@@ -126,11 +127,11 @@ class EnvState:
       physics: the State of the simulation.
       inputs: controls, mocap poses and applied forces.
       obs: the observation.
-      reward: of the last step.
+      reward: the reward of the last step.
       done: 1 where the episode has ended, else 0; a float, as in Brax.
       metrics: terms of the reward, by name.
-      info: `status`, the bits of `diffsim.base.enums.Status` of the last step, `rng` and `memory` of tasks that have
-        them, and what wrappers add.
+      info: `status` (bits of `diffsim.base.enums.Status` of the last step), `rng` and `memory` if the task has them,
+        and entries of the wrappers.
     """
 
     physics: State
@@ -149,31 +150,31 @@ class EnvState:
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["model"], meta_fields=["task"])
 @dataclasses.dataclass(frozen=True)
 class Env:
-    """A model with a task. `reset` and `step` are of one world; wrappers make batches and episodes of them."""
+    """A model with a task. `reset` and `step` act on one world; wrappers add batches and episodes."""
 
     model: Model
     task: Task
 
     def reset(self, key: Array) -> EnvState:
-        """The beginning of an episode, drawn by a key of `jax.random`."""
+        """Starts an episode at a random initial state, given a key of `jax.random`."""
         start_key, noise_key = jax.random.split(key) if self.task.noisy else (key, None)
         return self.begin(*self.task.start(self.model, start_key), noise_key)
 
     def begin(self, state: State, inputs: Inputs, key: Array | None = None) -> EnvState:
-        """The beginning of an episode at a state of the physics.
+        """Starts an episode at a given state.
 
         Args:
-          state, inputs: where it begins.
-          key: of `jax.random`, for tasks that are noisy.
+          state, inputs: the initial state and inputs.
+          key: of `jax.random`, for noisy tasks.
 
         Returns:
           The first EnvState.
 
         Raises:
-          ValueError: no key, and the task draws noise.
+          ValueError: the task is noisy and there is no key.
         """
         if self.task.noisy and key is None:
-            raise ValueError("this task draws noise: begin needs a key of jax.random")
+            raise ValueError("this task is noisy: begin needs a key of jax.random")
         no_action, zero = jnp.zeros(self.model.nu, state.qpos.dtype), jnp.zeros((), state.qpos.dtype)
         moment, kept = self._moment(state, inputs, state, no_action, {"rng": key})
         metrics = jax.tree.map(jnp.zeros_like, self.task.reward(moment))
@@ -188,17 +189,18 @@ class Env:
         )
 
     def step(self, state: EnvState, action: Array) -> EnvState:
-        """The state `env.dt` seconds later.
+        """Advances by `env.dt` seconds with one action.
 
         Args:
           state: from `reset` or `step`.
-          action: (nu,), in [-1, 1]; what lies outside is clipped by `task.control`.
+          action: (nu,), in [-1, 1]; `task.control` clips values outside.
 
         Returns:
-          The next state. Where numbers went bad (`diffsim.is_bad`) the episode is done; observation and reward are 0.
+          The next state. If the simulation diverged (`diffsim.is_bad`), the episode is done, and the observation and
+          reward are 0.
 
         Raises:
-          ValueError: an action of another shape.
+          ValueError: the action has another shape.
         """
         if jnp.shape(action) != (self.action_size,):
             raise ValueError(f"the action has shape {jnp.shape(action)}, expected ({self.action_size},)")
@@ -207,6 +209,7 @@ class Env:
         ctrl = jnp.broadcast_to(inputs.ctrl, (self.task.steps, self.model.nu))
         result = rollout(self.model, state.physics, ctrl, lambda state, data: None, inputs)
         moment, kept = self._moment(result.final, inputs, state.physics, action, state.info)
+        # zeros instead of nan, so that one world that diverged does not spoil means and gradients of the batch
         bad = is_bad(result)
         values = self.task.observe(moment), self.task.reward(moment)
         obs, metrics = jax.tree.map(lambda value: jnp.where(bad, jnp.zeros_like(value), value), values)
@@ -223,7 +226,7 @@ class Env:
     def _moment(
         self, state: State, inputs: Inputs, before: State, action: Array, info: dict[str, Any]
     ) -> tuple[Moment, dict[str, Any]]:
-        """A moment, and the entries of `info` that the next one needs (`rng`, `memory`); `info` is that of the last."""
+        """The moment of a state, given the last `info`, and the new entries of `info` (`rng`, `memory`)."""
         moment, kept = Moment(self.model, state, inputs, forward(self.model, state, inputs), before, action), {}
         if self.task.noisy:
             kept["rng"], key = jax.random.split(info["rng"])
@@ -235,23 +238,23 @@ class Env:
 
     @property
     def dt(self) -> float:
-        """Seconds between two actions."""
+        """Time between two actions, s."""
         return self.task.steps * float(self.model.opt.timestep)
 
     @property
     def action_size(self) -> int:
-        """Numbers in an action."""
+        """Size of an action, nu."""
         return self.model.nu
 
     @functools.cached_property
     def observation_size(self) -> Any:
-        """Numbers in an observation; a dict of shapes if it is a dict."""
+        """Size of an observation; a dict of shapes if the observation is a dict."""
         obs = jax.eval_shape(self.reset, jax.random.key(0)).obs
         return obs.shape[-1] if hasattr(obs, "shape") else jax.tree.map(lambda part: part.shape, obs)
 
     @property
     def unwrapped(self) -> "Env":
-        """The environment without wrappers, which this is."""
+        """The environment without wrappers: itself."""
         return self
 
     def replace(self, **fields: Any) -> Self:
@@ -260,14 +263,14 @@ class Env:
 
 
 def near(model: Model, key: Array, spread: float, keyframe: str | None = None) -> tuple[State, Inputs]:
-    """A state near qpos0 or a keyframe, to begin an episode at, and the inputs there.
+    """A random initial state near qpos0 or a keyframe, and its inputs.
 
     Args:
       model: the model.
       key: of `jax.random`.
-      spread: largest deviation of each position (m, rad) and of each velocity (m/s, rad/s), drawn evenly; quaternions
-        are turned by small angles.
-      keyframe: by name; None for qpos0.
+      spread: bound of the uniform deviations of positions (m, rad) and velocities (m/s, rad/s); quaternions are
+        rotated by such deviations about each axis.
+      keyframe: name of the keyframe; None for qpos0.
 
     Returns:
       State and inputs.

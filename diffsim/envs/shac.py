@@ -1,17 +1,18 @@
-"""SHAC: a policy learns by derivatives of the simulator over short horizons (short-horizon actor-critic).
+"""SHAC (short-horizon actor-critic): learns a policy with gradients of the simulator over short horizons.
 
     learned = envs.shac(envs.make("hopper"), 300_000)
     action = learned.policy(state.obs)
 
-Worlds go on from where they are, h steps at a time. The policy's gradient is that of the return of these steps, through
-all of them and their contacts, and of what the critic expects beyond:
+Each update continues the simulation of all worlds for h steps. The actor maximizes the discounted reward of these steps
+plus the critic's value V of the last observation, and differentiates it through all steps and their contacts:
 
     J = mean over worlds of  sum_{t < h} gamma^t r_t + gamma^h V(o_h)
 
-An episode that ends within the horizon ends its sum: with V of what was seen last where its time was over, with nothing
-where it failed; the next begins anew. A horizon is short, so that the gradient of a long motion does not grow without
-bound; what comes later is V's, which is smooth. V learns from the same steps, towards TD(lambda) targets of a V that
-lags behind. Source: Xu et al. 2022, "Accelerated policy learning with parallel differentiable simulation".
+If an episode ends within the horizon, its sum ends there: with V of its last observation if it was truncated, and with
+0 if it failed; the sum of the next episode starts at discount 1. The horizon is short because the gradients of long
+chaotic motions explode; the smooth V stands for all later rewards. The critic learns from the same steps, with
+TD(lambda) targets of a lagging copy of V.
+Source: Xu et al. 2022, "Accelerated policy learning with parallel differentiable simulation".
 """
 
 import itertools
@@ -36,12 +37,14 @@ from diffsim.types.record import Record, child, leaf, record, static, whole_numb
 from diffsim.types.state import Saved
 from diffsim.xla.compiled import jit
 
-# "matrix 0", "bias 0", ... of layers
+# weights of a network, by name: "matrix 0", "bias 0", "matrix 1", ...
 Layers = dict[str, Array]
 
-# observations are clipped at so many deviations, gradients at this norm
-FAR, NORM = 10.0, 1.0
-# averages of Adam over few steps, as in the paper: what is best changes with the policy
+# standard deviations at which observations are clipped: a rare outlier must not saturate the networks
+FAR = 10.0
+# norm at which gradients are clipped, as in the paper
+NORM = 1.0
+# b1 and b2 of Adam, as in the paper: short averages, because the optimum moves with the policy
 AVERAGES = (0.7, 0.95)
 
 
@@ -50,13 +53,17 @@ class Shac(Record):
     """Settings of the learner.
 
     Attributes:
-      worlds, horizon: an update takes `horizon` steps in each of `worlds`.
-      discount, trace: gamma, and lambda of TD(lambda).
-      rate, critic_rate: of Adam; that of the policy falls to a tenth as learning goes on.
-      passes, parts: the critic learns from all steps of an update so often, in so many parts.
-      lag: the share of the critic that the lagging one takes over in an update.
-      deviation: of the noise on actions at first, before they are squashed; it is learned.
-      hidden: sizes of hidden layers, of policy and critic.
+      worlds: number of worlds.
+      horizon: steps of each world per update.
+      discount: gamma.
+      trace: lambda of TD(lambda).
+      rate: learning rate of the policy (Adam); it falls linearly to a tenth.
+      critic_rate: learning rate of the critic (Adam).
+      passes: passes of the critic over the steps of an update.
+      parts: minibatches per pass.
+      lag: in each update the lagging critic moves by this fraction towards the critic.
+      deviation: initial standard deviation of the noise on actions, before tanh; it is learned.
+      hidden: sizes of the hidden layers of policy and critic.
     """
 
     worlds: int = static(whole_number, default=16)
@@ -74,9 +81,12 @@ class Shac(Record):
 
 @record
 class Policy(Saved, Record):
-    """A policy that was learned, a function of an observation or of a batch; `save(path)` and `Policy.load(path)`.
+    """A learned policy: a function of an observation or a batch. Use `save(path)` and `Policy.load(path)` to keep it.
 
-    `log_deviation` is of the noise with which it was learned; `mean` and `scale` are of the observations seen.
+    Attributes:
+      layers: weights of the network.
+      log_deviation: (nu,) log of the standard deviation of the noise on actions.
+      mean, scale: mean and standard deviation of all observations so far, which normalize its input.
     """
 
     layers: Layers = child()
@@ -85,14 +95,21 @@ class Policy(Saved, Record):
     scale: Array = leaf("observations")
 
     def __call__(self, obs: Any, noise: Array | float = 0.0) -> Array:
-        """Actions (..., nu), in [-1, 1]; `noise` counts in deviations, before they are squashed."""
+        """Actions (..., nu), in [-1, 1]: tanh(network(obs) + deviation * noise)."""
         mean = network(self.layers, scaled(flat(obs), self))
         return jnp.tanh(mean + jnp.broadcast_to(jnp.exp(self.log_deviation), mean.shape) * noise)
 
 
 class Learned(NamedTuple):
-    """The policy after the last update, and of each update: steps of the simulator so far, the mean return of the
-    episodes that ended in it (NaN where none did), the loss of the critic, and the norm of the policy's gradient."""
+    """The result of `shac`.
+
+    Attributes:
+      policy: the policy after the last update.
+      steps: (updates,) steps of the simulator so far.
+      returns: (updates,) mean return of the episodes that ended in the update, NaN if none did.
+      critic_loss: (updates,) loss of the critic.
+      gradient: (updates,) norm of the policy's gradient.
+    """
 
     policy: Policy
     steps: np.ndarray
@@ -102,8 +119,15 @@ class Learned(NamedTuple):
 
 
 class Learner(NamedTuple):
-    """The state of learning: policy, critic, the critic that lags, memories of both optimizers; the number of
-    observations so far, and the sum of squares of what is off their mean."""
+    """The state of learning.
+
+    Attributes:
+      policy: the actor.
+      critic, lagging: weights of V, and of its lagging copy, which gives the targets.
+      memory: states of the optimizers of the policy and the critic.
+      number: () number of observations so far.
+      square: (observations,) sum of squared deviations of the observations from their mean.
+    """
 
     policy: Policy
     critic: Layers
@@ -113,7 +137,11 @@ class Learner(NamedTuple):
     square: Array
 
     def seen(self, obs: Array) -> "Learner":
-        """With mean and scale of all observations so far, these (h, worlds, size) included."""
+        """Updates mean and scale with new observations (h, worlds, size).
+
+        Chan's parallel update for n old and m new values: mean += m / (n + m) d, squares += m var + n m / (n + m) d^2,
+        where d is the new mean minus the old.
+        """
         rows = obs.reshape(-1, obs.shape[-1])
         number = self.number + len(rows)
         share, off = len(rows) / number, jnp.mean(rows, axis=0) - self.policy.mean
@@ -123,8 +151,15 @@ class Learner(NamedTuple):
 
 
 class Steps(NamedTuple):
-    """Steps of a horizon (h, worlds): what was seen, the reward, what was seen after it, whether the episode ended
-    there and whether it failed, 1 or 0."""
+    """The steps of a horizon, each field (h, worlds, ...).
+
+    Attributes:
+      obs: observation before the step.
+      reward: reward of the step.
+      after: observation after the step, before any reset.
+      done: 1 if the episode ended here, else 0.
+      failed: 1 if it ended in failure, else 0.
+    """
 
     obs: Array
     reward: Array
@@ -133,12 +168,12 @@ class Steps(NamedTuple):
     failed: Array
 
     def targets(self, beyond: Array, discount: float, trace: float) -> Array:
-        """(h, worlds) for the critic by TD(lambda): a mean of the returns after 1, 2, ... steps, with v for the rest.
+        """TD(lambda) targets (h, worlds) of the critic: a weighted mean of the 1-step, 2-step, ... returns.
 
-            y_t = r_t + gamma ((1 - lambda) v_t + lambda y_{t+1});  r_t + gamma v_t at the end of an episode or of all
+            y_t = r_t + gamma ((1 - lambda) v_t + lambda y_{t+1}),  and r_t + gamma v_t where an episode or h ends
 
         Args:
-          beyond: (h, worlds) v, what is expected after each step.
+          beyond: (h, worlds) v, the value of the observation after each step.
           discount, trace: gamma and lambda.
         """
 
@@ -161,28 +196,28 @@ def shac(
     randomization_fn: Callable[[Model], tuple[Model, Model]] | None = None,
     watch: Callable[[int, Policy, float], Any] | None = None,
 ) -> Learned:
-    """Learns a policy. Runs on the host, a program an update.
+    """Learns a policy with SHAC. A loop on the host calls one compiled program per update.
 
     Args:
       env: the environment of one world; its observations and rewards must be differentiable.
-      steps: of the simulator, all worlds together.
-      episode_length: steps of an episode.
+      steps: steps of the simulator, summed over all worlds.
+      episode_length: steps per episode.
       settings: None for `Shac()`.
-      key: of `jax.random.key`, or a whole number.
-      randomization_fn: as of `envs.wrap`.
-      watch: called after each update with the steps so far, the policy, and the mean return of the episodes that ended
-        in this update, with noise; NaN where none did. The last policy need not be the best: keep what you like.
+      key: a key of `jax.random`, or an integer seed.
+      randomization_fn: as in `envs.wrap`.
+      watch: called after each update with the steps so far, the policy, and the mean return (with noisy actions) of the
+        episodes that ended in the update, NaN if none did. Use it to keep the best policy, which may not be the last.
 
     Returns:
-      The policy after the last update, and how learning went.
+      The policy after the last update, and the progress of learning.
 
     Raises:
-      ArgumentError: fewer steps than one update takes, or worlds and steps that cannot be cut into parts.
+      ArgumentError: there are fewer steps than one update takes, or the steps of an update do not divide into `parts`.
     """
     settings = settings or Shac()
     once = settings.worlds * settings.horizon
     if steps < once or once % settings.parts:
-        expected = f"{once} or more, the steps of an update, which {settings.parts} parts share evenly"
+        expected = f"{once} or more (worlds * horizon, the steps of an update, divisible by parts={settings.parts})"
         raise ArgumentError(f"shac: steps is {steps}; expected {expected}")
     key = jax.random.key(key) if isinstance(key, int) else key
     worlds = wrap(env, episode_length, 1, randomization_fn, redraw=True)
@@ -199,7 +234,7 @@ def shac(
 
 
 class Learning:
-    """The program of an update."""
+    """The two compiled programs: `begin` and `update`."""
 
     def __init__(self, env: Wrapper, length: int, settings: Shac, updates: int) -> None:
         self.env, self.length, self.settings = env, length, settings
@@ -211,7 +246,10 @@ class Learning:
         self.begin, self.update = jit(self._begin), jit(self._update)
 
     def _begin(self, key: Array) -> tuple[Learner, EnvState]:
-        """Random weights, and worlds at the beginning of episodes, whose ends are spread over time."""
+        """Random weights, and the initial states of all worlds.
+
+        The episodes get random ages, so that they do not all end in the same update.
+        """
         of_policy, of_critic, of_worlds, of_ages = jax.random.split(key, 4)
         settings, actions = self.settings, self.env.action_size
         state = self.env.reset(jax.random.split(of_worlds, settings.worlds))
@@ -227,12 +265,12 @@ class Learning:
         return Learner(policy, critic, critic, memory, jnp.zeros((), zeros.dtype), zeros), state
 
     def _update(self, learner: Learner, state: EnvState, key: Array) -> tuple[Learner, EnvState, tuple[Array, ...]]:
-        """One update; the next states, and mean return, loss of the critic, norm of the gradient."""
+        """One update: the new learner, the next states, and (mean return, critic loss, gradient norm)."""
         acting, judging = jax.random.split(key)
         weights = (learner.policy.layers, learner.policy.log_deviation)
         slope, (later, steps, ended) = jax.grad(self._loss, has_aux=True)(weights, learner, state, acting)
         norm = jnp.linalg.norm(ravel_pytree(slope)[0])
-        # a motion that diverged gives no direction
+        # skip the update if a motion diverged and the gradient is not finite
         slope = jax.tree.map(lambda x: jnp.where(jnp.isfinite(norm), x, 0), slope)
         change, memory = self.actor.update(slope, learner.memory[0], weights)
         updated: Any = optax.apply_updates(weights, change)
@@ -244,7 +282,7 @@ class Learning:
         return learner.seen(steps.obs), later, (ended, loss, norm)
 
     def _loss(self, weights: Any, learner: Learner, state: EnvState, key: Array) -> tuple[Array, Any]:
-        """Minus J by the reward of a step; the states after the horizon, its steps, and the mean return."""
+        """-J / h, and (the states after the horizon, its steps, the mean return of the episodes that ended)."""
         settings = self.settings
         policy = learner.policy.replace(layers=weights[0], log_deviation=weights[1])
 
@@ -252,10 +290,12 @@ class Learning:
             now, total, factor = carry
             noise = jax.random.normal(key, (settings.worlds, self.env.action_size), total.dtype)
             later = self.env.step(now, policy(now.obs, noise))
+            # `final_obs` is the observation before a reset, so V is of the episode that ended
             failed = later.done * (1 - later.info["truncation"])
             after = flat(later.info["final_obs"])
             beyond = settings.discount * (1 - failed) * self._value(learner.lagging, learner, after)
             total = total + factor * (later.reward + later.done * beyond)
+            # gamma^t, which starts again at 1 with each episode
             factor = jnp.where(later.done > 0, 1, settings.discount * factor)
             step = Steps(flat(now.obs), later.reward, after, later.done, failed)
             return (later, total, factor), (step, later.info["episode_metrics"]["sum_reward"])
@@ -267,15 +307,16 @@ class Learning:
         return -jnp.mean(total) / settings.horizon, jax.lax.stop_gradient((later, steps, ended))
 
     def _value(self, critic: Layers, learner: Learner, obs: Array) -> Array:
-        """(...,) V of observations: what the network says is a reward a step."""
+        """V (...,) of observations: the network returns a reward per step, which is V (1 - gamma)."""
         return network(critic, scaled(obs, learner.policy))[..., 0] / (1 - self.settings.discount)
 
     def _judged(self, learner: Learner, steps: Steps, key: Array) -> tuple[Layers, Any, Array]:
-        """The critic after some passes over the steps, the memory of its optimizer, and its last loss."""
+        """The critic after its passes over the steps, the state of its optimizer, the mean loss of the last pass."""
         settings = self.settings
         beyond = (1 - steps.failed) * self._value(learner.lagging, learner, steps.after)
         targets = steps.targets(beyond, settings.discount, settings.trace)
         rows = steps.obs.reshape(-1, steps.obs.shape[-1]), targets.reshape(-1)
+        # the loss is per step of reward, so that its size does not depend on gamma
         scale = 1 - settings.discount
 
         def part(carry: tuple[Layers, Any], chosen: Array) -> tuple[tuple[Any, Any], Array]:
@@ -295,19 +336,19 @@ class Learning:
 
 
 def flat(obs: Any) -> Array:
-    """(..., size) an observation, or all arrays of a dict of them, one after another."""
+    """Concatenates the arrays of an observation to (..., size)."""
     parts = jax.tree.leaves(obs)
     return parts[0] if len(parts) == 1 else jnp.concatenate(parts, axis=-1)
 
 
 def scaled(obs: Array, policy: Policy) -> Array:
-    """Observations with mean 0 and deviation 1, as far as seen."""
+    """Normalizes observations to mean 0 and deviation 1, by the statistics of those seen so far."""
     mean, scale = (jnp.broadcast_to(x, obs.shape) for x in (policy.mean, policy.scale))
     return safe.clip((obs - mean) / scale, -FAR, FAR)
 
 
 def network(layers: Layers, x: Array) -> Array:
-    """Layers with elu between."""
+    """A multilayer perceptron with elu between the layers."""
     for i in range(len(layers) // 2):
         x = (x if i == 0 else jax.nn.elu(x)) @ layers[f"matrix {i}"]
         x = x + jnp.broadcast_to(layers[f"bias {i}"], x.shape)
@@ -315,7 +356,7 @@ def network(layers: Layers, x: Array) -> Array:
 
 
 def random_layers(key: Array, sizes: tuple[int, ...]) -> Layers:
-    """Random weights, those of the last layer small."""
+    """Random weights with variance 1 / inputs; the last layer is 100 times smaller, so that outputs start near 0."""
     keys, layers = jax.random.split(key, len(sizes) - 1), {}
     for i, (rows, columns) in enumerate(itertools.pairwise(sizes)):
         small = 0.01 if i == len(sizes) - 2 else 1.0

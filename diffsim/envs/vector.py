@@ -1,4 +1,4 @@
-"""VectorEnv: environments as a Gymnasium vector environment, with numpy arrays outside and one jitted step inside.
+"""VectorEnv: many worlds as a Gymnasium vector environment: numpy arrays outside, one jitted step inside.
 
     from diffsim.envs.vector import VectorEnv
     worlds = VectorEnv(envs.make("hopper"), num_envs=256)
@@ -36,12 +36,12 @@ class VectorEnv(gymnasium.vector.VectorEnv):
       env: an `Env` without wrappers.
       num_envs: number of worlds.
       episode_length: steps after which an episode is truncated.
-      autoreset_mode: when a world that is done begins anew: NEXT_STEP (the next step does it, whatever its action),
-        SAME_STEP (the last observation is in `infos["final_obs"]`) or DISABLED (by the user, with
+      autoreset_mode: when a world that is done is reset: NEXT_STEP (the next step resets it and ignores its action),
+        SAME_STEP (at once; the last observation is in `infos["final_obs"]`) or DISABLED (the user calls
         `reset(options={"reset_mask": done})`).
-      render_mode: "rgb_array" for pictures by `render`, or None.
-      camera, size: of the pictures, as for `diffsim.viz.render`.
-      drawn: of how many worlds `render` gives pictures, at most.
+      render_mode: "rgb_array" if `render` returns pictures, or None.
+      camera, size: of the pictures, as in `diffsim.viz.render`.
+      drawn: `render` draws at most this many worlds.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         drawn: int = 4,
     ) -> None:
         if render_mode not in (None, "rgb_array"):
-            raise ValueError(f"render_mode {render_mode!r} is none of None, 'rgb_array'")
+            raise ValueError(f"render_mode is {render_mode!r}; expected None or 'rgb_array'")
         self._mode = AutoresetMode(autoreset_mode)
         self.num_envs, self.render_mode = num_envs, render_mode
         self.metadata = {"autoreset_mode": self._mode, "render_modes": ["rgb_array"], "render_fps": round(1 / env.dt)}
@@ -72,14 +72,15 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         self._key = jax.random.key(0)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """New episodes in all worlds, or in those of `options["reset_mask"]` (num_envs,) bool.
+        """Starts new episodes in all worlds, or in the worlds of `options["reset_mask"]` (num_envs,) bool.
 
         Raises:
-          ValueError: a mask of another shape or kind, before the first reset of all worlds, or other options.
+          ValueError: the mask has another shape or dtype, or comes before the first reset of all worlds, or there are
+            other options.
         """
         super().reset(seed=seed)
         if seed is not None or self._state is None:
-            # numpy's generator follows the seed, or the system's entropy without one
+            # Gymnasium's generator, seeded by `seed` or by the system's entropy, gives the key
             self._key = jax.random.key(int(self.np_random.integers(2**31)))
         mask = self._mask(options or {})
         if self._state is None or mask.all():
@@ -90,20 +91,20 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         return _numpy(state.obs), self._infos(state)
 
     def step(self, actions: Any) -> Step:
-        """One step of all worlds; actions are (num_envs, nu).
+        """Steps all worlds; actions are (num_envs, nu).
 
         Raises:
-          ValueError: before `reset`, or worlds that are done and were not reset, with DISABLED.
+          ValueError: `reset` was not called yet, or, with DISABLED, some worlds are done and were not reset.
         """
         if self._state is None:
             raise ValueError("reset comes before step")
         if self._mode is AutoresetMode.DISABLED and np.any(self._state.done):
-            raise ValueError('some worlds are done; begin them anew by reset(options={"reset_mask": done})')
+            raise ValueError('some worlds are done; reset them with reset(options={"reset_mask": done})')
         later, seen = self._advance(self._state, jnp.asarray(actions), self._keys())
         self._state, infos = later, self._infos(seen)
         done, truncated = np.asarray(seen.done) > 0, np.asarray(seen.info["truncation"]) > 0
         if self._mode is AutoresetMode.SAME_STEP and done.any():
-            # observations where `done`, None elsewhere, as Gymnasium hands them over
+            # Gymnasium's format: an object array with an observation where done, else None
             last = np.full(len(done), None, dtype=object)
             for world in np.flatnonzero(done):
                 last[world] = _numpy(jax.tree.map(lambda leaf, world=world: leaf[world], seen.obs))
@@ -112,22 +113,22 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         return _numpy(later.obs), reward, done & ~truncated, truncated, infos
 
     def render(self) -> tuple[np.ndarray, ...] | None:
-        """A picture (height, width, 3), uint8, of each of the first worlds; None without a `render_mode`.
+        """Pictures (height, width, 3), uint8, of the first `drawn` worlds; None if `render_mode` is None.
 
         Raises:
-          ValueError: before `reset`.
+          ValueError: `reset` was not called yet.
         """
         if self.render_mode is None:
             return None
         if self._state is None:
             raise ValueError("reset comes before render")
         shown = jax.tree.map(lambda leaf: leaf[: self._drawn], (self._state.physics, self._state.inputs))
-        # worlds are drawn side by side as moments of a film are
+        # the axis of worlds takes the place of the time axis of a film
         poses = viz.poses_of(self._worlds.model, *shown)
         return tuple(viz.render(self._worlds.model, poses, self._camera, self._size, samples=1))
 
     def _one_step(self, state: EnvState, actions: Array, keys: Array) -> tuple[EnvState, EnvState]:
-        """The states to go on from, and those that the step led to: SAME_STEP resets worlds that are done between."""
+        """The states to continue from, and the states that the step led to; they differ only with SAME_STEP."""
         later = self._worlds.step(state, actions)
         if self._mode is AutoresetMode.SAME_STEP:
             return self._reset_where(later, later.done > 0, keys), later
@@ -136,7 +137,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         return later, later
 
     def _reset_where(self, state: EnvState, chosen: Array, keys: Array) -> EnvState:
-        """The states, but first ones of new episodes in the worlds that are chosen (num_envs,) bool."""
+        """Replaces the states of the chosen worlds (num_envs,) bool by initial states of new episodes."""
         fresh = jax.lax.cond(jnp.any(chosen), self._worlds.reset, lambda keys: state, keys)
         return where_tree(chosen, fresh, state)
 
@@ -148,14 +149,14 @@ class VectorEnv(gymnasium.vector.VectorEnv):
     def _mask(self, options: dict[str, Any]) -> np.ndarray:
         """Which worlds are reset."""
         if set(options) - {"reset_mask"}:
-            raise ValueError(f"reset knows the option reset_mask, {sorted(options)} were given")
+            raise ValueError(f"reset takes the option 'reset_mask', not {sorted(set(options) - {'reset_mask'})}")
         if "reset_mask" not in options:
             return np.ones(self.num_envs, bool)
         mask = np.asarray(options["reset_mask"])
         if mask.dtype != bool or mask.shape != (self.num_envs,):
             raise ValueError(f"reset_mask is {mask.dtype}{list(mask.shape)}, expected bool[{self.num_envs}]")
         if self._state is None:
-            raise ValueError("the first reset is of all worlds")
+            raise ValueError("the first reset must reset all worlds: leave out reset_mask")
         return mask
 
     def _infos(self, state: EnvState) -> dict[str, Any]:
@@ -163,12 +164,12 @@ class VectorEnv(gymnasium.vector.VectorEnv):
 
 
 def _space(obs: Any) -> gymnasium.Space:
-    """The space of observations of some shapes."""
+    """The Gymnasium space of observations, given their shapes."""
     if isinstance(obs, dict):
         return gymnasium.spaces.Dict({name: _space(part) for name, part in obs.items()})
     return gymnasium.spaces.Box(-np.inf, np.inf, obs.shape, np.float32)
 
 
 def _numpy(tree: Any) -> Any:
-    """Arrays of a tree as float32 of the user's own."""
+    """Copies the arrays of a tree to numpy arrays of float32, which the user may modify."""
     return jax.tree.map(lambda leaf: np.array(leaf, np.float32), tree)

@@ -1,7 +1,7 @@
-"""Wrappers: environments made of another one. Each changes `reset` and `step`, and passes on the rest.
+"""Wrappers: each changes `reset` and `step` of an environment, and passes on everything else.
 
-Batches of worlds, of one model or each with a model of its own; episodes of bounded length, and what they sum up to;
-worlds that begin anew as soon as their episode is done; `wrap` is all three, as trainers want it.
+They add batches of worlds (of one model, or of a different model in each world), episodes of bounded length with their
+returns, and automatic resets. `wrap` combines the three as trainers expect it.
 """
 
 import copy
@@ -42,31 +42,31 @@ class Wrapper:
         self.env = env
 
     def reset(self, key: Array) -> EnvState:
-        """The beginning of an episode."""
+        """Starts an episode."""
         return self.env.reset(key)
 
     def step(self, state: EnvState, action: Array) -> EnvState:
-        """The next state."""
+        """Advances by one action."""
         return self.env.step(state, action)
 
     @property
     def model(self) -> Model:
-        """The model, without what a wrapper randomizes."""
+        """The model before any randomization by a wrapper."""
         return self.env.model
 
     @property
     def dt(self) -> float:
-        """Seconds between two actions."""
+        """Time between two actions, s."""
         return self.env.dt
 
     @property
     def action_size(self) -> int:
-        """Numbers in an action of one world."""
+        """Size of an action of one world."""
         return self.env.action_size
 
     @property
     def observation_size(self) -> Any:
-        """Numbers in an observation of one world."""
+        """Size of an observation of one world."""
         return self.env.observation_size
 
     @property
@@ -79,24 +79,24 @@ class VmapWrapper(Wrapper):
     """Many worlds at once: `reset` takes keys (worlds,), `step` states and actions (worlds, nu)."""
 
     def reset(self, key: Array) -> EnvState:
-        """One beginning for each key."""
+        """Starts one episode for each key."""
         return jax.vmap(self.env.reset)(key)
 
     def step(self, state: EnvState, action: Array) -> EnvState:
-        """The next state of each world."""
+        """Advances each world by one action."""
         return jax.vmap(self.env.step)(state, action)
 
 
 class RandomizedVmapWrapper(Wrapper):
-    """Many worlds, each with a model of its own: world i always has model i.
+    """Many worlds, each with its own model: world i always has model i.
 
         draw = lambda model: diffsim.randomize(model, key, {"geom_friction": diffsim.Scale(0.5, 1.5)}, 1024)
         env = envs.RandomizedVmapWrapper(envs.make("hopper"), draw)
 
     Args:
-      env: an environment of one world, with or without wrappers: an `Env`, or any object with `model`, `reset` and
-        `step`, which read the model from there.
-      randomization: model -> (models, in_axes), as `diffsim.randomize` gives them.
+      env: an environment of one world, with or without wrappers: an `Env`, or any object whose `reset` and `step` read
+        its attribute `model`.
+      randomization: model -> (models, in_axes), as `diffsim.randomize` returns them.
     """
 
     def __init__(self, env: Environment, randomization: Callable[[Model], tuple[Model, Model]]) -> None:
@@ -104,21 +104,21 @@ class RandomizedVmapWrapper(Wrapper):
         self.models, self.axes = randomization(env.model)
 
     def reset(self, key: Array) -> EnvState:
-        """One beginning for each key (worlds,)."""
+        """Starts one episode for each key (worlds,)."""
         one = lambda model, key: with_model(self.env, model).reset(key)  # noqa: E731
         return jax.vmap(one, in_axes=(self.axes, 0))(self.models, key)
 
     def step(self, state: EnvState, action: Array) -> EnvState:
-        """The next state of each world; actions are (worlds, nu)."""
+        """Advances each world by one action; actions are (worlds, nu)."""
         one = lambda model, state, action: with_model(self.env, model).step(state, action)  # noqa: E731
         return jax.vmap(one, in_axes=(self.axes, 0, 0))(self.models, state, action)
 
 
 def with_model(env: Environment, model: Model) -> Environment:
-    """A copy of an environment with another model, also where it is inside of wrappers."""
+    """A copy of an environment, with or without wrappers, with another model."""
     other: Any = copy.copy(env)
     inside = "env" if isinstance(env, Wrapper) else "model"
-    # an Env is frozen; the copy is nobody else's
+    # Env is a frozen dataclass; changing the fresh copy is safe, since nobody else has it
     object.__setattr__(other, inside, with_model(env.env, model) if isinstance(env, Wrapper) else model)
     return other
 
@@ -126,13 +126,13 @@ def with_model(env: Environment, model: Model) -> Environment:
 class EpisodeWrapper(Wrapper):
     """Ends episodes after a number of steps; `info` counts `steps` and tells a `truncation` from a failure.
 
-    `info["episode_metrics"]` has the sums of the reward, `sum_reward`, and of each metric since the beginning of the
-    episode, and its `length`; names are those that Brax's trainers read. Works on one world or on a batch.
+    `info["episode_metrics"]` holds the sums of the reward (`sum_reward`) and of each metric since the start of the
+    episode, and its `length`, under the names that Brax's trainers read. Works on one world or on a batch.
 
     Args:
       env: the environment.
-      length: steps after which an episode is done, counted in steps of `env`.
-      action_repeat: steps of `env` for each action; their rewards are summed.
+      length: steps of `env` after which an episode is truncated.
+      action_repeat: steps of `env` per action; their rewards are summed.
     """
 
     def __init__(self, env: Environment, length: int, action_repeat: int = 1) -> None:
@@ -141,11 +141,11 @@ class EpisodeWrapper(Wrapper):
 
     @property
     def dt(self) -> float:
-        """Seconds between two actions."""
+        """Time between two actions, s."""
         return self.action_repeat * self.env.dt
 
     def reset(self, key: Array) -> EnvState:
-        """The beginning, with counts of zero."""
+        """Starts an episode with all counts at zero."""
         state = self.env.reset(key)
         nothing = jnp.zeros_like(state.reward)
         sums = dict.fromkeys(["sum_reward", "length", *state.metrics], nothing)
@@ -153,8 +153,11 @@ class EpisodeWrapper(Wrapper):
         return state.replace(info=state.info | counts | {"episode_metrics": sums})
 
     def step(self, state: EnvState, action: Array) -> EnvState:
-        """The next state; done at the end of its episode too. The step after that begins to count anew."""
-        # 0 in the first step of an episode, where counts and sums begin anew
+        """Advances by one action; done if the episode failed or reached its length.
+
+        If the last state was done, the counts and sums start again.
+        """
+        # 0 in the first step of a new episode, 1 later: factor of the old counts and sums
         going_on, info = (state.done == 0).astype(state.done.dtype), state.info
         later = self._repeat(state, action)
         steps = going_on * info["steps"] + self.action_repeat
@@ -166,7 +169,7 @@ class EpisodeWrapper(Wrapper):
         return later.replace(done=done, info=later.info | counts)
 
     def _repeat(self, state: EnvState, action: Array) -> EnvState:
-        """Several steps with one action."""
+        """Takes `action_repeat` steps with one action, and sums their rewards; done if any of them is done."""
         later = self.env.step(state, action)
         if self.action_repeat == 1:
             return later
@@ -180,15 +183,16 @@ class EpisodeWrapper(Wrapper):
 
 
 class AutoResetWrapper(Wrapper):
-    """Where a batch of worlds is done, the state returned is already that of the next episode.
+    """Resets the worlds of a batch that are done: `step` returns the initial state of their next episode.
 
-    `done` and `reward` are those of the step that ended the episode, `info["final_obs"]` is what was seen then (to
-    bootstrap from after a truncation); `obs` is the first of the new one. By default a world goes back to its own first
-    state, which costs nothing, as in Brax; `redraw` draws another one, in the steps in which any world is done.
+    `done` and `reward` still belong to the step that ended the episode, and `info["final_obs"]` is its last observation
+    (for the value after a truncation); `obs` is the first observation of the new episode. By default a world returns to
+    its own first state, which costs nothing, as in Brax. With `redraw` it gets a new random initial state; this calls
+    `reset` in every step in which any world is done.
 
     Args:
       env: an environment of a batch.
-      redraw: whether each episode begins at a state of its own.
+      redraw: whether each episode starts at a new random state.
     """
 
     def __init__(self, env: Environment, redraw: bool = False) -> None:
@@ -196,13 +200,13 @@ class AutoResetWrapper(Wrapper):
         self.redraw = redraw
 
     def reset(self, key: Array) -> EnvState:
-        """The beginnings; `info` keeps the first states, or the keys that later ones are drawn with."""
+        """Starts episodes; `info` keeps the first states, or, with `redraw`, the keys for later resets."""
         state = self.env.reset(key)
         first = {"key": key} if self.redraw else {"first": _beginning(state)}
         return state.replace(info=state.info | first | {"final_obs": state.obs})
 
     def step(self, state: EnvState, action: Array) -> EnvState:
-        """The next states, of a new episode where one is done."""
+        """Advances by one action, and resets the worlds that are done."""
         later = self.env.step(state, action)
         done = later.done > 0
         info = later.info | {"final_obs": later.obs}
@@ -215,7 +219,7 @@ class AutoResetWrapper(Wrapper):
         return later.replace(physics=chosen.physics, inputs=chosen.inputs, obs=chosen.obs, info=info | chosen.memory)
 
     def _draw(self, info: dict, done: Array, current: "Beginning") -> tuple[dict, "Beginning"]:
-        """`info` with the keys of the next draw, and other beginnings, or `current` where no world needs one."""
+        """`info` with new keys, and new initial states; `current` if no world is done."""
         keys = jax.vmap(jax.random.split)(info["key"])
         chosen = jnp.where(done.reshape(done.shape + (1,) * (keys.ndim - 2)), keys[:, 0], info["key"])
 
@@ -226,7 +230,7 @@ class AutoResetWrapper(Wrapper):
 
 
 class Beginning(NamedTuple):
-    """What a new episode replaces; `memory` is empty unless the task remembers something."""
+    """The parts of a state that a reset replaces; `memory` is empty unless the task has `remember`."""
 
     physics: State
     inputs: Inputs
@@ -235,7 +239,7 @@ class Beginning(NamedTuple):
 
 
 def _beginning(state: EnvState) -> Beginning:
-    """These parts of a state."""
+    """Extracts these parts of a state."""
     memory = {name: state.info[name] for name in ("memory",) if name in state.info}
     return Beginning(state.physics, state.inputs, state.obs, memory)
 
@@ -247,13 +251,13 @@ def wrap(
     randomization_fn: Callable[[Model], tuple[Model, Model]] | None = None,
     redraw: bool = False,
 ) -> Wrapper:
-    """A batch of worlds with episodes that begin anew: what `wrap_env_fn` of Brax's trainers is to be.
+    """A batch of worlds with episodes and automatic resets: pass it as `wrap_env_fn` to Brax's trainers.
 
     Args:
       env: the environment of one world.
-      episode_length: steps of an episode.
-      action_repeat: steps for each action.
-      randomization_fn: model -> (models, in_axes), for a model of its own in each world; see `diffsim.randomize`.
+      episode_length: steps per episode.
+      action_repeat: steps of `env` per action.
+      randomization_fn: model -> (models, in_axes), to give each world its own model; see `diffsim.randomize`.
       redraw: see `AutoResetWrapper`.
 
     Returns:

@@ -1,4 +1,4 @@
-"""The table of tasks: one row each, a `Task` of a file here and a model of `models/`, mostly with the row's name."""
+"""The table of tasks. Each row is a `Task` from a file here; its model in `models/` has the same name by default."""
 
 from diffsim.envs.env import Env, Task
 from diffsim.envs.tasks import floating, hand, joystick, planar
@@ -16,21 +16,21 @@ TASKS: dict[str, Task] = {
     "hand": hand.TASK,
     "joystick": joystick.TASK,
 }
-# the model of a task that has none of its own
+# tasks that use the model of another task
 MODEL_OF = {"joystick": "quadruped"}
 
 
 def make(name: str) -> Env:
-    """An environment by name.
+    """Makes the environment of a task.
 
     Args:
       name: a key of `TASKS`.
 
     Returns:
-      The `Env`, whose model and task can be changed with `replace`.
+      The `Env`; `replace` changes its model or task.
 
     Raises:
-      KeyError: no task of this name; the message lists near matches.
+      KeyError: there is no such task; the message lists similar names.
     """
     if name not in TASKS:
         raise KeyError(f"no task is called {name!r}{near(name, TASKS, listed=len(TASKS))}")

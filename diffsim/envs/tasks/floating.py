@@ -1,7 +1,6 @@
-"""Robots with a free root: the body "torso", seven positions and six velocities before those of joints.
+"""Robots with a free root, the body "torso": qpos[:7] and qvel[:6] are the root, the rest are joints.
 
-humanoid: a person of 21 joints walks forward without falling. quadruped: a robot of twelve joints trots straight on at
-a metre a second.
+humanoid: 21 joints, walks forward without falling. quadruped: 12 joints, trots straight ahead at 1 m/s.
 """
 
 import jax.numpy as jnp
@@ -11,35 +10,37 @@ from diffsim.envs.env import Moment, Task, around_keyframe, near
 from diffsim.math import rotate_inv, safe
 from diffsim.types.state import make_state
 
-# m/s: up to which a humanoid is rewarded for speed, and that of a quadruped
-FASTEST, SPEED = 1.5, 1.0
+# m/s, speed up to which the humanoid is rewarded: a brisk walk
+FASTEST = 1.5
+# m/s, target speed of the quadruped: a trot
+SPEED = 1.0
 
 
 def gravity_direction(now: Moment) -> Array:
-    """(3,) which way is down, in the frame of the torso."""
+    """Unit vector (3,) of gravity in the frame of the torso."""
     return -now.model.body("torso").xmat(now.data)[2]
 
 
 def local_velocity(now: Moment) -> Array:
-    """(3,) velocity of the root, m/s, in its own frame."""
+    """Velocity (3,) of the root in its own frame, m/s."""
     return rotate_inv(now.state.qpos[3:7], now.state.qvel[:3])
 
 
 def observe_floating(now: Moment) -> Array:
-    """Which way is down, velocities, joints beside those of the keyframe "stand", the last action."""
+    """Direction of gravity, velocities, joint positions relative to the keyframe "stand", the last action."""
     joints = now.state.qpos[7:] - make_state(now.model, "stand").qpos[7:]
     rates = [local_velocity(now), 0.25 * now.state.qvel[3:6], 0.1 * now.state.qvel[6:]]
     return jnp.concatenate([gravity_direction(now), *rates, joints, now.action])
 
 
 def falls(now: Moment, lowest: float, tilt: float) -> Array:
-    """Whether the torso is lower than `lowest` (m) or its z axis further than `tilt` (rad) from the vertical."""
+    """Whether the torso is lower than `lowest` (m) or its z axis is more than `tilt` (rad) from vertical."""
     low = now.model.body("torso").xpos(now.data)[2] < lowest
     return low | (-gravity_direction(now)[2] < jnp.cos(tilt))
 
 
 def reward_humanoid(now: Moment) -> dict[str, Array]:
-    """Speed forward up to `FASTEST`, an upright torso, a bonus for every step on the feet, little effort."""
+    """Rewards forward speed up to `FASTEST`, an upright torso and each step without a fall; penalizes effort."""
     return {
         "forward": safe.minimum(now.state.qvel[0], FASTEST),
         "upright": -gravity_direction(now)[2],
@@ -58,7 +59,7 @@ HUMANOID = Task(
 
 
 def reward_quadruped(now: Moment) -> dict[str, Array]:
-    """The right speed in the right direction, a level torso, gentle joints."""
+    """Rewards forward motion at `SPEED`, straight ahead; penalizes a tilted torso, effort and joint velocities."""
     forward, sideways, vertical = local_velocity(now)
     return {
         "speed": jnp.exp(-2 * (forward - SPEED) ** 2),

@@ -1,4 +1,4 @@
-"""hand: four fingers turn a cube on the palm until it is oriented as the small cube beside it."""
+"""hand: four fingers turn a cube on the palm to the orientation of the small cube next to the hand."""
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ FINGERS = ("first_tip", "second_tip", "third_tip", "thumb_tip")
 
 
 def start(model: Model, key: Array) -> tuple[State, Inputs]:
-    """The cube in the hand, any orientation to reach."""
+    """The cube in the hand, and a random goal orientation (normalized Gaussians are uniform)."""
     pose, goal = jax.random.split(key)
     state, inputs = near(model, pose, 0.02, "hold")
     quat = quat_normalize(jax.random.normal(goal, (1, 4), state.qpos.dtype))
@@ -20,17 +20,19 @@ def start(model: Model, key: Array) -> tuple[State, Inputs]:
 
 
 def to_goal(now: Moment) -> Array:
-    """(3,) the rotation from the cube to its goal, rad, in the cube's frame."""
+    """Rotation vector (3,) from the cube to its goal, rad, in the frame of the cube."""
     return quat_sub(now.inputs.mocap_quat[0], now.model.body("cube").xquat(now.data))
 
 
 def off_palm(now: Moment) -> Array:
-    """(3,) from the palm to the cube, m."""
+    """Vector (3,) from the palm to the cube, m."""
     return now.model.body("cube").xpos(now.data) - now.model.body("palm").xpos(now.data)
 
 
 def observe(now: Moment) -> Array:
-    """(76,): fingers, where the cube is and how it moves, how it is to turn, fingertips beside it, the last action."""
+    """(76,): finger joints, velocities, position of the cube, its orientation and rotation to the goal, fingertips
+    relative to the cube, the last action.
+    """
     cube = now.model.body("cube").xpos(now.data)
     tips = jnp.concatenate([now.model.site(name).xpos(now.data) - cube for name in FINGERS])
     joints, rates = now.state.qpos[:16], now.state.qvel
@@ -39,7 +41,7 @@ def observe(now: Moment) -> Array:
 
 
 def reward(now: Moment) -> dict[str, Array]:
-    """A small angle to the goal, a bonus for reaching it, the cube in the middle of the palm, little effort."""
+    """Rewards a small angle to the goal, reaching it, and the cube in the middle of the palm; penalizes effort."""
     angle = safe.norm(to_goal(now))
     return {
         "angle": 1 - angle / jnp.pi,
@@ -50,7 +52,7 @@ def reward(now: Moment) -> dict[str, Array]:
 
 
 def failed(now: Moment) -> Array:
-    """The cube has fallen off the palm."""
+    """Whether the cube has fallen off the palm."""
     return off_palm(now)[2] < 0.0
 
 

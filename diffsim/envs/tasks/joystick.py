@@ -1,7 +1,7 @@
-"""joystick: the quadruped goes and turns as a joystick says, which says something else every few seconds.
+"""joystick: the quadruped follows commanded velocities, which change every few seconds.
 
-What it is told, its last actions and how long each foot has been in the air is remembered from step to step; what it
-sees is noisy, as on a robot.
+The task remembers the command, the last actions and how long each foot has been in the air. Observations are noisy, as
+on a robot.
 """
 
 import jax
@@ -12,25 +12,34 @@ from diffsim.envs.env import Moment, Task, around_keyframe, near
 from diffsim.envs.tasks.floating import falls, gravity_direction, local_velocity, observe_floating
 
 FEET = ("front_left_foot", "front_right_foot", "rear_left_foot", "rear_right_foot")
-# m/s forwards and to the left, rad/s to the left: the fastest that is asked for
+# largest commands: m/s forward, m/s to the left, rad/s to the left
 FASTEST = (1.0, 0.4, 0.8)
-# s: how long a command lasts on average, and how long a good step of a foot
-LASTS, SWING = 4.0, 0.2
+# s, mean duration of a command: long enough to reach it, and several in an episode
+LASTS = 4.0
+# s, time in the air above which a step of a foot is rewarded
+SWING = 0.2
+# bound of the uniform noise on each observation
 NOISE = 0.02
 
 
 def remember(now: Moment) -> dict[str, Array]:
-    """The command (3,), the last two actions (nu,), how long each foot (4,) is in the air, or was when it landed."""
+    """Updates the memory.
+
+    Returns:
+      command (3,), action and before (nu,), the last two actions, air (4,), s, time of each foot in the air, and landed
+      (4,), s, the same for a foot that landed in this step, else 0.
+    """
     draw, again = jax.random.split(now.key)
     fresh = jax.random.uniform(draw, (3,), now.action.dtype, -1, 1) * jnp.array(FASTEST, now.action.dtype)
     idle = jnp.zeros(len(FEET), now.action.dtype)
     if now.memory is None:
         return {"command": fresh, "action": now.action, "before": now.action, "air": idle, "landed": idle}
     elapsed = now.state.time - now.before.time
+    # commands change with probability dt / LASTS in each step, so their durations have the mean LASTS
     changes = jax.random.uniform(again) < elapsed / LASTS
-    # a foot that has come down shows for one step how long it was up
+    # A foot is down if its center is within its radius plus 5 mm of the floor. Contact forces would tell exactly, but
+    # cost a call of the solver.
     feet = [now.model.geom(foot) for foot in FEET]
-    # told by height: forces would cost a solve
     down = jnp.stack([foot.xpos(now.data)[2] < foot.size[0] + 0.005 for foot in feet])
     up = now.memory["air"] + elapsed
     return {
@@ -43,14 +52,17 @@ def remember(now: Moment) -> dict[str, Array]:
 
 
 def observe(now: Moment) -> Array:
-    """What floating robots see, with noise, and the command."""
+    """The observation of floating robots with noise, and the command without."""
     seen = observe_floating(now)
     noise = jax.random.uniform(now.key, seen.shape, seen.dtype, -NOISE, NOISE)
     return jnp.concatenate([seen + noise, now.memory["command"]])
 
 
 def reward(now: Moment) -> dict[str, Array]:
-    """Velocities as commanded, feet that leave the ground for a while where there is a way to go, gentle joints."""
+    """Rewards the commanded velocities, and steps longer than `SWING` unless the command is to stand.
+
+    It penalizes a tilted torso, vertical motion, joint velocities and changes of the action.
+    """
     command, memory = now.memory["command"], now.memory
     forward, sideways, vertical = local_velocity(now)
     off = (forward - command[0]) ** 2 + (sideways - command[1]) ** 2
