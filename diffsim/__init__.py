@@ -5,8 +5,8 @@
     state = diffsim.make_state(model)
     state = jax.jit(diffsim.step)(model, state)
 
-Importing configures nothing; names below are the public interface. The packages `optimize`, `envs`, `parallel`, `viz`,
-`viewer`, `bench` and `mjx` are imported when they are first asked for: `diffsim.envs.make("hopper")`.
+Importing diffsim changes no settings of JAX. The names below are the public interface. The packages `optimize`, `envs`,
+`parallel`, `viz`, `viewer`, `bench` and `mjx` are imported on first use: `diffsim.envs.make("hopper")`.
 """
 
 import importlib
@@ -76,9 +76,9 @@ if typing.TYPE_CHECKING:
     from diffsim import viz as viz
 
 else:
-    # hidden from type checkers, to which a module with __getattr__ has every name
+    # hidden from type checkers, which assume that a module with __getattr__ has every name
     def __getattr__(name: str) -> typing.Any:
-        """A package that is imported when it is first asked for."""
+        """Imports a package on first use."""
         if name in _LATER:
             return importlib.import_module(f"{__name__}.{name}")
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

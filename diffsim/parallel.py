@@ -1,14 +1,14 @@
-"""Many devices: worlds are shared out over a mesh, and each device steps its own without waiting for others.
+"""Many devices: the worlds are sharded over a mesh, and each device steps its own worlds without waiting for others.
 
     mesh = parallel.mesh()                                         # all devices, one axis "worlds"
-    states = parallel.spread(states, mesh)                         # (worlds, ...) leaves, a part on each device
+    states = parallel.spread(states, mesh)                         # leaves (worlds, ...), sharded over devices
     step = jax.jit(parallel.vmap(diffsim.step, in_axes=(None, 0), mesh=mesh))
     states = step(model, states)
 
-Without an accelerator there is one device, the CPU; after `parallel.use_cores()` each of its cores is one.
+Without an accelerator there is one device, the CPU; after `parallel.use_cores()` each of its cores is a device.
 
-`vmap` is `jax.vmap` inside a `jax.shard_map`. Under plain `jit` the compiler would share a batch out too, but then
-each solver iteration asks all devices whether any world still iterates; here no collective is in the program.
+`vmap` is `jax.vmap` inside a `jax.shard_map`. Plain `jit` would shard a batch too, but then each solver iteration asks
+all devices whether any world still iterates. With `shard_map` the program has no collectives.
 """
 
 import functools
@@ -22,15 +22,16 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from diffsim.base.errors import ArgumentError
 
+# name of the mesh axis over which worlds are sharded
 AXIS = "worlds"
 Tree = TypeVar("Tree")
 
 
 def mesh(devices: Sequence[Any] | None = None) -> Mesh:
-    """A mesh of one axis, "worlds".
+    """A mesh with one axis, "worlds".
 
     Args:
-      devices: which of `jax.devices()`; None for all, those of other processes (`jax.distributed`) too.
+      devices: some of `jax.devices()`; None for all, including other processes (`jax.distributed`).
 
     Returns:
       The mesh.
@@ -39,52 +40,52 @@ def mesh(devices: Sequence[Any] | None = None) -> Mesh:
 
 
 def use_cores(count: int | None = None) -> None:
-    """Makes a device of each core of the CPU; with an accelerator `mesh()` is of the accelerator's devices as before.
+    """Makes each core of the CPU a JAX device. With an accelerator, `mesh()` still uses the accelerator's devices.
 
-    One program on one device spends much of its second core on handing out the pieces of each operation; two programs,
-    each with half of the worlds, use both. Call it right after the imports: JAX counts its devices once, when the first
-    of them is asked for.
+    One program gains little from a second core, because XLA splits each small operation between the cores. Two
+    programs, each with half of the worlds, use both cores fully. Call this right after the imports: JAX counts its
+    devices once, at their first use.
 
     Args:
-      count: how many; None for all cores.
+      count: number of cores; None for all.
 
     Raises:
-      ArgumentError: JAX has counted its devices already, and not as many, or `count` is not positive.
+      ArgumentError: JAX has already counted its devices and has another number, or `count` is not positive.
     """
     count = (os.cpu_count() or 1) if count is None else count
     if count < 1:
-        raise ArgumentError(f"one core or more can be used, not {count}")
+        raise ArgumentError(f"count is {count}; expected one core or more")
     try:
         jax.config.update("jax_num_cpu_devices", count)
     except RuntimeError as error:
         present = len(jax.local_devices(backend="cpu"))
         if present != count:
-            message = f"JAX has counted its devices already, {present} of the CPU where {count} are asked for"
+            message = f"JAX has already counted {present} CPU devices, so it cannot make {count}"
             raise ArgumentError(f"{message}: call parallel.use_cores() before anything that computes") from error
 
 
 def vmap(function: Callable, in_axes: Any = 0, out_axes: Any = 0, mesh: Mesh | None = None) -> Callable:
-    """`jax.vmap` whose batch is shared out over devices.
+    """`jax.vmap` with the batch sharded over devices.
 
     Args:
-      function: of one world.
-      in_axes, out_axes: as in `jax.vmap`; axes are 0 or None. What has no axis is on every device, such as a model
-        that all worlds share; `diffsim.model_axes` gives those of a model that differs between worlds.
-      mesh: with an axis "worlds"; None for all devices. Other axes of the mesh do the same work.
+      function: a function of one world.
+      in_axes, out_axes: as in `jax.vmap`; each is 0 or None. An argument with None, such as a model that all worlds
+        share, is copied to every device. `diffsim.model_axes` returns the axes of a model that differs between worlds.
+      mesh: a mesh with an axis "worlds"; None for all devices. The work is repeated along other axes of the mesh.
 
     Returns:
-      A function of batches whose length is a multiple of the number of devices; compile it with `jax.jit`.
+      A function of batches whose size is a multiple of the number of devices; compile it with `jax.jit`.
 
     Raises:
-      ArgumentError: a mesh without the axis, or axes other than 0 and None; when called, a batch that cannot be shared
-        out evenly.
+      ArgumentError: the mesh has no axis "worlds", or an axis is not 0 or None; when called, the batch cannot be
+        divided evenly among the devices.
     """
     chosen = _default(mesh)
     batched = jax.vmap(function, in_axes, out_axes)
 
     def spec(axis: int | None) -> PartitionSpec:
         if axis not in (0, None):
-            raise ArgumentError(f"worlds are the leading axis of what differs: axes are 0 or None, {axis} was given")
+            raise ArgumentError(f"axis is {axis}; expected 0 or None, because worlds are the leading axis")
         return PartitionSpec() if axis is None else PartitionSpec(AXIS)
 
     specs = [jax.tree.map(spec, axes, is_leaf=_is_none) for axes in (in_axes, out_axes)]
@@ -103,21 +104,21 @@ def vmap(function: Callable, in_axes: Any = 0, out_axes: Any = 0, mesh: Mesh | N
 
 
 def spread(tree: Tree, mesh: Mesh | None = None) -> Tree:
-    """A tree whose leaves have a leading axis of worlds, a part of it on each device.
+    """Shards a tree of arrays over the devices, along their leading axis of worlds.
 
-    In a job of several processes each gives the worlds of its own devices, and the result is the whole batch. Leaves
-    without numbers (the `history` of a model without delays) are on every device, as those that programs return: a
-    program compiled for what is given here takes its own results.
+    With several processes each passes the worlds of its own devices, and the result is the whole batch. Empty leaves
+    (the `history` of a model without delays) are replicated: programs return them replicated, so a program compiled for
+    this tree also takes its own results without compiling again.
 
     Args:
       tree: arrays with a leading axis of worlds.
-      mesh: as `mesh()` makes it; None for all devices.
+      mesh: from `mesh()`; None for all devices.
 
     Returns:
       The tree on the devices.
 
     Raises:
-      ArgumentError: worlds that cannot be shared out evenly.
+      ArgumentError: the worlds cannot be divided evenly among the devices.
     """
     chosen = _default(mesh)
     local = sum(device.process_index == jax.process_index() for device in chosen.devices.flat)
@@ -134,11 +135,11 @@ def spread(tree: Tree, mesh: Mesh | None = None) -> Tree:
 
 
 def everywhere(tree: Tree, mesh: Mesh | None = None) -> Tree:
-    """A tree with a copy on each device, such as a model that all worlds share: `step` then moves nothing.
+    """Copies a tree to each device, such as a model that all worlds share, so that `step` transfers nothing.
 
     Args:
       tree: arrays.
-      mesh: as `mesh()` makes it; None for all devices.
+      mesh: from `mesh()`; None for all devices.
 
     Returns:
       The tree on the devices.
@@ -152,7 +153,7 @@ def everywhere(tree: Tree, mesh: Mesh | None = None) -> Tree:
 def _default(chosen: Mesh | None) -> Mesh:
     chosen = mesh() if chosen is None else chosen
     if AXIS not in chosen.axis_names:
-        raise ArgumentError(f'the mesh has axes {chosen.axis_names}, one must be called "{AXIS}"')
+        raise ArgumentError(f'the mesh has axes {chosen.axis_names}; expected one called "{AXIS}"')
     return chosen
 
 
@@ -163,4 +164,4 @@ def _is_none(value: Any) -> bool:
 def _check_even(tree: Any, devices: int) -> None:
     for leaf in jax.tree.leaves(tree):
         if leaf.shape[0] % devices:
-            raise ArgumentError(f"{leaf.shape[0]} worlds cannot be shared out evenly over {devices} devices")
+            raise ArgumentError(f"{leaf.shape[0]} worlds cannot be divided evenly among {devices} devices")

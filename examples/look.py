@@ -1,4 +1,4 @@
-"""How to look at a robot: a picture, a film with a camera that follows, and a page to turn and scrub in a browser.
+"""How to look at a robot: a picture, a film with a camera that follows, and a page with a player for the browser.
 
 A quadruped trots with hand-made controls. Prints how far it walked, in meters, and the size of the page.
 """

@@ -185,10 +185,6 @@ def packed_constants(path: pathlib.Path) -> list[int]:
 # lines that still assign several constants, room by room; these numbers only fall
 PACKED = {
     "collision": 5,
-    "viz": 4,
-    "envs": 3,
-    "viewer": 3,
-    "bench": 2,
     "geometry": 2,
 }
 

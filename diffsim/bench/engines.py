@@ -1,9 +1,9 @@
-"""The engines that are compared: each makes a batch, a rollout under random controls, and its gradient.
+"""The engines that are compared: each makes a batch of states, a rollout under random controls, and its gradient.
 
-Every engine is a row of `ENGINES`: a class with `rollout(states, ctrl)` and, where it can, `gradient(states, ctrl)`.
-MJX and C MuJoCo are imported here, and only when asked for. `Spread` shares the worlds of an engine out over devices,
-each of which runs the engine's own programs on its part. Clocks compile a jitted function apart from running it, and
-take the best of several runs.
+Each engine is a row of `ENGINES`: a class with `rollout(states, ctrl)` and, if it has one, `gradient(states, ctrl)`.
+MJX and C MuJoCo are imported only when asked for. `Spread` distributes the worlds of an engine over devices, and each
+device runs the engine's own programs on its part. Compile time is measured apart from run time, and the time of a run
+is the best of several.
 """
 
 import dataclasses
@@ -29,15 +29,20 @@ from diffsim.types import State
 from diffsim.types.state import make_inputs, make_state
 from diffsim.xla.compiled import compiler_options
 
-# how long a run is repeated, s
+# s, for which a run is repeated: longer than the slow phases of a shared machine
 LASTING = 4.0
 
 
 class Compiled(NamedTuple):
-    """A compiled function; the seconds that tracing, lowering and compiling took, and those of all cores together.
+    """A compiled function and the time of tracing, lowering and compiling it.
 
-    Where other processes share the cores the first may be many times what they are on a quiet machine: a solve took
-    2.9 s and, an hour later, 14 s. Those of the cores, of this process alone, were 2.3 and 3.0.
+    If other processes use the cores, `seconds` may be several times longer than on a quiet machine: one program took
+    2.9 s and, an hour later, 14 s. `cpu` counts only this process and varies much less: 2.3 s and 3.0 s.
+
+    Attributes:
+      call: the compiled function.
+      seconds: elapsed time, s.
+      cpu: CPU time, summed over all cores, s.
     """
 
     call: Callable[..., Any]
@@ -46,7 +51,7 @@ class Compiled(NamedTuple):
 
 
 def compile_cold(options: dict[str, Any], function: Callable[..., Any], *args: Any) -> Compiled:
-    """Traces and compiles with options of XLA, all caches empty or off. Measures it."""
+    """Traces and compiles a function with options of XLA and without any cache, and measures the time."""
     cached = jax.config.jax_enable_compilation_cache  # type: ignore[attr-defined]
     jax.config.update("jax_enable_compilation_cache", False)
     jax.clear_caches()
@@ -58,9 +63,9 @@ def compile_cold(options: dict[str, Any], function: Callable[..., Any], *args: A
 
 
 def best_seconds(call: Callable[..., Any], *args: Any, repeats: int = 3, lasting: float = LASTING) -> float:
-    """Seconds of the shortest run, each waited for: of at least `repeats`, and of all that begin within `lasting` s.
+    """Time of the fastest run, s, of at least `repeats` runs and of all runs that begin within `lasting` seconds.
 
-    Machines that are shared are slow for seconds at a time.
+    Shared machines are slow for seconds at a time, and the fastest run is the least disturbed.
     """
     times, begun = [], time.perf_counter()
     while len(times) < repeats or time.perf_counter() - begun < lasting:
@@ -73,7 +78,7 @@ def best_seconds(call: Callable[..., Any], *args: Any, repeats: int = 3, lasting
 def best_seconds_in_turn(
     calls: Sequence[Callable[..., Any]], starts: Sequence[Any], ctrl: Any, repeats: int
 ) -> list[float]:
-    """The shortest of several runs of each call on its own start, all of them one after the other each time."""
+    """Time of the fastest run of each call on its own start, s; the calls take turns, so that noise hits all alike."""
     times = [
         [best_seconds(call, start, ctrl, repeats=1, lasting=0) for call, start in zip(calls, starts, strict=True)]
         for _ in range(repeats)
@@ -83,10 +88,15 @@ def best_seconds_in_turn(
 
 @dataclasses.dataclass(frozen=True)
 class Workload:
-    """What is simulated: a model file or a made model, solver settings (None: the model's), and the random start.
+    """What is simulated.
 
-    `loading` has arguments of `diffsim.load`. The noslip solver is off unless asked for: MJX has none and would leave
-    it out without a word.
+    Attributes:
+      path: a model file, or the name of a generated model in `MADE`.
+      iterations, ls_iterations: solver settings; None for those of the model.
+      noslip_iterations: off by default, because MJX has no noslip solver and would silently leave it out.
+      keyframe: initial keyframe, by number; None for qpos0.
+      seed: of the random controls and initial velocities.
+      loading: arguments of `diffsim.load`.
     """
 
     path: str
@@ -98,13 +108,13 @@ class Workload:
     loading: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def options(self) -> dict[str, int]:
-        """Solver settings that replace the model's."""
+        """The solver settings that replace those of the model."""
         settings = {"iterations": self.iterations, "ls_iterations": self.ls_iterations}
         return {name: value for name, value in settings.items() if value is not None}
 
     @property
     def source(self) -> str:
-        """A path, or the text of a made model."""
+        """A path, or the MJCF text of a generated model."""
         return MADE[self.path]() if self.path in MADE else self.path
 
     def mjmodel(self, mujoco: Any) -> Any:
@@ -120,40 +130,40 @@ class Workload:
         return np.random.default_rng(self.seed).uniform(-1, 1, (steps, batch, nu)).astype(np.float32)
 
     def velocities(self, batch: int, nv: int) -> np.ndarray:
-        """Small random starting velocities, (batch, nv)."""
+        """Small random initial velocities, (batch, nv)."""
         return (0.01 * np.random.default_rng(self.seed + 1).normal(size=(batch, nv))).astype(np.float32)
 
 
 class Batched(Protocol):
-    """An engine on JAX: a batch of states and functions of it to compile."""
+    """An engine on JAX: a batch of states, and functions of it to compile."""
 
     workload: Workload
-    # ours or MJX's, with its options
+    # the Model of diffsim or MJX
     model: Any
     nu: int
-    # whose names of fields `read` takes: a column of the table of stages
+    # column of the table of stages that has the names of this engine's fields: "ours" or "mjx"
     names: str
-    # options of XLA that its programs are compiled with
+    # XLA compiler options for its programs
     options: dict[str, Any]
 
     def start(self, batch: int) -> Any:
-        """A batch of starting states."""
+        """A batch of initial states."""
         ...
 
     def resume(self, states: State) -> Any:
-        """A batch of states of this engine, equal to ours."""
+        """Converts a batch of diffsim's states to states of this engine."""
         ...
 
     def step(self, states: Any, ctrl: Array) -> Any:
-        """One step of all worlds."""
+        """Steps all worlds once."""
         ...
 
     def read(self, states: Any, ctrl: Array, fields: Sequence[str]) -> list[Any]:
-        """Some of what follows from the states of all worlds, and nothing else computed."""
+        """Computes some fields of Data for all worlds, and nothing else."""
         ...
 
     def rollout(self, states: Any, ctrl: Array) -> Any:
-        """All steps of all worlds, controls (steps, batch, nu); the final states."""
+        """Steps all worlds with controls (steps, batch, nu); returns the final states."""
         ...
 
     def gradient(self, states: Any, ctrl: Array) -> Any:
@@ -162,7 +172,7 @@ class Batched(Protocol):
 
 
 class Ours:
-    """diffsim, compiled as it recommends."""
+    """diffsim, compiled with its recommended options."""
 
     names = "ours"
 
@@ -178,22 +188,22 @@ class Ours:
         self.options = compiler_options()
 
     def start(self, batch: int) -> State:
-        """A batch of starting states."""
+        """A batch of initial states."""
         one = make_state(self.model, self.workload.keyframe)
         many = jax.tree.map(lambda x: jnp.broadcast_to(x, (batch, *x.shape)), one)
         return many.replace(qvel=many.qvel + self.workload.velocities(batch, self.model.nv))
 
     def resume(self, states: State) -> State:
-        """These states."""
+        """Returns the states unchanged."""
         return states
 
     def step(self, states: State, ctrl: Array) -> State:
-        """One step of all worlds."""
+        """Steps all worlds once."""
         inputs = make_inputs(self.model)
         return jax.vmap(lambda s, c: step(self.model, s, inputs.replace(ctrl=c)))(states, ctrl)
 
     def read(self, states: State, ctrl: Array, fields: Sequence[str]) -> list[Any]:
-        """Some fields of Data."""
+        """Computes some fields of Data."""
         inputs = make_inputs(self.model)
 
         def one(state: State, row: Array) -> list[Any]:
@@ -203,11 +213,11 @@ class Ours:
         return jax.vmap(one)(states, ctrl)
 
     def rollout(self, states: State, ctrl: Array) -> State:
-        """All steps of all worlds; the final states."""
+        """Steps all worlds with each row of controls; returns the final states."""
         return jax.lax.scan(lambda s, c: (self.step(s, c), None), states, ctrl)[0]
 
     def gradient(self, states: State, ctrl: Array) -> Array:
-        """Reverse mode through the rollout, solver run to its tolerance, one state stored per step."""
+        """Reverse mode through `diffsim.rollout`, which stores one state per step; the solver runs to its tolerance."""
 
         def loss(c: Array) -> Array:
             one = lambda s, u: rollout(self.model, s, u, readout=lambda state, data: None)[0]  # noqa: E731
@@ -218,7 +228,7 @@ class Ours:
 
 
 class Mjx:
-    """MJX on JAX, converted from the same file, compiled as its documentation does: by `jax.jit` alone."""
+    """MJX on JAX, from the same file, compiled as in its documentation: by `jax.jit` alone."""
 
     names = "mjx"
 
@@ -233,7 +243,7 @@ class Mjx:
         self.options = {}
 
     def start(self, batch: int) -> Any:
-        """A batch of starting states."""
+        """A batch of initial states."""
         data = self.mujoco.MjData(self.mjmodel)
         if self.workload.keyframe is not None:
             self.mujoco.mj_resetDataKeyframe(self.mjmodel, data, self.workload.keyframe)
@@ -242,16 +252,16 @@ class Mjx:
         return jax.vmap(lambda v: one.replace(qvel=one.qvel + v))(qvel)
 
     def resume(self, states: State) -> Any:
-        """MJX's data at our states."""
+        """MJX's Data with the states of diffsim."""
         fields = {name: getattr(states, name) for name in ("time", "qpos", "qvel", "act", "qacc_warmstart")}
         return self.start(len(states.qpos)).replace(**fields)
 
     def step(self, states: Any, ctrl: Array) -> Any:
-        """One step of all worlds."""
+        """Steps all worlds once."""
         return jax.vmap(lambda d, c: self.mjx.step(self.model, d.replace(ctrl=c)))(states, ctrl)
 
     def read(self, states: Any, ctrl: Array, fields: Sequence[str]) -> list[Any]:
-        """Some fields of MJX's Data; those of its implementation are one level down."""
+        """Computes some fields of MJX's Data; fields of its implementation are in `_impl`."""
 
         def one(data: Any, row: Array) -> list[Any]:
             data = self.mjx.forward(self.model, data.replace(ctrl=row))
@@ -260,16 +270,16 @@ class Mjx:
         return jax.vmap(one)(states, ctrl)
 
     def rollout(self, states: Any, ctrl: Array) -> Any:
-        """All steps of all worlds; the final states."""
+        """Steps all worlds with each row of controls; returns the final states."""
         return jax.lax.scan(lambda d, c: (self.step(d, c), None), states, ctrl)[0]
 
     def gradient(self, states: Any, ctrl: Array) -> Array:
-        """Reverse mode; MJX can do it with one solver iteration only."""
+        """Reverse mode; MJX supports it only with one solver iteration."""
         return jax.grad(lambda c: jnp.sum(self.rollout(states, c).qpos ** 2))(ctrl)
 
 
 class TunedMjx(Mjx):
-    """MJX with the options that we compile our own programs with."""
+    """MJX compiled with diffsim's compiler options."""
 
     def __init__(self, workload: Workload) -> None:
         super().__init__(workload)
@@ -277,8 +287,8 @@ class TunedMjx(Mjx):
 
 
 def c_steps_per_second(workload: Workload, steps: int, warmup: int) -> dict[str, float]:
-    """C MuJoCo: steps per second of one thread, and of all threads by `mujoco.rollout`."""
-    # the oracle's modules have no types
+    """Steps per second of C MuJoCo, with one thread and with all threads of `mujoco.rollout`."""
+    # MuJoCo's modules have no type annotations
     mujoco: Any = importlib.import_module("mujoco")
     threaded: Any = importlib.import_module("mujoco.rollout")
 
@@ -303,13 +313,14 @@ def c_steps_per_second(workload: Workload, steps: int, warmup: int) -> dict[str,
 ENGINES = {"diffsim": Ours, "mjx": Mjx, "mjx-tuned": TunedMjx}
 
 
+# sharding of states (worlds, ...)
 WORLDS = PartitionSpec(parallel.AXIS)
-# controls of a rollout are (steps, worlds, nu)
+# sharding of the controls of a rollout (steps, worlds, nu)
 STEPS_OF_WORLDS = PartitionSpec(None, parallel.AXIS)
 
 
 class Spread:
-    """Step, rollout and gradient of an engine over the devices of a mesh, with states and controls to begin with."""
+    """Step, rollout and gradient of an engine with its worlds distributed over the devices of a mesh."""
 
     def __init__(self, engine: Batched, mesh: Mesh) -> None:
         self.engine, self.mesh = engine, mesh
@@ -318,11 +329,11 @@ class Spread:
         self.gradient = self._over(engine.gradient, STEPS_OF_WORLDS, STEPS_OF_WORLDS)
 
     def start(self, batch: int) -> Any:
-        """A batch of starting states, a part on each device."""
+        """A batch of initial states, a part on each device."""
         return parallel.spread(self.engine.start(batch), self.mesh)
 
     def controls(self, steps: int, batch: int) -> Array:
-        """Random controls (steps, batch, nu), those of a world where it is."""
+        """Random controls (steps, batch, nu), each on the device of its world."""
         drawn = self.engine.workload.controls(steps, batch, self.engine.nu)
         return jax.device_put(drawn, NamedSharding(self.mesh, STEPS_OF_WORLDS))
 
@@ -331,8 +342,12 @@ class Spread:
         return jax.shard_map(function, mesh=self.mesh, **specs, check_vma=False)
 
 
-# models made for measuring: `made:chain`, a chain of 100 bodies, and `made:hand`, with 44 wrapping tendons
-FINGERS, LINKS = 5, 4
+# The generated models are `made:chain`, a chain of 100 bodies, and `made:hand`, a hand with 44 wrapping tendons.
+
+# fingers of `made:hand`
+FINGERS = 5
+# links, and hinges, of a finger of `made:hand`
+LINKS = 4
 
 
 def chain(count: int = 100) -> str:
@@ -359,7 +374,7 @@ def hand() -> str:
     wrist = _link("w0", "0 0 0.04", "1 0 0", _link("w1", "0 0 0.04", "0 1 0", fingers))
     bodies = f'{_sites("arm")}<body pos="0 0 0">{wrist}</body>'
     tendons += [("arm", "w0"), ("w0", "w1")]
-    # two tendons from one link to the next around the joint between them, and a muscle on each
+    # two tendons from each link to the next wrap around the joint between them; each tendon has a muscle
     paths = muscles = ""
     for below, above in tendons:
         for side in "ab":
@@ -371,7 +386,7 @@ def hand() -> str:
 
 
 def _link(name: str, pos: str, axis: str, inside: str) -> str:
-    """A body on a hinge, with a cylinder for tendons to wrap around and sites where they end."""
+    """A body on a hinge, with a cylinder that tendons wrap around and sites where they end."""
     turned = 'euler="0 90 0"' if axis == "1 0 0" else 'euler="90 0 0"'
     return (
         f'<body pos="{pos}"><joint name="{name}" axis="{axis}" damping="0.01" stiffness="0.1" range="-90 90"/>'
@@ -381,7 +396,7 @@ def _link(name: str, pos: str, axis: str, inside: str) -> str:
 
 
 def _sites(name: str) -> str:
-    """Ends of tendons on both sides of a link, ahead of the next joint in both of its directions."""
+    """Ends of tendons on both sides of a link, just before the next joint, for either axis of the joint."""
     return "".join(f'<site name="{name}{side}" pos="{x} {x} 0.025"/>' for side, x in (("a", 0.008), ("b", -0.008)))
 
 

@@ -1,8 +1,8 @@
-"""The report of `python -m diffsim bench`: one table per batch size, ratios last, and where the time of a step goes.
+"""The report of `python -m diffsim bench`: throughput per batch size, ratios, and a table of the time of each stage.
 
-For that, prefixes of the pipeline are timed, ours and MJX's in turn. `forward` is compiled for the fields of one stage
-at a time; XLA removes what they do not need, so each prefix holds the stages up to that one, and the difference between
-neighbours is what a stage adds, fusion included. The smooth part comes first, so that one prefix is all of it.
+The table times prefixes of the pipeline, with diffsim and MJX taking turns. `forward` is compiled to return only the
+fields of the stages so far; XLA removes the code that these do not need. The difference between two prefixes is what a
+stage adds, including the effects of fusion. The smooth stages come first, so that one prefix is all of the smooth part.
 """
 
 import dataclasses
@@ -27,41 +27,46 @@ from diffsim.bench.engines import (
 
 
 class Stage(NamedTuple):
-    """A stage's name and the fields that need it, ours and MJX's."""
+    """The name of a stage and the fields that it computes, in diffsim and in MJX."""
 
     name: str
     ours: tuple[str, ...]
     mjx: tuple[str, ...]
 
 
+# fields that need the stage "kinematics"
 POSES = ("xpos", "xquat", "xipos", "geom_xpos", "geom_xmat", "site_xpos")
+# fields that need the stage "com, inertia"; M has another name in MJX
 INERTIA = ("cinert", "cdof")
+# fields that need the stage "tendons, transmission"
 MOMENTS = ("ten_length", "ten_J", "actuator_length", "actuator_moment")
 
-# the prefix of a stage computes the fields of all rows up to that stage
+# the prefix of a stage computes the fields of all rows up to and including it
 STAGES = (
     Stage("kinematics", POSES, POSES),
     Stage("com, inertia", (*INERTIA, "M"), (*INERTIA, "qM")),
     Stage("tendons, transmission", MOMENTS, MOMENTS),
     Stage("velocity, bias, passive, actuation", ("qfrc_smooth",), ("qfrc_smooth",)),
     Stage("collision", ("contact",), ("contact",)),
-    # together: written out, the rows would cost more than they do
+    # one row: a program that returns the constraint rows costs more than one that only uses them in the solver
     Stage("constraint rows, solver", ("qacc", "qfrc_constraint"), ("qacc", "qfrc_constraint")),
 )
-# how many stages are the smooth part
+# number of rows of STAGES that are the smooth part
 SMOOTH = 4
 
 Rows = Iterator[tuple[str, list[float]]]
 
 
 def stage_table(engines: Sequence[Batched], starts: Sequence[Any], ctrl: Array, repeats: int = 30) -> Rows:
-    """(stage, added microseconds per world) for each prefix, one number per engine, sums, and seconds to compile.
+    """Times the stages of a step: yields (name, one number per engine).
+
+    The numbers are the microseconds per world that a stage adds; some rows are sums or compile times in seconds.
 
     Args:
-      engines: ours first; the same clock runs over all of them in turn, so that they share what else the machine does.
-      starts: for each engine a batch of states.
+      engines: diffsim first; the engines take turns, so that noise of the machine hits all alike.
+      starts: a batch of states for each engine.
       ctrl: controls, (batch, nu).
-      repeats: runs of which the fastest counts.
+      repeats: runs, of which the fastest counts.
     """
     before = [0.0] * len(engines)
     for number, stage in enumerate(STAGES):
@@ -85,13 +90,13 @@ def stage_table(engines: Sequence[Batched], starts: Sequence[Any], ctrl: Array, 
 
 
 def _microseconds(ctrl: Array, seconds: list[float], before: list[float] | None = None) -> list[float]:
-    """Microseconds per world that programs take, or by which they take longer than those before, for each engine."""
+    """Time per world for each engine, us; minus the time of the prefix before, if given."""
     start = before or [0.0] * len(seconds)
     return [1e6 * (now - then) / ctrl.shape[0] for now, then in zip(seconds, start, strict=True)]
 
 
 Printer = Callable[[str], None]
-# figures of which a ratio is printed
+# figures for which a ratio is printed
 KEYS = (
     "steps/s",
     "compile step s",
@@ -104,9 +109,15 @@ KEYS = (
 
 @dataclasses.dataclass(frozen=True)
 class Schedule:
-    """The measurements of a report: batch sizes, steps that are timed and before these, steps of the gradient.
+    """The measurements of a report.
 
-    `whole` and `stages` say whether rollouts are timed, and whether the table of stages is.
+    Attributes:
+      batches: batch sizes.
+      steps: timed steps.
+      warmup: steps before the clock starts.
+      gradient_steps: steps of the differentiated rollout.
+      whole: whether to time rollouts.
+      stages: whether to time stages.
     """
 
     batches: Sequence[int]
@@ -120,13 +131,12 @@ class Schedule:
 def report(
     workload: Workload, schedule: Schedule, against: Sequence[str] = (), show: Printer = print
 ) -> dict[str, float]:
-    """Runs and prints the comparison.
+    """Runs the benchmark and prints its report.
 
     Args:
       workload: what to simulate.
-      schedule: in how many worlds at once, how long, and which tables. Worlds of rollouts are shared out over all
-        devices, stages are timed on one.
-      against: other engines.
+      schedule: the measurements. Rollouts run on all devices, stages on one.
+      against: engines to compare with.
       show: prints a line.
 
     Returns:
@@ -155,7 +165,7 @@ def report(
 
 
 def _stages(workload: Workload, names: Sequence[str], batch: int, warmup: int, show: Printer) -> dict[str, float]:
-    """The table of stages at one batch size, one column per engine, all at the states that our warm-up reaches."""
+    """Prints the table of stages at one batch size, one column per engine, at the states after diffsim's warm-up."""
     engines = [ENGINES[name](workload) for name in names]
     ctrl = jax.numpy.asarray(workload.controls(warmup + 1, batch, engines[0].nu))
     warm = jax.block_until_ready(jax.jit(engines[0].rollout)(engines[0].start(batch), ctrl[:warmup]))
@@ -170,11 +180,11 @@ def _stages(workload: Workload, names: Sequence[str], batch: int, warmup: int, s
 
 
 def _measure(name: str, workload: Workload, batch: int, schedule: Schedule, show: Printer) -> dict[str, float]:
-    """Compile times, forward and gradient throughput of one engine at one batch size."""
+    """Compile times and throughput of steps and gradients of one engine at one batch size."""
     steps, gradient_steps = schedule.steps, schedule.gradient_steps
     engine = ENGINES[name](workload)
     spread = Spread(engine, parallel.mesh())
-    # whole rollouts before the clock starts, so that they are no program of their own
+    # the warm-up runs the timed rollout program a whole number of times, to save compiling another one
     before = -(-schedule.warmup // steps)
     states, ctrl = spread.start(batch), spread.controls((before + 1) * steps, batch)
     step = compile_cold(engine.options, spread.step, states, ctrl[0])
@@ -202,11 +212,11 @@ def _measure(name: str, workload: Workload, batch: int, schedule: Schedule, show
 
 
 def _ratios(name: str, figures: dict[str, float], batches: Sequence[int], show: Printer) -> None:
-    """How many times faster than another engine, per figure that both have."""
+    """Prints how many times faster diffsim is than another engine, for each figure that both have."""
     for batch in batches:
         for key in KEYS:
             ours = figures.get(f"diffsim {batch} {key}")
-            # C's speed is that of any batch
+            # C MuJoCo has one speed for all batch sizes
             theirs = figures.get(f"{name} {batch} {key}", figures.get(f"{name} {key}"))
             if ours and theirs:
                 ratio = ours / theirs if key == "steps/s" else theirs / ours

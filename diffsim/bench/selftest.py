@@ -1,8 +1,8 @@
-"""`diffsim selftest`: whether diffsim is right on the device that is there, and how fast; one page for reports.
+"""`diffsim selftest`: checks that diffsim computes correctly on this device, and how fast; a page for bug reports.
 
-Kernels are compared with numpy; and of some models the step, a rollout and its gradient, in float32 on the default
-device, with float64 on the CPU. The bounds are twenty to forty times the errors on a CPU: where rounding lets a contact
-begin a step sooner or later, errors are larger than rounding.
+Kernels are compared with numpy. For some models a step, a rollout and its gradient in float32 on the default device are
+compared with float64 on the CPU. The bounds are 20 to 40 times the errors of a CPU, because a contact that rounding
+moves to an earlier or later step causes larger errors than rounding itself.
 """
 
 import platform
@@ -25,13 +25,18 @@ from diffsim.xla.solves.cholesky import solve_gram
 from diffsim.xla.solves.probe import check_kernels, check_loops
 from diffsim.xla.warp.probe import find_gpu
 
+# models that are checked by default: with and without contacts, small and large
 MODELS = ("cartpole", "hopper", "quadruped", "humanoid")
-# worlds and steps in float32, and worlds that are compared with float64
-WORLDS, STEPS, COMPARED = 256, 20, 4
+# worlds in float32: enough to keep a CPU busy
+WORLDS = 256
+# steps of a rollout: feet land within them
+STEPS = 20
+# worlds that are compared with float64, which would take long for all
+COMPARED = 4
 
 
 class Bound(NamedTuple):
-    """A quantity that is compared, and the largest relative error that passes."""
+    """A quantity that is compared, and its largest allowed relative error."""
 
     name: str
     allowed: float
@@ -41,10 +46,10 @@ BOUNDS = (Bound("step", 2e-5), Bound("rollout", 1e-4), Bound("gradient", 1e-3))
 
 
 def selftest(names: Sequence[str] = MODELS, show: Callable[[str], None] = print) -> bool:
-    """Prints the page.
+    """Runs the checks and prints the page.
 
     Args:
-      names: models to move, as `diffsim.load` takes them.
+      names: models to check, as in `diffsim.load`.
       show: prints a line.
 
     Returns:
@@ -54,7 +59,7 @@ def selftest(names: Sequence[str] = MODELS, show: Callable[[str], None] = print)
     show(f"diffsim {VERSION}, jax {jax.__version__}, Python {platform.python_version()}, {platform.platform()}")
     show(f"device {device.platform}: {len(jax.devices())} x {device.device_kind}")
     if find_gpu() is None:
-        show("kernels: no CUDA device; by their interpreter")
+        show("kernels: no CUDA device; run by their interpreter")
         checks = check_kernels(warp_cholesky, interpret=True) + check_loops(solve_gram, interpret=True)
     else:
         show("kernels: compiled for this GPU")
@@ -62,7 +67,7 @@ def selftest(names: Sequence[str] = MODELS, show: Callable[[str], None] = print)
     for check in checks:
         answer = check.failure or f"error {check.error:.1e}"
         show(f"  {check.kernel:<12}{check.rows:4d} rows   {answer:<20}{'ok' if check.passed else 'FAILED'}")
-    show(f"models: {WORLDS} worlds, {STEPS} steps, random controls; float32 here beside float64 on the CPU")
+    show(f"models: {WORLDS} worlds, {STEPS} steps, random controls; float32 here compared with float64 on the CPU")
     results = [_show_model(name, show) for name in names]
     failed = sum(not check.passed for check in checks) + results.count(False)
     show("all checks passed" if not failed else f"{failed} checks FAILED: please send this page to the issue tracker")
@@ -70,7 +75,7 @@ def selftest(names: Sequence[str] = MODELS, show: Callable[[str], None] = print)
 
 
 def _show_model(name: str, show: Callable[[str], None]) -> bool:
-    """Compares one model, times it and shows a line; whether all errors are within bounds."""
+    """Compares and times one model and prints a line; returns whether all errors are within bounds."""
     with jax.enable_x64(False):
         single, seconds, speed = _measure(name, WORLDS, jax.devices()[0])
     with jax.enable_x64(True):
@@ -78,7 +83,7 @@ def _show_model(name: str, show: Callable[[str], None]) -> bool:
     parts, passed = [], True
     for bound, here, there in zip(BOUNDS, single, double, strict=True):
         error = np.max(np.abs(here[:COMPARED] - there)) / max(np.max(np.abs(there)), 1e-12)
-        # a nan is no pass
+        # written so that nan fails
         fine = bool(error < bound.allowed)
         parts.append(f"{bound.name} {error:.1e}{'' if fine else ' FAILED'}")
         passed &= fine
@@ -87,10 +92,10 @@ def _show_model(name: str, show: Callable[[str], None]) -> bool:
 
 
 def _measure(name: str, worlds: int, device: Any) -> tuple[list[np.ndarray], float, float]:
-    """For each world qvel after a step, qpos after the last and the gradient; seconds to compile; steps per second."""
+    """[qvel after a step, qpos after the last step, gradient] of each world; compile time, s; steps per second."""
     with jax.default_device(device):
         model = load(name)
-        # at the first keyframe if there is one, each world with small velocities of its own
+        # start at the first keyframe if there is one, with small random velocities
         one = make_state(model, 0 if model.topology.nkey else None)
         starts = jax.tree.map(lambda x: jnp.broadcast_to(x, (worlds, *x.shape)), one)
         push = 0.1 * np.random.default_rng(1).normal(size=(WORLDS, model.nv))[:worlds]

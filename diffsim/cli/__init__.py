@@ -1,6 +1,6 @@
 """The command line: `diffsim COMMAND MODEL`, also as `python -m diffsim COMMAND MODEL`.
 
-A command is a module here with a `Command`: what it is for, its arguments, and what it does.
+A module here defines a command as a `Command`: its purpose, its arguments, and the function that runs it.
 """
 
 import argparse
@@ -30,29 +30,29 @@ A MODEL is a file (MJCF, URDF or saved), a file inside an installed package such
 name of a task of diffsim.envs: cartpole, reacher, hopper, walker, quadruped, humanoid, hand, joystick."""
 EXAMPLES = """examples:
   diffsim info robot.xml                               what a model contains
-  diffsim view quadruped --keyframe stand              simulates, in a browser: drag bodies, set controls
+  diffsim view quadruped --keyframe stand              simulates in a browser: drag bodies, set controls
   diffsim render quadruped --keyframe stand --out a.png    a picture
-  diffsim render robot.xml --out drop.gif --seconds 3  simulates, and films it (also .mp4)
-  diffsim render robot.xml --out drop.html             the same, to turn and scrub in a browser
+  diffsim render robot.xml --out drop.gif --seconds 3  simulates and makes a film (also .mp4)
+  diffsim render robot.xml --out drop.html             the same as a page to play in a browser
   diffsim bench hopper --batch 512 4096                compile time and steps per second
-  diffsim selftest                                     whether this device computes right: a page for reports
+  diffsim selftest                                     checks this device; prints a page for bug reports
 
 `diffsim COMMAND --help` shows the options of a command."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs a command; without one says what there is.
+    """Runs a command; without a command prints the help.
 
     Args:
-      arguments: of the command line; None for those of the process.
+      arguments: of the command line; None for the arguments of the process.
 
     Returns:
-      The exit status, 2 for a model that does not load.
+      The exit status: 0, or 2 for an error of the user, such as a model that does not load.
     """
     parser = argparse.ArgumentParser(
         prog="diffsim", description=ABOUT, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    # what a report of a problem should say
+    # the versions that a bug report should contain
     python = ".".join(map(str, sys.version_info[:3]))
     parser.add_argument(
         "--version", action="version", version=f"diffsim {VERSION} (jax {jax.__version__}, Python {python})"

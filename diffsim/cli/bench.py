@@ -1,6 +1,6 @@
-"""`diffsim bench MODEL`: compile time and throughput, beside MJX and C MuJoCo; `diffsim selftest`: a page for reports.
+"""`diffsim bench MODEL`: compile time and throughput compared with MJX and C MuJoCo; `diffsim selftest`.
 
-Besides models of files there are made ones, `made:chain` and `made:hand`.
+In addition to files, `bench` takes two generated models, `made:chain` and `made:hand`.
 """
 
 import argparse
@@ -14,9 +14,9 @@ from diffsim.base.errors import ArgumentError
 from diffsim.cli.models import Command, declare_model, find_model, loading_options
 from diffsim.load import MODELS
 
-# modules of the engines of `--against`, outer ones first, and the package that has them
+# for each engine of `--against`, the modules that it needs (parents first) and the package that has them
 MJX = (("mujoco", "mujoco.mjx"), "mujoco-mjx")
-AGAINST = "MJX compiled by jax.jit alone, as it documents; MJX compiled with the options of our programs; C MuJoCo"
+AGAINST = "mjx: compiled by jax.jit alone, as MJX documents; mjx-tuned: with diffsim's compiler options; c: C MuJoCo"
 PACKAGES = {"mjx": MJX, "mjx-tuned": MJX, "c": (("mujoco",), "mujoco")}
 
 
@@ -27,13 +27,15 @@ def _declare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--warmup", type=int, default=100, help="steps before the clock starts")
     parser.add_argument("--iterations", type=int, help="solver iterations (default: the model's)")
     parser.add_argument("--ls-iterations", type=int, help="line search iterations (default: the model's)")
-    parser.add_argument("--keyframe", type=int, help="start there instead of at qpos0")
-    parser.add_argument("--cores", type=int, help="on the CPU, each of so many cores a device (default: one device)")
+    parser.add_argument("--keyframe", type=int, help="initial keyframe, by number (default: qpos0)")
+    parser.add_argument(
+        "--cores", type=int, help="on the CPU: number of cores, each used as a device (default: one device)"
+    )
     parser.add_argument("--against", nargs="*", default=[], choices=PACKAGES, help=AGAINST)
-    length = "length of the differentiated rollout, 0 for none"
+    length = "steps of the differentiated rollout; 0 for no gradient"
     parser.add_argument("--gradient-steps", type=int, default=20, help=length)
     parser.add_argument("--noslip-iterations", type=int, default=0, help="iterations of the noslip solver")
-    parser.add_argument("--no-stages", action="store_true", help="leave out the table of stages")
+    parser.add_argument("--no-stages", action="store_true", help="without the table of stages")
     parser.add_argument("--stages", action="store_true", help="only the table of stages")
 
 
@@ -55,12 +57,12 @@ def _run(options: argparse.Namespace) -> None:
     report(workload, schedule, options.against)
 
 
-COMMAND = Command("compile time and throughput, beside MJX and C MuJoCo", _declare, _run)
+COMMAND = Command("compile time and throughput, compared with MJX and C MuJoCo", _declare, _run)
 
 
 def _declare_selftest(parser: argparse.ArgumentParser) -> None:
     names = sorted(path.stem for path in MODELS.glob("*.xml"))
-    parser.add_argument("--models", nargs="+", choices=names, help="default: four of them, in one or two minutes")
+    parser.add_argument("--models", nargs="+", choices=names, help="default: four models, one or two minutes")
 
 
 def _run_selftest(options: argparse.Namespace) -> None:
@@ -70,6 +72,4 @@ def _run_selftest(options: argparse.Namespace) -> None:
         sys.exit(1)
 
 
-SELFTEST = Command(
-    "whether diffsim computes right on this device: a page for reports", _declare_selftest, _run_selftest
-)
+SELFTEST = Command("checks diffsim on this device; prints a page for bug reports", _declare_selftest, _run_selftest)

@@ -1,4 +1,4 @@
-"""What all commands share: a row of their table, which model and how it is loaded; `diffsim info`, what it contains."""
+"""What all commands share: the record of a command, and the options that load a model; and `diffsim info`."""
 
 import argparse
 import pathlib
@@ -23,7 +23,7 @@ from diffsim.viz.view import poses_of
 
 
 class Command(NamedTuple):
-    """A command: its purpose in a line; how it declares its arguments; what it does with them."""
+    """A command: its purpose in one line, a function that declares its arguments, and a function that runs it."""
 
     about: str
     declare: Callable[[argparse.ArgumentParser], None]
@@ -35,37 +35,39 @@ def declare_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model")
     loading = parser.add_argument_group("loading")
     loading.add_argument("--strict", action="store_true", help="open no files outside the folder of the model")
-    loading.add_argument("--max-contacts", type=int, help="slots for contacts (default: what the model asks for)")
-    loading.add_argument("--max-pairs", type=int, help="pairs of a kind that are examined (default: likewise)")
-    loading.add_argument("--mujoco", help="version of MuJoCo whose semantics the model gets (default: 3.8.1)")
-    loading.add_argument("--keep", nargs="*", default=[], metavar="FIELD", help="fields to have although they are zero")
+    loading.add_argument("--max-contacts", type=int, help="slots for contacts (default: from the model)")
+    loading.add_argument("--max-pairs", type=int, help="pairs of geoms to test, per kind (default: from the model)")
+    loading.add_argument("--mujoco", help="version of MuJoCo whose semantics to use (default: 3.8.1)")
+    loading.add_argument(
+        "--keep", nargs="*", default=[], metavar="FIELD", help="switch fields to compile in although they are zero"
+    )
 
 
 def declare_floor(parser: argparse.ArgumentParser) -> None:
     """Declares the option that `load_on_floor` reads."""
-    parser.add_argument("--no-floor", action="store_true", help="draw a model without ground as it is, without a floor")
+    parser.add_argument("--no-floor", action="store_true", help="do not add a floor to a model without ground")
 
 
 def loading_options(options: argparse.Namespace) -> dict[str, Any]:
-    """The arguments of `diffsim.load`, but for the model."""
+    """The arguments of `diffsim.load` except the model."""
     same = {name: getattr(options, name) for name in ("max_contacts", "max_pairs", "keep", "mujoco")}
     return same | {"allow_outside": False if options.strict else None}
 
 
 def load_model(options: argparse.Namespace) -> Model:
-    """The model, loaded."""
+    """Loads the model of the command line."""
     return load(find_model(options.model), **loading_options(options))
 
 
 def load_on_floor(options: argparse.Namespace) -> Model:
-    """The model, loaded; one of an MJCF or URDF file without any ground, as robots come, stands on a floor."""
+    """Loads the model; a model from MJCF or URDF without any ground, such as a bare robot, gets a floor."""
     model, path = load_model(options), find_model(options.model)
     ground = (GeomType.PLANE, GeomType.HFIELD)
     if options.no_floor or np.isin(model.topology.geom_type, ground).any() or not model.ngeom or is_saved(path):
         return model
     spec = read(path, allow_outside=loading_options(options)["allow_outside"], mujoco=model.opt.mujoco)
     poses = poses_of(model, make_state(model))
-    # of each geom the lowest corner of its bounding box
+    # the floor touches the lowest corner of all bounding boxes: center - sum of |z component of axis| * half size
     axis, box = np.asarray(poses.geom_xmat)[:, 2], np.asarray(model.geom_aabb)
     middle = np.asarray(poses.geom_xpos)[:, 2] + np.sum(axis * box[:, :3], axis=1)
     low = middle - np.sum(np.abs(axis) * box[:, 3:], axis=1)
@@ -75,20 +77,23 @@ def load_on_floor(options: argparse.Namespace) -> Model:
 
 
 def find_model(name: str) -> str:
-    """A path as it stands, inside an installed package, or of the model of a task; `name` itself if there is none."""
+    """Finds a model: a file, a file inside an installed package, or the model of a task; else returns `name`."""
     roots = [pathlib.Path(), *map(pathlib.Path, site.getsitepackages())]
     places = [*(root / name for root in roots), MODELS / f"{MODEL_OF.get(name, name)}.xml"]
     return next((str(place) for place in places if place.is_file()), name)
 
 
+# sizes that `info` prints
 SIZES = ("nq", "nv", "nu", "na", "nbody", "njnt", "ngeom", "nsite", "ntendon", "neq", "nsensor", "nkey")
+# kinds of objects whose names `info` lists
 NAMED = ("joint", "actuator", "sensor", "camera", "key")
+# names of a kind that are listed at most, about a screen
 MOST = 40
 
 
 def _declare_info(parser: argparse.ArgumentParser) -> None:
     declare_model(parser)
-    parser.add_argument("--all", action="store_true", help="every field of the model")
+    parser.add_argument("--all", action="store_true", help="print every field of the model")
 
 
 def _run_info(options: argparse.Namespace) -> None:
@@ -106,7 +111,7 @@ def _run_info(options: argparse.Namespace) -> None:
 
 
 def _followed(version: str) -> str:
-    """Which later changes of MuJoCo a model of a version follows, as the end of a line."""
+    """The later changes of MuJoCo that a model of a version follows, as the end of a line."""
     names = changes.followed(version)
     return f", with {', '.join(names)}" if names else ""
 

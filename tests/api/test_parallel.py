@@ -31,17 +31,17 @@ def test_eight_devices_share_worlds_and_never_talk() -> None:
     # what shard_map is for: plain jit asks all devices in each iteration
     assert int(found["collectives_of_plain_jit"]) > 0
     assert float(found["benchmark"]) < 1e-12
-    assert "9 worlds cannot be shared out evenly over 8 devices" in found["refused"]
+    assert "9 worlds cannot be divided evenly among 8 devices" in found["refused"]
 
 
 def test_cores_are_devices_only_before_jax_has_counted() -> None:
     here = len(jax.devices("cpu"))
     parallel.use_cores(here)
     assert parallel.mesh().size == here
-    message = f"counted its devices already, {here} of the CPU where {here + 1} are asked for.*call parallel.use_cores"
+    message = f"already counted {here} CPU devices, so it cannot make {here + 1}.*call parallel.use_cores"
     with pytest.raises(ArgumentError, match=message):
         parallel.use_cores(here + 1)
-    with pytest.raises(ArgumentError, match="one core or more can be used, not 0"):
+    with pytest.raises(ArgumentError, match="count is 0; expected one core or more"):
         parallel.use_cores(0)
 
 
@@ -86,10 +86,10 @@ def test_two_processes_share_worlds() -> None:
 
 
 def test_axes_and_meshes_that_cannot_be_are_refused() -> None:
-    with pytest.raises(ArgumentError, match="axes are 0 or None, 1 was given"):
+    with pytest.raises(ArgumentError, match="axis is 1; expected 0 or None"):
         parallel.vmap(lambda x: x, in_axes=1)
     import jax
 
     other = jax.sharding.Mesh(jax.devices()[:1], ("data",))
-    with pytest.raises(ArgumentError, match='one must be called "worlds"'):
+    with pytest.raises(ArgumentError, match='expected one called "worlds"'):
         parallel.vmap(lambda x: x, mesh=other)
