@@ -1,13 +1,13 @@
-"""mjx: the interface of MuJoCo's MJX, by diffsim, so that code for MJX runs here with one line changed.
+"""mjx: MJX's interface on top of diffsim; code written for MJX runs with one import changed.
 
     from diffsim import mjx                 # instead of: from mujoco import mjx
     model = mjx.put_model(mj_model)
     data = mjx.make_data(model)
     data = jax.jit(mjx.step)(model, data)
 
-Where the import is in a package (Brax, MuJoCo Playground), `diffsim.mjx.install()` makes it mean this one. A Model is
-a `diffsim.Model` and Data a `diffsim.Data` with State and Inputs in it, so that all of diffsim takes them, and
-derivatives, forward and reverse, come with them.
+If the import is inside a package (Brax, MuJoCo Playground), `diffsim.mjx.install()` redirects it to this module. Model
+is a `diffsim.Model`, and Data is a `diffsim.Data` that also has the fields of State and Inputs. So all functions of
+diffsim take them, and forward and reverse derivatives work.
 """
 
 import typing
@@ -89,15 +89,16 @@ from diffsim.mjx.types import SolverType as SolverType
 from diffsim.types.model import Option as Option
 from diffsim.types.model import Statistic as Statistic
 
+# functions of MJX that only MuJoCo Warp implements
 _OF_WARP = ("create_render_context", "get_depth", "get_rgb", "get_segmentation")
 _OF_WARP += ("refit_bvh", "render", "render_with_segmentation")
 
 
 if not typing.TYPE_CHECKING:
-    # hidden from type checkers, to which a module with __getattr__ has every name
+    # hidden from type checkers, which assume that a module with __getattr__ has every name
     def __getattr__(name: str) -> typing.Any:
-        """Names of MJX that there are none of here."""
+        """Raises UnsupportedError for functions of Warp, AttributeError for other names."""
         if name in _OF_WARP:
-            reason = f"mjx.{name} is of MuJoCo Warp; diffsim.viz.render draws a state on any device"
+            reason = f"mjx.{name} belongs to MuJoCo Warp; diffsim.viz.render draws a state on any device"
             raise errors.UnsupportedError([errors.Problem("", 0, f"mjx.{name}", reason, unsupported=True)])
         raise AttributeError(f"module 'diffsim.mjx' has no attribute {name!r}")

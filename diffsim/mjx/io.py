@@ -1,9 +1,11 @@
-"""put_model, make_data, put_data, get_data: between `mujoco` and here, with MJX's signatures; and `install`.
+"""put_model, make_data, put_data, get_data: convert between MuJoCo and diffsim, with MJX's signatures; and `install`.
 
-What other implementations of MJX take is accepted where it means the same or nothing here: `impl` ("jax" or None; after
-`install` any, for packages name one in their settings: MuJoCo Playground "warp"), `device`, and the sizes of Warp's
-buffers (`nconmax`, `naconmax`, `naccdmax`, `njmax`), which have no counterpart: the contact buffer has the size that
-the model asks for (`diffsim.load`), and what does not fit is counted in `data.ncon_dropped`.
+Arguments for other implementations of MJX are accepted:
+
+- `impl` may be "jax" or None. After `install` any value is accepted, since packages choose one in their settings
+  (MuJoCo Playground chooses "warp").
+- `nconmax`, `naconmax`, `naccdmax` and `njmax`, the sizes of Warp's buffers, are ignored. The contact buffer has the
+  size that the model needs (see `diffsim.load`), and `data.ncon_dropped` counts the contacts that do not fit.
 """
 
 import dataclasses
@@ -32,13 +34,13 @@ from diffsim.types import data as records
 from diffsim.types import model as models
 from diffsim.types.state import make_inputs, make_state
 
-# the program of `make_constraint` and the shape of what it gives, for each structure of a model
+# cache of the jaxpr of `make_constraint` and the shape of its result, by pytree structure and dtype of the arguments
 _ROWS: dict[Any, Any] = {}
-# what is computed, in shapes, for each structure of a model
+# cache of the shapes of Data, by the pytree structure and dtype of a model
 _SHAPES: dict[Any, tuple[records.Data, Paths]] = {}
-# fields of State and Inputs, by their bits
+# names of fields of State and Inputs, by their bit in mjtState
 _STATE_MAP = {bit: name for bit, (_, name) in state_vectors.COMPONENTS.items()}
-# mjData's name of a field, where it is another one
+# names of fields that are different in mjData
 _MJDATA = {"eq_activity": "eq_active"}
 
 
@@ -53,20 +55,21 @@ def put_model(
     max_pairs: int | None = None,
     keep: Collection[str] = (),
 ) -> Model:
-    """A model of MuJoCo as one of diffsim.
+    """Converts a model of MuJoCo to a model of diffsim.
 
     Args:
       m: a compiled `mujoco.MjModel`.
-      device: where its arrays are; None for the default.
+      device: device of its arrays; None for the default.
       impl: "jax" or None; after `diffsim.mjx.install()` any.
-      graph_mode, keepalive_refs: of other implementations; without meaning here.
-      max_contacts, max_pairs, keep: as for `diffsim.load`.
+      graph_mode, keepalive_refs: for other implementations; ignored.
+      max_contacts, max_pairs, keep: as in `diffsim.load`.
 
     Returns:
-      The model, a `diffsim.Model` too.
+      The model, which is also a `diffsim.Model`.
 
     Raises:
-      UnsupportedError: a feature that diffsim lacks; it says which. ValueError: another `impl`.
+      UnsupportedError: the model uses a feature that diffsim lacks; the message says which.
+      ValueError: `impl` is another implementation.
     """
     _only_jax(impl)
     return _on(device, Model(**vars(from_mujoco(m, max_contacts, max_pairs, keep))))
@@ -83,18 +86,18 @@ def make_data(
     njmax: int | None = None,
     keepalive_refs: Any = None,
 ) -> Data:
-    """Data at qpos0 with zeros for all that is computed, and without contacts.
+    """Makes Data at qpos0, without contacts and with zeros in all computed fields.
 
     Args:
       m: an `mujoco.MjModel`, or a model from `put_model`.
-      device, impl, keepalive_refs: as for `put_model`.
-      nconmax, naconmax, naccdmax, njmax: sizes of buffers of other implementations; without meaning here.
+      device, impl, keepalive_refs: as in `put_model`.
+      nconmax, naconmax, naccdmax, njmax: sizes of buffers of other implementations; ignored.
 
     Returns:
       Data of one world.
 
     Raises:
-      UnsupportedError, ValueError: as for `put_model`.
+      UnsupportedError, ValueError: as in `put_model`.
     """
     _only_jax(impl)
     model = cast(Model, m) if isinstance(m, models.Model) else put_model(m)
@@ -109,6 +112,7 @@ def make_data(
         _SHAPES[key] = jax.eval_shape(computed, model, state, inputs)
     empty, paths = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), _SHAPES[key])
     contact = contact_buffer(model, empty.contact, empty.efc)
+    # empty slots, as in MJX: far apart, and geoms of -1
     contact = dataclasses.replace(contact, dist=contact.dist + 1e10, geom=contact.geom - 1)
     fields = {**vars(empty), **vars(paths), **vars(state), **vars(inputs), "contact": contact}
     more = {"dropped": empty.contact.ncon_dropped, "topology": model.topology}
@@ -126,22 +130,22 @@ def put_data(
     dummy_arg_for_batching: Any = None,
     keepalive_refs: Any = None,
 ) -> Data:
-    """Data from an `mujoco.MjData`: its state, its inputs, its contacts and what is computed from them.
+    """Converts an `mujoco.MjData` to Data: state, inputs, contacts and computed fields.
 
-    The constraint rows `efc_*` are made from the rest, by numpy. Where the same rows act as in MuJoCo, their residuals,
-    weights, reference accelerations and forces are those of MuJoCo; else the forces are those that belong to `qacc`.
+    The constraint rows `efc_*` are computed again, in numpy. If the same rows are active as in MuJoCo, their residuals,
+    weights, reference accelerations and forces are copied from MuJoCo; otherwise the forces follow from `qacc`.
 
     Args:
       m: a compiled `mujoco.MjModel`.
-      d: an `mujoco.MjData` of it.
-      device, impl, nconmax, naconmax, njmax, keepalive_refs: as for `make_data`.
+      d: an `mujoco.MjData` of this model.
+      device, impl, nconmax, naconmax, njmax, keepalive_refs: as in `make_data`.
 
     Returns:
       Data of one world.
 
     Raises:
-      UnsupportedError: a feature that diffsim lacks; it says which.
-      ValueError: another `impl`, or more contacts than the model has slots for.
+      UnsupportedError: the model uses a feature that diffsim lacks; the message says which.
+      ValueError: `impl` is another implementation, or there are more contacts than slots.
     """
     _only_jax(impl)
     model = put_model(m)
@@ -151,12 +155,14 @@ def put_data(
         old, new = getattr(blank, field.name), getattr(d, _MJDATA.get(field.name, field.name), None)
         if isinstance(old, Array) and new is not None and np.size(new) == old.size:
             fields[field.name] = jnp.asarray(np.reshape(new, old.shape), old.dtype)
+    # MuJoCo stores these matrices sparse, and M as its lower triangle
     fields["ten_J"] = _dense(d.ten_J, m.ten_J_rownnz, m.ten_J_rowadr, m.ten_J_colind, m.nv)
     fields["actuator_moment"] = _dense(d.actuator_moment, d.moment_rownnz, d.moment_rowadr, d.moment_colind, m.nv)
     lower = np.tril(_dense(d.M, m.M_rownnz, m.M_rowadr, m.M_colind, m.nv))
     inertia = diagonal_of(blank.M.blocks, jnp.asarray(lower + np.tril(lower, -1).T, blank.qpos.dtype))
     contact, slots = contacts_from(d.contact, model, cast(Contact, blank.contact))
     data = blank.replace(**fields, contact=contact, M=inertia)
+    # interpret the jaxpr in numpy, because compiling it would take longer than its single run
     leaves, structure = jax.tree.flatten((model, data))
     key = structure, data.qpos.dtype
     if key not in _ROWS:
@@ -167,7 +173,7 @@ def put_data(
 
 
 def get_data(m: Any, d: Data, keepalive_refs: Any = None) -> Any:
-    """MuJoCo's own data from Data.
+    """Converts Data to `mujoco.MjData`.
 
     Args:
       m: the `mujoco.MjModel` that Data was made for.
@@ -183,18 +189,18 @@ def get_data(m: Any, d: Data, keepalive_refs: Any = None) -> Any:
 
 
 def get_data_into(result: Any, m: Any, d: Data, keepalive_refs: Any = None) -> None:
-    """Write what Data holds into an `mujoco.MjData`. Contacts and constraint rows are those that act.
+    """Writes Data into an `mujoco.MjData`, with only the active contacts and constraint rows.
 
     Args:
       result: an `mujoco.MjData`; for a batch a list with one for each world.
-      m: the `mujoco.MjModel` that Data was made for. The factors of M are computed again with it.
+      m: the `mujoco.MjModel` that Data was made for. It is used to factorize M again.
       d: Data of one world or of a batch.
 
     Raises:
-      ValueError: a batch and no list, or the other way round; Data of another model.
+      ValueError: `result` is a list and Data is one world, or the other way round; or Data belongs to another model.
     """
     if isinstance(result, list) != (d.qpos.ndim > 1):
-        raise ValueError("a batch of Data goes into a list of MjData, and one world into one MjData")
+        raise ValueError("a batch of Data needs a list of MjData, and one world needs one MjData")
     if isinstance(result, list):
         for index, world in enumerate(result):
             get_data_into(world, m, d[index])
@@ -211,7 +217,7 @@ def get_data_into(result: Any, m: Any, d: Data, keepalive_refs: Any = None) -> N
             raise ValueError(f"Input field {name} has shape {new.shape}, but output has shape {old.shape}")
     result.time = float(host.time)
     _write_sparse(result.ten_J, host.ten_J, m.ten_J_rowadr, m.ten_J_rownnz, m.ten_J_colind)
-    # which of its entries are stored depends on the state
+    # MuJoCo stores the nonzeros of actuator_moment, so its sparsity depends on the state
     result.moment_rownnz[:] = np.count_nonzero(host.actuator_moment, axis=1)
     result.moment_rowadr[:] = np.cumsum(result.moment_rownnz) - result.moment_rownnz
     result.moment_colind[: result.moment_rownnz.sum()] = np.nonzero(host.actuator_moment)[1]
@@ -219,7 +225,7 @@ def get_data_into(result: Any, m: Any, d: Data, keepalive_refs: Any = None) -> N
     _write_sparse(result.actuator_moment, host.actuator_moment, *moment_rows)
     _write_sparse(result.M, host.qM, m.M_rowadr, m.M_rownnz, m.M_colind)
     for dof, first in enumerate(m.dof_Madr):
-        # each dof and those that it hangs on
+        # row of the legacy format of qM: this dof and its ancestors, up to the root
         row, other = [], dof
         while other >= 0:
             row.append(host.qM[dof, other])
@@ -230,36 +236,36 @@ def get_data_into(result: Any, m: Any, d: Data, keepalive_refs: Any = None) -> N
 
 
 def state_size(m: Model, spec: Any) -> int:
-    """How many numbers the components of a state have that a bit mask (`mjtState`) chooses."""
+    """The size of the state vector of the components in a bit mask (`mjtState`)."""
     return state_vectors.state_size(m, int(spec))
 
 
 def get_state(m: Model, d: Data, spec: Any) -> Array:
-    """The chosen components as one vector, in the order of the bits."""
+    """Concatenates the components `spec` (`mjtState`) of a state, in the order of the bits."""
     return state_vectors.get_state(m, state_of(d), inputs_of(d), int(spec))
 
 
 def set_state(m: Model, d: Data, state: Array, spec: Any) -> Data:
-    """Data with the chosen components taken from a vector as `get_state` makes it."""
+    """Replaces the components `spec` of a state by the values of a vector from `get_state`."""
     parts = state_vectors.set_state(m, state_of(d), inputs_of(d), jnp.asarray(state), int(spec))
     return dataclasses.replace(d, **{name: value for part in parts for name, value in vars(part).items()})
 
 
 def _only_jax(impl: Impl | str | None) -> None:
-    """Refuses what asks for another implementation than this one, unless this one is installed in its place."""
+    """Raises ValueError if `impl` is not JAX, unless diffsim is installed in place of MJX."""
     if sys.modules.get("mujoco.mjx") is sys.modules["diffsim.mjx"]:
         return
     if impl is not None and Impl(impl.lower() if isinstance(impl, str) else impl) != Impl.JAX:
-        raise ValueError(f"impl={impl!r} is another implementation of MJX; diffsim has one, which is impl='jax'")
+        raise ValueError(f"impl={impl!r} is not supported: diffsim has one implementation, impl='jax'")
 
 
 def _on(device: Any, tree: Any) -> Any:
-    """A pytree on a device."""
+    """Puts a pytree on a device, unless `device` is None."""
     return tree if device is None else jax.device_put(tree, device)
 
 
 def _dense(values: Any, count: Any, start: Any, column: Any, width: int) -> np.ndarray:
-    """A matrix (n, width) from the rows that MuJoCo stores of it."""
+    """Converts a matrix (n, width) from MuJoCo's sparse rows (values, number, first entry, columns) to dense."""
     matrix = np.zeros((len(count), width))
     for row, (number, first) in enumerate(zip(count, start, strict=True)):
         matrix[row, column[first : first + number]] = values[first : first + number]
@@ -267,14 +273,18 @@ def _dense(values: Any, count: Any, start: Any, column: Any, width: int) -> np.n
 
 
 def _write_sparse(to: Any, matrix: np.ndarray, start: Any, count: Any, column: Any) -> None:
-    """The entries of a matrix (n, width) that MuJoCo stores."""
+    """Writes the entries of a matrix (n, width) that MuJoCo stores into its sparse rows."""
     for row, (first, number) in enumerate(zip(start, count, strict=True)):
         to[first : first + number] = matrix[row, column[first : first + number]]
 
 
 def contacts_from(contacts: Any, model: Model, blank: Contact) -> tuple[Contact, np.ndarray]:
-    """The buffer with the contacts of an `mujoco.MjData`, each in a slot of its dimension and, if that has any, pair;
-    and the slots that they are in.
+    """Puts the contacts of an `mujoco.MjData` into slots of the buffer.
+
+    A contact takes a slot of its dimension that belongs to its pair of geoms, or else a free slot for any pair.
+
+    Returns:
+      The buffer, and the slots (ncon,) of the contacts.
 
     Raises:
       ValueError: there are more contacts of a dimension than slots.
@@ -287,7 +297,7 @@ def contacts_from(contacts: Any, model: Model, blank: Contact) -> tuple[Contact,
     for index, (dim, geoms) in enumerate(zip(contacts.dim, contacts.geom, strict=True)):
         slots_left = free.get((int(dim), *sorted(map(int, geoms)))) or free.get((int(dim), -1, -1))
         if not slots_left:
-            raise ValueError(f"no slot is left for contact {index}, of dimension {dim}; see max_contacts of put_model")
+            raise ValueError(f"no slot is left for contact {index} of dimension {dim}; raise max_contacts of put_model")
         slots.append(slots_left.pop(0))
     changed: dict[str, Any] = {"margin": contacts.includemargin}
     changed |= {f.name: getattr(contacts, f.name) for f in blank.fields() if hasattr(contacts, f.name)}
@@ -298,17 +308,20 @@ def contacts_from(contacts: Any, model: Model, blank: Contact) -> tuple[Contact,
         old = np.array(getattr(blank, name))
         old[slots] = np.reshape(values, (len(slots), *old.shape[1:]))
         fields[name] = jnp.asarray(old)
-    # MuJoCo lists contacts in the order of their keys
+    # sort keys in MuJoCo's order; empty slots come last
     key = np.arange(len(blank.dims), dtype=np.int32) + len(slots)
     key[slots] = np.arange(len(slots))
     return blank.replace(**fields, sort_key=jnp.asarray(key, blank.sort_key.dtype)), np.array(slots, int)
 
 
 def with_rows(data: Data, d: Any, slots: np.ndarray) -> Data:
-    """Data with the rows of an `mujoco.MjData`, whose contacts are in some slots; as it is, where other rows act.
+    """Copies residuals, weights, reference accelerations and forces from an `mujoco.MjData` with contacts in `slots`.
 
-    After `mj_step` they are of the state before, and positions and velocities have gone on.
+    If other rows are active than in MuJoCo, Data stays unchanged. This happens after `mj_step`, when MuJoCo's rows
+    belong to the previous state, but positions and velocities to the next one.
     """
+    # Rows are matched by type and id, where the id of a contact is its slot. All types of contacts count as one,
+    # because the type depends on the cone and the dimension.
     frictionless = int(ConstraintType.CONTACT_FRICTIONLESS)
     ids = np.where(d.efc_type < frictionless, d.efc_id, np.append(slots, -1)[np.minimum(d.efc_id, len(slots))])
     listed = np.stack([np.minimum(d.efc_type, frictionless), ids], axis=1)
@@ -328,7 +341,7 @@ def with_rows(data: Data, d: Any, slots: np.ndarray) -> Data:
 
 
 def write_constraints(result: Any, m: Any, d: Data) -> None:
-    """Writes the contacts that are there and the rows that act, each in the order in which Data has them."""
+    """Writes the existing contacts and the active constraint rows, in the order of Data."""
     mujoco, contact, kinds = sys.modules["mujoco"], cast(Contact, d.contact), d.efc_type
     columns = {name: np.asarray(column(d, name)) for name in COLUMNS}
     acts = columns["efc_D"] != 0
@@ -337,6 +350,7 @@ def write_constraints(result: Any, m: Any, d: Data) -> None:
     counts = {"ncon": len(there), "nefc": int(acts.sum())}
     entries = int(np.sum(columns["efc_J"] != 0)) if sparse else counts["nefc"] * m.nv
     mujoco._functions._realloc_con_efc(result, **counts, nJ=entries)
+    # ConstraintType: 0 equalities, 1 and 2 dry friction, 3 and 4 limits
     result.ne, result.nf, result.nl = (int(np.sum(acts & np.isin(kinds, types))) for types in ((0,), (1, 2), (3, 4)))
     jacobian = columns.pop("efc_J")[acts].astype(float)
     if sparse:
@@ -355,7 +369,7 @@ def write_constraints(result: Any, m: Any, d: Data) -> None:
     result.contact.efc_address[:] = np.where(acting, np.cumsum(acts)[first] - 1, -1)
 
 
-# of `mujoco.mjx._src`, and where their names are here
+# modules of `mujoco.mjx._src`, and the modules here that have their names
 _MODULES = {
     "math": ("math",),
     "types": ("types",),
@@ -371,17 +385,20 @@ _MODULES = {
 
 
 def install() -> None:
-    """Makes `from mujoco import mjx` mean `diffsim.mjx` in this process. Call it before anything imports MJX.
+    """Makes `from mujoco import mjx` import `diffsim.mjx` in this process. Call it before anything imports MJX.
 
     Raises:
-      ImportError: the package `mujoco` is not installed. RuntimeError: MJX has been imported already.
+      ImportError: the package `mujoco` is not installed.
+      RuntimeError: MJX has already been imported.
     """
     ours: Any = sys.modules["diffsim.mjx"]
     there = sys.modules.get("mujoco.mjx")
     if there is ours:
         return
     if there is not None:
-        raise RuntimeError("mujoco.mjx has been imported already; call diffsim.mjx.install() before what imports it")
+        raise RuntimeError(
+            "mujoco.mjx has already been imported; call diffsim.mjx.install() before the packages that import it"
+        )
     mujoco: Any = importlib.import_module("mujoco")
     inside: Any = ModuleType("mujoco.mjx._src", "Modules of MJX, by diffsim.")
     inside.__path__ = []

@@ -1,7 +1,7 @@
-"""The constraint rows `efc_*` as MJX lists them: each at its place, whether or not it acts, and zero where it does not.
+"""The constraint rows `efc_*` in MJX's layout: every row has a fixed place, and inactive rows are zero.
 
-Equalities come first, then dry friction, limits and contacts slot by slot; the rows of a constraint are together. (As
-MuJoCo lists them, those that act and no others: `diffsim.support.efc`.)
+Equalities come first, then dry friction, limits, and contacts slot by slot; the rows of a constraint are consecutive.
+(`diffsim.support.efc` lists only the active rows, as MuJoCo does.)
 """
 
 from collections.abc import Callable
@@ -18,29 +18,31 @@ from diffsim.constraint.families import FAMILIES
 from diffsim.types.constraints import Constraints, Law, RowGroup
 from diffsim.types.topology import Topology
 
-# of a group and its forces: (force_count or 1, n, ...)
+# (constraints, group, its forces) -> values of a column, (force_count or 1, n, ...)
 Column = Callable[[Constraints, RowGroup, Array], Array]
 
 
 def groups_in_order(efc: Constraints) -> list[RowGroup]:
-    """The groups by type, those of contacts by their slots."""
+    """The groups sorted by type, and groups of contacts by slot."""
     return sorted(efc.groups, key=lambda rows: (min(_type(rows), ConstraintType.CONTACT_FRICTIONLESS), rows.slot or 0))
 
 
 def count(efc: Constraints, *types: ConstraintType) -> int:
-    """Number of rows of these types."""
+    """The number of rows of these types."""
     return sum(rows.force_count * rows.count for rows in efc.groups if _type(rows) in types)
 
 
 def row_types(efc: Constraints) -> np.ndarray:
-    """(nefc,) efc_type."""
+    """efc_type (nefc,), group by group."""
     types = [np.full(rows.force_count * rows.count, int(_type(rows))) for rows in groups_in_order(efc)]
     return np.concatenate([np.zeros(0, int), *types]).astype(np.int32)
 
 
 def row_keys(topology: Topology, efc: Constraints) -> np.ndarray:
-    """(nefc, 3) type, id (a slot for contacts) and part of each row, of the groups one after another and constraint by
-    constraint; rows stand in the order of these."""
+    """Sort keys (nefc, 3) of the rows: type, id (the slot of a contact) and part.
+
+    The rows are listed group by group, and constraint by constraint within a group.
+    """
     keys = [np.zeros((0, 3), int)]
     for rows in groups_in_order(efc):
         family = FAMILIES[rows.family]
@@ -48,7 +50,8 @@ def row_keys(topology: Topology, efc: Constraints) -> np.ndarray:
             ids, part = (rows.slot or 0) + np.arange(rows.count), np.zeros(rows.count, int)
         else:
             ids = family.ids(topology)
-            # components of connect and weld are constraints of their own, with one id
+            # Components of connect and weld are separate constraints with the same id: number them. The diagonal of the
+            # running count says how often an id has occurred so far.
             part = family.place + np.cumsum(ids[:, None] == ids[None], axis=1).diagonal() - 1
         kind = np.full(rows.count, min(_type(rows), ConstraintType.CONTACT_FRICTIONLESS))
         keys.append(np.repeat(np.stack([kind, ids, part], axis=1), rows.force_count, axis=0))
@@ -56,12 +59,13 @@ def row_keys(topology: Topology, efc: Constraints) -> np.ndarray:
 
 
 def row_order(topology: Topology, efc: Constraints) -> np.ndarray:
-    """(nefc,) which row of `row_keys` stands at each place."""
+    """The permutation (nefc,) that sorts the rows of `row_keys` into MJX's order."""
     return np.lexsort(row_keys(topology, efc).T[::-1])
 
 
 def row_force_from(data: Any, efc_force: Array) -> Array:
-    """`row_force` of an `mjx.Data` (..., nefc), of forces in the order in which `column` lists them."""
+    """Converts forces (..., nefc) from the order of `column` to the order of `row_force`."""
+    # the inverse of the permutations in `column`: groups sorted, constraint by constraint, then sorted by key
     efc, start, places = data.efc, 0, {}
     for rows in efc.groups:
         size = rows.force_count * rows.count
@@ -72,11 +76,12 @@ def row_force_from(data: Any, efc_force: Array) -> Array:
 
 
 def with_columns(efc: Constraints, pos: Array, aref: Array, D: Array) -> Constraints:
-    """Constraints that act with other residuals, reference accelerations and weights, in the order of `row_force`."""
+    """Replaces residuals, reference accelerations and weights of active constraints, in the order of `row_force`."""
     groups = []
     for rows, distance, target, weight in zip(efc.groups, *map(efc.split, (pos, aref, D)), strict=True):
         if rows.law == Law.PYRAMID:
-            # the edges are normal +- friction * side, and have one weight
+            # Edges of a pyramid come in pairs normal +- friction * side, so half the sum of a pair is the normal, and
+            # half the difference divided by the friction is the side. All edges have the same weight.
             plus, minus = target[::2], target[1::2]
             rubs = rows.friction > 0
             side = jnp.where(rubs, (plus - minus) / (2 * jnp.where(rubs, rows.friction, 1)), 0)
@@ -89,7 +94,7 @@ def with_columns(efc: Constraints, pos: Array, aref: Array, D: Array) -> Constra
 
 
 def first_rows(efc: Constraints, ncon: int) -> np.ndarray:
-    """(ncon,) the first row of each contact slot; -1 where contacts have no rows."""
+    """The first row (ncon,) of each contact slot; -1 for a slot without rows."""
     first, start = np.full(ncon, -1), 0
     for rows in groups_in_order(efc):
         if rows.slot is not None:
@@ -99,7 +104,7 @@ def first_rows(efc: Constraints, ncon: int) -> np.ndarray:
 
 
 def column(data: Any, name: str) -> Array:
-    """One of `COLUMNS` of an `mjx.Data`, of one world or of a batch: (..., nefc) or (..., nefc, nv)."""
+    """Computes a column of `COLUMNS`, for one world or a batch: (..., nefc) or (..., nefc, nv)."""
     if data.time.ndim:
         return jax.vmap(lambda world: column(world, name))(data)
     forces = dict(zip(map(id, data.efc.groups), data.efc.split(data.row_force), strict=True))
@@ -116,6 +121,7 @@ def _type(rows: RowGroup) -> ConstraintType:
     return FAMILIES[rows.family].kind
 
 
+# the computed attributes of `mjx.Data`, by their names in mjData
 COLUMNS: dict[str, Column] = {
     "efc_J": lambda efc, rows, force: laws.efc_rows(rows, efc.basis_jacobian(rows)),
     "efc_pos": lambda efc, rows, force: laws.on_normal(rows, rows.pos),

@@ -1,8 +1,9 @@
-"""The stages of MJX, each a function (model, data) -> data that calls a stage of diffsim and keeps what it returns.
+"""The stages of MJX: each is a function (model, data) -> data that calls a stage of diffsim and stores its results.
 
-`step`, `forward` and `inverse` call diffsim's; the others are for code that goes through the pipeline by itself. They
-read what MJX's read; `solve` makes constraint rows anew. Two differences from MJX: `crb` and `rne` include the inertia
-of tendons, which `tendon_armature` and `tendon_bias` add there, and all sensors of a stage are computed together.
+`step`, `forward` and `inverse` call the same functions of diffsim; the other stages are for code that runs the pipeline
+stage by stage. They read the same fields as MJX's stages, except that `solve` computes the constraint rows again. There
+are two differences from MJX: `crb` and `rne` already include the inertia of tendons, which MJX adds in
+`tendon_armature` and `tendon_bias`, and all sensors of a stage are computed together.
 """
 
 import dataclasses
@@ -45,17 +46,17 @@ from diffsim.types.state import Inputs, State
 
 
 def state_of(d: Data) -> State:
-    """The State in an `mjx.Data`, for functions of diffsim."""
+    """Extracts the State from an `mjx.Data`."""
     return State(**{field.name: getattr(d, field.name) for field in dataclasses.fields(State)})
 
 
 def inputs_of(d: Data) -> Inputs:
-    """The Inputs in an `mjx.Data`."""
+    """Extracts the Inputs from an `mjx.Data`."""
     return Inputs(**{field.name: getattr(d, field.name) for field in dataclasses.fields(Inputs)})
 
 
 def with_records(m: Model, d: Data, *computed: Any) -> Data:
-    """Data with the fields of records that diffsim computed; a buffer without slots stays what it is, as in MJX."""
+    """Stores the fields of computed records in Data; a contact buffer without slots stays unchanged, as in MJX."""
     fields = {name: value for part in computed for name, value in vars(part).items()}
     if "contact" in fields:
         fields["dropped"] = fields["contact"].ncon_dropped
@@ -66,7 +67,7 @@ def with_records(m: Model, d: Data, *computed: Any) -> Data:
 
 
 def contact_buffer(m: Model, contacts: records.Contacts, efc: Constraints) -> Contact:
-    """The contact buffer under MJX's names, of contacts that have the slots of these constraint rows."""
+    """Converts contacts and their constraint rows to a contact buffer with MJX's names."""
     dims = tuple(map(int, layout_of(m).dim))
     nothing = ("ncon_dropped",) if m.topology.nflex else ("ncon_dropped", "flex", "elem", "vert")
     fields: dict[str, Any] = vars(contacts) | dict.fromkeys(nothing)
@@ -74,25 +75,29 @@ def contact_buffer(m: Model, contacts: records.Contacts, efc: Constraints) -> Co
 
 
 def paths_of(m: Model, poses: records.Kinematics) -> Paths:
-    """Where tendons go through, in mjData's shapes."""
+    """The wrap points of tendons, in mjData's shapes."""
     adr, number, objects, points = tendon_points(m, poses)
     return Paths(ten_wrapadr=adr, ten_wrapnum=number, wrap_obj=objects.reshape(-1, 2), wrap_xpos=points.reshape(-1, 6))
 
 
 def forward(m: Model, d: Data) -> Data:
-    """Everything that follows from the state: `diffsim.forward`."""
+    """Computes everything that follows from the state: `diffsim.forward`."""
     data = simulate_forward(m, state_of(d), inputs_of(d))
     return with_records(m, d, data, paths_of(m, data))
 
 
 def step(m: Model, d: Data) -> Data:
-    """The next state, beside all that was computed from this one: `diffsim.step_data`."""
+    """Advances the state by one timestep; the computed fields belong to the state before: `diffsim.step_data`."""
     state, data = step_data(m, state_of(d), inputs_of(d))
     return with_records(m, d, data, state, paths_of(m, data))
 
 
 def inverse(m: Model, d: Data) -> Data:
-    """`qfrc_inverse` of the acceleration `d.qacc`, which stays; with `invdiscrete` it is that of a whole timestep."""
+    """Computes `qfrc_inverse` for the acceleration `d.qacc`; with `invdiscrete`, for the change of qvel in a timestep.
+
+    With `invdiscrete`, qacc is (v_next - v) / h, and the continuous acceleration is M^-1 M_discrete qacc, where
+    M_discrete is the matrix of the implicit integrator. `qacc` itself stays unchanged.
+    """
     qacc = d.qacc
     ahead = forward(m, d)
     if m.opt.enabled(EnableBit.INVDISCRETE):
@@ -112,57 +117,57 @@ def inverse(m: Model, d: Data) -> Data:
 
 
 def fwd_position(m: Model, d: Data) -> Data:
-    """Poses, inertias, contacts, constraint rows and transmissions."""
+    """Computes poses, inertias, contacts, constraint rows and transmissions."""
     for stage in (kinematics, com_pos, tendon, crb, collision, transmission):
         d = stage(m, d)
     return make_constraint(m, com_vel(m, d))
 
 
 def kinematics(m: Model, d: Data) -> Data:
-    """Poses of bodies, joints, geoms, sites, cameras and lights."""
+    """Computes poses of bodies, joints, geoms, sites, cameras and lights."""
     return with_records(m, d, compute_kinematics(m, d.qpos, d.mocap_pos, d.mocap_quat))
 
 
 def camlight(m: Model, d: Data) -> Data:
-    """Poses of cameras and lights."""
+    """Computes poses of cameras and lights."""
     poses = compute_kinematics(m, d.qpos, d.mocap_pos, d.mocap_quat)
     names = ("cam_xpos", "cam_xmat", "light_xpos", "light_xdir")
     return dataclasses.replace(d, **{name: getattr(poses, name) for name in names})
 
 
 def com_pos(m: Model, d: Data) -> Data:
-    """Inertias and motion axes about the centre of mass of each tree."""
+    """Computes inertias and motion axes about the center of mass of each tree."""
     return with_records(m, d, compute_com_frame(m, d))
 
 
 def tendon(m: Model, d: Data) -> Data:
-    """Lengths and moment arms of tendons."""
+    """Computes lengths, Jacobians and paths of tendons."""
     return with_records(m, d, compute_tendons(m, d.qpos, d, d), paths_of(m, d))
 
 
 def crb(m: Model, d: Data) -> Data:
-    """Composite inertias and M, the inertia of tendons included."""
+    """Computes composite inertias and M, including the inertia of tendons."""
     return with_records(m, d, compute_inertia(m, d, d))
 
 
 def tendon_armature(m: Model, d: Data) -> Data:
-    """M with the inertia of tendons, as `crb` has it already."""
+    """Computes M with the inertia of tendons, the same as `crb`."""
     return crb(m, d)
 
 
 def factor_m(m: Model, d: Data) -> Data:
-    """Nothing is kept of a factor: each solve with M makes the one that it needs, and XLA makes equal ones once."""
+    """Does nothing: each solve with M computes the factor that it needs, and XLA merges equal computations."""
     return d
 
 
 def collision(m: Model, d: Data) -> Data:
-    """The contacts of the poses of geoms."""
+    """Computes contacts from the poses of geoms."""
     contacts = collide(m, colliding_frames(m, d))
     return dataclasses.replace(d, contact=contact_buffer(m, contacts, d.efc), dropped=contacts.ncon_dropped)
 
 
 def make_constraint(m: Model, d: Data) -> Data:
-    """The constraint rows, from contacts, poses and velocities."""
+    """Computes the constraint rows from contacts, poses and velocities."""
     sources = Sources(
         model=m,
         state=state_of(d),
@@ -179,7 +184,7 @@ def make_constraint(m: Model, d: Data) -> Data:
 
 
 def transmission(m: Model, d: Data) -> Data:
-    """Lengths and moments of actuators."""
+    """Computes lengths and moments of actuators."""
     return with_records(m, d, compute_transmission(m, d.qpos, d, d, d, d.contact))
 
 
@@ -187,40 +192,40 @@ def transmission(m: Model, d: Data) -> Data:
 
 
 def fwd_velocity(m: Model, d: Data) -> Data:
-    """Velocities, passive and bias forces."""
+    """Computes velocities, passive forces and bias forces."""
     return rne(m, passive(m, com_vel(m, d)))
 
 
 def com_vel(m: Model, d: Data) -> Data:
-    """Velocities of bodies, tendons and actuators."""
+    """Computes velocities of bodies, tendons and actuators."""
     return with_records(m, d, compute_velocities(m, d.qvel, d, d, d))
 
 
 def subtree_vel(m: Model, d: Data) -> Data:
-    """Linear velocities and angular momenta of subtrees."""
+    """Computes linear velocities and angular momenta of subtrees."""
     return with_records(m, d, compute_subtree_velocities(m, d, d))
 
 
 def passive(m: Model, d: Data) -> Data:
-    """Forces of springs, dampers, gravity compensation and the medium."""
+    """Computes passive forces: springs, dampers, gravity compensation and fluid."""
     return with_records(
         m, d, add_user_force(m, state_of(d), inputs_of(d), d, compute_passive(m, state_of(d), d, d, d, d))
     )
 
 
 def rne(m: Model, d: Data, flg_acc: bool = False) -> Data:
-    """`qfrc_bias`: Coriolis, centrifugal and gravitational forces, with `flg_acc` those of inertia, M qacc, too."""
+    """Computes `qfrc_bias`: Coriolis, centrifugal and gravitational forces, and with `flg_acc` also M qacc."""
     bias = compute_bias(m, d.qvel, d, d, d, tendon_drift(m, d.qvel, d, d, d)).qfrc_bias
     return dataclasses.replace(d, qfrc_bias=bias + d.M.mul_vec(d.qacc) if flg_acc else bias)
 
 
 def tendon_bias(m: Model, d: Data) -> Data:
-    """`qfrc_bias` with what tendons that have inertia add, as `rne` has it already."""
+    """Computes `qfrc_bias` with the bias of tendon inertia, the same as `rne`."""
     return rne(m, d)
 
 
 def deriv_smooth_vel(m: Model, d: Data) -> Array | None:
-    """(nv, nv) derivative of actuator and passive forces by velocity, symmetric; None where there is none."""
+    """Derivative (nv, nv) of actuator and passive forces with respect to velocity, symmetric; None if it is zero."""
     return velocity_derivative(m, state_of(d), inputs_of(d), d, coriolis=False).dense
 
 
@@ -228,19 +233,19 @@ def deriv_smooth_vel(m: Model, d: Data) -> Array | None:
 
 
 def fwd_actuation(m: Model, d: Data) -> Data:
-    """Activation rates and actuator forces."""
+    """Computes activation rates and actuator forces."""
     command = compute_command(m, state_of(d), inputs_of(d), d)
     return with_records(m, d, compute_actuation(m, d.act, command, d, d, d))
 
 
 def fwd_acceleration(m: Model, d: Data) -> Data:
-    """All forces but those of constraints, and the acceleration by these."""
+    """Computes `qfrc_smooth`, all forces except constraint forces, and `qacc_smooth`."""
     others = d.qfrc_passive + d.qfrc_actuator + applied_force(m, inputs_of(d), d, d)
     return with_records(m, d, smooth_acceleration(m, d.M, others - d.qfrc_bias))
 
 
 def solve(m: Model, d: Data) -> Data:
-    """The constrained acceleration, of `qfrc_smooth`, M and the rows of contacts and poses."""
+    """Computes the constrained acceleration from `qfrc_smooth`, M and the constraint rows, which it computes again."""
     d = make_constraint(m, crb(m, d))
     others = d.qfrc_passive + d.qfrc_actuator + applied_force(m, inputs_of(d), d, d)
     solution = solve_constraints(
@@ -256,7 +261,7 @@ def solve(m: Model, d: Data) -> Data:
 
 
 def rne_postconstraint(m: Model, d: Data) -> Data:
-    """`cacc`, `cfrc_int`, `cfrc_ext` of the constrained acceleration."""
+    """Computes `cacc`, `cfrc_int` and `cfrc_ext` for the constrained acceleration."""
     external = external_wrenches(m, inputs_of(d), d, d, constraint_wrenches(m, d.contact, d.efc, d, d))
     return with_records(m, d, compute_body_forces(m, d.qvel, d.qacc, d, d, external))
 
@@ -265,22 +270,22 @@ def rne_postconstraint(m: Model, d: Data) -> Data:
 
 
 def euler(m: Model, d: Data) -> Data:
-    """The next state by semi-implicit Euler, implicit in joint damping."""
+    """Advances the state by semi-implicit Euler, implicit in joint damping."""
     return _integrated(m, d, Integrator.EULER)
 
 
 def implicit(m: Model, d: Data) -> Data:
-    """The next state by `implicitfast`."""
+    """Advances the state by `implicitfast`."""
     return _integrated(m, d, Integrator.IMPLICITFAST)
 
 
 def rungekutta4(m: Model, d: Data) -> Data:
-    """The next state by the classical fourth-order method."""
+    """Advances the state by the classical fourth-order Runge-Kutta method."""
     return _integrated(m, d, Integrator.RK4)
 
 
 def _integrated(m: Model, d: Data, integrator: Integrator) -> Data:
-    """Data with the state a timestep later, by an integrator; M is made anew where it is not in Data."""
+    """Advances the state by one timestep with an integrator; computes M first, which Data may not have yet."""
     m = m.replace(opt=m.opt.replace(integrator=integrator))
     d = crb(m, d)
     return with_records(m, d, integrate(m, state_of(d), inputs_of(d), d))
@@ -290,22 +295,22 @@ def _integrated(m: Model, d: Data, integrator: Integrator) -> Data:
 
 
 def sensor_pos(m: Model, d: Data) -> Data:
-    """Readings of the sensors that depend on position."""
+    """Reads the sensors that depend on position."""
     return _sensed(m, d, Stage.POS)
 
 
 def sensor_vel(m: Model, d: Data) -> Data:
-    """Readings of the sensors that depend on velocity."""
+    """Reads the sensors that depend on velocity."""
     return _sensed(m, subtree_vel(m, d), Stage.VEL)
 
 
 def sensor_acc(m: Model, d: Data) -> Data:
-    """Readings of the sensors that depend on acceleration and forces."""
+    """Reads the sensors that depend on acceleration and forces."""
     return _sensed(m, rne_postconstraint(m, d), Stage.ACC)
 
 
 def _sensed(m: Model, d: Data, stage: Stage) -> Data:
-    """Data with the readings of the sensors of a stage."""
+    """Reads the sensors of a stage, and keeps the readings of other stages."""
     force = contact_forces(m, d.contact, d.efc, d)
     now = read_sensors(m, state_of(d), inputs_of(d), d, force)
     of_stage = np.repeat(m.topology.sensor_needstage == stage, m.topology.sensor_dim)

@@ -1,4 +1,4 @@
-"""Rays, Jacobians, products with M, forces and names under MJX's signatures, by `diffsim.support`."""
+"""Rays, Jacobians, products with M, forces and names with MJX's signatures, on top of `diffsim.support`."""
 
 from collections.abc import Sequence
 from typing import Any, cast
@@ -32,10 +32,10 @@ def ray(
     flg_static: bool = True,
     bodyexclude: Sequence[int] | int = -1,
 ) -> tuple[Array, Array]:
-    """(distance, geom) of the first surface on a half line; -1 for nothing. As `diffsim.ray`."""
+    """(distance, geom) of the first geom that a ray hits, as `diffsim.ray`; -1 for none."""
     bodies = np.atleast_1d(np.asarray(bodyexclude, int))
     if len(bodies) > 1:
-        reason = "a ray passes through one body at most; cast from beyond the first, or leave geoms out by geomgroup"
+        reason = "a ray can exclude only one body; cast from behind the first one, or exclude geoms by geomgroup"
         raise UnsupportedError([Problem("", 0, "ray(bodyexclude)", reason, unsupported=True)])
     meets = RayFilter(list(geomgroup) or None, flg_static, int(bodies[0]) if len(bodies) else -1)
     hit = first_hit(m, d, pnt, vec, meets)
@@ -43,45 +43,45 @@ def ray(
 
 
 def jac(m: Model, d: Data, point: Array, body_id: Any) -> tuple[Array, Array]:
-    """(nv, 3) Jacobians of a world point of a body, and of its rotation: those of `diffsim.support.jac`, transposed."""
+    """Jacobians (nv, 3) of a world point of a body, and of its rotation; `diffsim.support.jac` transposed."""
     moved, turned = support.jac(m, d, point, body_id)
     return moved.T, turned.T
 
 
 def jac_dot(m: Model, d: Data, point: Array, body_id: Any) -> tuple[Array, Array]:
-    """(nv, 3) rates of change of `jac`."""
+    """Time derivatives (nv, 3) of the Jacobians of `jac`."""
     moved, turned = support.jac_dot(m, d, point, body_id)
     return moved.T, turned.T
 
 
 def full_m(m: Model, d: Data) -> Array:
-    """(nv, nv) the inertia matrix."""
+    """The inertia matrix M, (nv, nv)."""
     return d.qM
 
 
 def mul_m(m: Model, d: Data, vec: Array) -> Array:
-    """(nv,) M times a vector."""
+    """M times a vector, (nv,)."""
     return d.M.mul_vec(vec)
 
 
 def solve_m(m: Model, d: Data, x: Array) -> Array:
-    """(nv,) M^-1 times a vector."""
+    """M^-1 times a vector, (nv,)."""
     return solve_blocks(d.M, x)
 
 
 def apply_ft(m: Model, d: Data, force: Array, torque: Array, point: Array, body_id: Any) -> Array:
-    """(nv,) generalized force of a force and a torque (3,) at a world point of a body, which may be traced."""
+    """Generalized force (nv,) of a force and a torque (3,) at a world point of a body; body_id may be traced."""
     moved, turned = support.jac(m, d, point, body_id)
     return force @ moved + torque @ turned
 
 
 def xfrc_accumulate(m: Model, d: Data) -> Array:
-    """(nv,) generalized force of `xfrc_applied`."""
+    """Generalized force (nv,) of `xfrc_applied`."""
     return applied_force(m, inputs_of(d), d, d) - d.qfrc_applied
 
 
 def contact_force(m: Model, d: Data, contact_id: int, to_world_frame: bool = False) -> Array:
-    """(6,) force and torque of a contact on its second geom, in the contact frame (normal first) or in world axes."""
+    """Force and torque (6,) of a contact on its second geom, in the contact frame (normal first) or the world frame."""
     wrench, frame = contact_forces(m, d.contact, d.efc, d)[contact_id], d.contact.frame[contact_id]
     if not to_world_frame:
         return wrench
@@ -89,25 +89,25 @@ def contact_force(m: Model, d: Data, contact_id: int, to_world_frame: bool = Fal
 
 
 def contact_force_dim(m: Model, d: Data, dim: int) -> tuple[Array, np.ndarray]:
-    """(n, 6) forces as `contact_force` of all contacts of a dimension, and their slots (n,)."""
+    """Forces (n, 6), as `contact_force`, of all contacts of a dimension, and their slots (n,)."""
     slots = np.flatnonzero(cast(Contact, d.contact).dim == dim)
     return contact_forces(m, d.contact, d.efc, d)[slots], slots
 
 
 def id2name(m: Any, typ: Any, i: int) -> str | None:
-    """The name of an object of a type (`mujoco.mjtObj`); None where it has none or does not exist."""
+    """The name of an object of a type (`mujoco.mjtObj`); None if it has no name or does not exist."""
     names = _names(m, typ)
     return (names[i] or None) if 0 <= i < len(names) else None
 
 
 def name2id(m: Any, typ: Any, name: str | None) -> int:
-    """The index of a named object of a type; -1 where there is none."""
+    """The index of a named object of a type; -1 if there is none."""
     names = _names(m, typ)
     return names.index(name) if name and name in names else -1
 
 
 def _names(m: Any, typ: Any) -> Sequence[str]:
-    """Names of all objects of a type, of a model of diffsim or of MuJoCo."""
+    """Names of all objects of a type, in a model of diffsim or MuJoCo."""
     kind = OBJECT_KIND.get(ObjType(int(typ)))
     if kind is None:
         return ()

@@ -1,8 +1,9 @@
-"""Model, Data, Contact, Option and the enums under MJX's names.
+"""Model, Data, Contact, Option and the enums with MJX's names.
 
-`Model` is a `diffsim.Model`. `Data` holds the fields of State, Inputs and Data side by side: the functions of diffsim
-that take a Data take it. As in MJX, `step` leaves in it the positions and velocities of the next state, and all that
-was computed from the state before. `PyTreeNode` is MJX's base class, `Bound` what `bind` of Model and Data gives.
+`Model` is a `diffsim.Model`. `Data` has the fields of State, Inputs and `diffsim.Data` together, so functions of
+diffsim that take a Data accept it. As in MJX, after `step` it holds the positions and velocities of the next state, and
+everything that was computed from the state before. `PyTreeNode` is MJX's base class, and `Bound` is the result of
+`bind` of Model and Data.
 """
 
 import dataclasses
@@ -45,19 +46,19 @@ from diffsim.types.views import View, fields_of
 
 
 class Bound:
-    """Fields of objects of an `mujoco.MjSpec`, in a model or in Data, by the short names of types/views.py.
+    """The fields of some elements of an `mujoco.MjSpec`, in a model or in Data, by their short names (types/views.py).
 
         model.bind(spec.bodies).mass                         # (n,)
-        data.bind(model, spec.joints).qpos                   # their coordinates, one after another
+        data.bind(model, spec.joints).qpos                   # their coordinates, concatenated
         data = data.bind(model, spec.actuators).set("ctrl", [0.1, 0.2])
 
-    Objects are an element of a spec or a list of elements of one kind. Their `id` says which objects of the model they
-    are, so the spec must be the one that the model was compiled from. A field has a row for each; `qpos` and the like
-    have all their rows.
+    Takes one element, or a list of elements of one kind. Their `id` is their index in the model, so the model must be
+    compiled from this spec. Most fields have one row per element; fields such as `qpos` have all rows of each element.
 
     Raises:
-      KeyError: an element that is not in the compiled model. TypeError: elements of several kinds.
-      AttributeError: no such field; the message lists near matches.
+      KeyError: an element is not in the compiled model.
+      TypeError: the elements are of several kinds.
+      AttributeError: there is no such field; the message lists similar names.
     """
 
     def __init__(self, record: Any, model: Any, objects: Any) -> None:
@@ -75,7 +76,7 @@ class Bound:
 
     @property
     def id(self) -> Any:
-        """Indices of the objects."""
+        """Indices of the elements in the model."""
         ids = [view.id for view in self._views]
         return ids[0] if self._alone else np.array(ids, int)
 
@@ -86,7 +87,7 @@ class Bound:
         return array[place]
 
     def set(self, name: str, value: Any) -> Any:
-        """The record with other values of a field of these objects, of the shape that the attribute has."""
+        """Returns the record with new values in a field of these elements; the value has the shape of the attribute."""
         array, place, field = self._place(name)
         array, value = jnp.asarray(array), jnp.asarray(value, array.dtype)
         shape = array[place].shape
@@ -94,7 +95,7 @@ class Bound:
         return self._record.replace(**{field: array.at[place].set(value)})
 
     def _place(self, name: str) -> tuple[Any, tuple[Any, ...], str]:
-        """The array of a field, where the objects are in it, and the field's full name."""
+        """The array of a field, the index of the elements in it, and the full name of the field."""
         known = fields_of(self._kind)
         field = known.get(name)
         holder = self._record.topology if field and field.owner is Topology else self._record
@@ -114,7 +115,7 @@ Leaf = tuple[Any, Any]
 
 
 class _Static:
-    """A numpy array as part of a structure, compared by content."""
+    """A numpy array in the static structure of a pytree: hashed and compared by content."""
 
     def __init__(self, array: np.ndarray) -> None:
         self.array = array
@@ -129,10 +130,10 @@ class _Static:
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(leaf, static, child))
 class PyTreeNode:
-    """A frozen, keyword-only dataclass that is a pytree; subclasses are so by inheriting, as Brax and others do.
+    """Base class of frozen, keyword-only dataclasses that are pytrees; Brax and others inherit from it.
 
-    A field is a child of the pytree if its type has a `jax.Array` in it, as in MJX, or if it is declared as one of our
-    records declares it (types/record.py). The others are part of the structure, and may be numpy arrays.
+    As in MJX, a field is a child of the pytree if its type contains `jax.Array`; so is a field declared with `leaf` or
+    `child` (types/record.py). All other fields are static, and may be numpy arrays.
     """
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -166,7 +167,7 @@ class PyTreeNode:
         return dataclasses.replace(typing.cast(Any, self), **fields)
 
     def tree_replace(self, params: Mapping[str, Any]) -> Self:
-        """A copy with fields changed by dotted paths: `model.tree_replace({"opt.timestep": 0.01})`."""
+        """A copy with fields changed, given by dotted paths: `model.tree_replace({"opt.timestep": 0.01})`."""
         changed = self
         for path, value in params.items():
             changed = _replaced(changed, path.split("."), value)
@@ -174,7 +175,7 @@ class PyTreeNode:
 
 
 def _replaced(node: Any, path: list[str], value: Any) -> Any:
-    """The node with the field at a path changed."""
+    """A copy of the node with the field at a path changed."""
     name, *rest = path
     return node.replace(**{name: _replaced(getattr(node, name), rest, value) if rest else value})
 
@@ -204,7 +205,7 @@ SolverType = enums.Solver
 
 
 class Impl(Enum):
-    """Which implementation MJX is asked for; here there is one, which answers to `jax`."""
+    """MJX's implementations; diffsim has only `JAX`."""
 
     CPP = "cpp"
     JAX = "jax"
@@ -212,7 +213,7 @@ class Impl(Enum):
 
 
 class _Answers:
-    """The answers of Model and Data to questions about their implementation: there is none beside them."""
+    """MJX's attributes about the implementation; here Model and Data are their own implementation."""
 
     @property
     def impl(self) -> Impl:
@@ -225,55 +226,55 @@ class _Answers:
 
 
 class Model(_Answers, models.Model, PyTreeNode):
-    """A `diffsim.Model` with MJX's ways to change it. A switch field set to other than zero compiles anew."""
+    """A `diffsim.Model` with MJX's methods. Setting a switch field from zero to another value compiles again."""
 
     @property
     def nM(self) -> int:
-        """Number of entries of M that MuJoCo stores: of each dof, itself and the dofs that it hangs on."""
+        """Number of entries of M that MuJoCo stores: for each dof one for itself and one for each ancestor."""
         count = np.zeros(self.nv, int)
         for dof, parent in enumerate(self.topology.dof_parentid):
             count[dof] = 1 + (count[parent] if parent >= 0 else 0)
         return int(count.sum())
 
     def bind(self, objects: Any) -> Bound:
-        """Fields of objects of an `mujoco.MjSpec`: `model.bind(spec.bodies).mass`."""
+        """The fields of elements of an `mujoco.MjSpec`: `model.bind(spec.bodies).mass`."""
         return Bound(self, self, objects)
 
 
 class Contact(records.Contacts, PyTreeNode):
-    """The contact buffer. A slot is a contact where `dist < includemargin`; one without geoms has ids of -1.
+    """The contact buffer. A slot holds a contact if `dist < includemargin`; the geoms of an empty slot are -1.
 
-    As in MJX every array has a row for each slot, so that `jax.tree.map(lambda x: x[:2], contact)` picks slots. What
-    `diffsim.Contacts` has beside these is None: the fields of flexes where there are none, and `ncon_dropped`, which
-    is `data.ncon_dropped`.
+    As in MJX every array has one row per slot, so `jax.tree.map(lambda x: x[:2], contact)` selects slots. Therefore the
+    other fields of `diffsim.Contacts` are None: `ncon_dropped`, which is in Data, and the fields of flexes if the model
+    has none.
     """
 
-    # (ncon,), tuples so that they are part of the structure
+    # (ncon,), tuples because static fields must be hashable
     dims: tuple[int, ...] = static()
     first_row: tuple[int, ...] = static()
 
     @property
     def dim(self) -> np.ndarray:
-        """(ncon,) contact dimension of each slot."""
+        """Contact dimension (ncon,) of each slot."""
         return np.array(self.dims, np.int32)
 
     @property
     def efc_address(self) -> np.ndarray:
-        """(ncon,) the first row of each slot in `efc_*`, -1 where it has none."""
+        """First row (ncon,) of each slot in `efc_*`; -1 for a slot without rows."""
         return np.array(self.first_row, np.int32)
 
     @property
     def geom1(self) -> Array:
-        """(ncon,) first geom of each slot."""
+        """First geom (ncon,) of each slot."""
         return self.geom[..., 0]
 
     @property
     def geom2(self) -> Array:
-        """(ncon,) second geom of each slot."""
+        """Second geom (ncon,) of each slot."""
         return self.geom[..., 1]
 
     def replace(self, **fields: Any) -> Self:
-        """A copy with some fields changed, `dim` and `efc_address` too."""
+        """A copy with some fields changed, including `dim` and `efc_address`."""
         for name, of in (("dims", "dim"), ("first_row", "efc_address")):
             if of in fields:
                 fields[name] = tuple(map(int, fields.pop(of)))
@@ -282,7 +283,7 @@ class Contact(records.Contacts, PyTreeNode):
 
 @record
 class Paths(Record):
-    """The points that tendons go through, as `diffsim.support.tendon_paths` gives them, in mjData's shapes."""
+    """The wrap points of tendons, as from `diffsim.support.tendon_paths`, in mjData's shapes."""
 
     ten_wrapadr: Array = leaf("ntendon", dtype=int)
     ten_wrapnum: Array = leaf("ntendon", dtype=int)
@@ -291,31 +292,31 @@ class Paths(Record):
 
 
 class Data(_Answers, State, Inputs, records.Data, Paths, PyTreeNode):
-    """State, Inputs and Data of diffsim in one, under mjData's names; also `efc_J`, `efc_force` ... (mjx/rows.py)."""
+    """State, Inputs and Data of diffsim in one, with mjData's names; also `efc_J`, `efc_force`, ... (mjx/rows.py)."""
 
     qfrc_inverse: Array = leaf("nv")
-    # how many contacts did not fit in the buffer
+    # number of contacts that did not fit in the buffer
     dropped: Array = leaf(dtype=int)
-    # of the model that it was made for, which says in which order the rows are
+    # of the model, which determines the order of the rows
     topology: Topology = static()
 
     def __getitem__(self, index: Any) -> Self:
-        """The worlds of a batch that an index picks."""
+        """Selects worlds of a batch."""
         return jax.tree.map(lambda leaf: leaf[index], self)
 
     def __getattr__(self, name: str) -> Any:
-        """The rows of the constraints."""
+        """The columns `efc_*` of the constraint rows, which are computed on demand."""
         if name in rows.COLUMNS:
             return rows.column(self, name)
         raise AttributeError(f"'Data' object has no attribute {name!r}")
 
     def replace(self, **fields: Any) -> Self:
-        """A copy with some fields changed; values become arrays of the type that was there.
+        """A copy with some fields changed; values are converted to arrays of the old dtype.
 
-        `_impl=other` takes from another Data what MJX keeps there: all but what its manual lists as fields of Data.
+        `_impl=other` copies from another Data the fields that MJX keeps in `_impl`, which are not public in MJX.
 
         Raises:
-          TypeError: an unknown field, or one that is derived from others.
+          TypeError: the field is unknown, or derived from others.
         """
         other = fields.pop("_impl", None)
         if other is not None:
@@ -334,13 +335,13 @@ class Data(_Answers, State, Inputs, records.Data, Paths, PyTreeNode):
                 hint = near_match(name, known)
                 raise TypeError(f"Data has no field {name!r} that can be set" + (f"; {hint}" if hint else ""))
             old, new = getattr(self, name), fields[name]
-            # placeholders (axes of vmap) and records stay what they are
+            # do not convert placeholders (such as axes of vmap) and records
             if hasattr(old, "dtype") and new is not None and not isinstance(new, PyTreeNode | Record):
                 fields[name] = new if getattr(new, "dtype", None) == old.dtype else jnp.asarray(new, old.dtype)
         return dataclasses.replace(self, **fields)
 
     def bind(self, model: models.Model, objects: Any) -> Bound:
-        """Fields of objects of an `mujoco.MjSpec`: `data.bind(model, spec.joints).qpos`."""
+        """The fields of elements of an `mujoco.MjSpec`: `data.bind(model, spec.joints).qpos`."""
         return Bound(self, model, objects)
 
     @property
@@ -370,18 +371,19 @@ class Data(_Answers, State, Inputs, records.Data, Paths, PyTreeNode):
 
     @property
     def nefc(self) -> int:
-        """Number of rows, whether they act or not."""
+        """Number of rows, active or not."""
         return rows.count(self.efc, *ConstraintType)
 
     @property
     def efc_type(self) -> np.ndarray:
-        """(nefc,) type of each row."""
+        """Type (nefc,) of each row."""
         return rows.row_types(self.efc)
 
 
-# those of the classes above too: Playground makes a Data of which it keeps little, `Data(**dict.fromkeys(annotations))`
+# include inherited fields, because Playground makes an almost empty Data by `Data(**dict.fromkeys(annotations))`
 Data.__annotations__ = {field.name: field.type for field in Data.fields()}
 
+# fields that MJX keeps in `_impl`
 _PRIVATE = {
     *("solver_niter", "solver_improvement", "solver_gradient_norm", "solver_stalled", "row_force", "efc", "contact"),
     *("dropped", "cinert", "crb", "M", "ten_J", "ten_velocity", "actuator_moment", "actuator_velocity"),

@@ -325,4 +325,4 @@ def test_install_makes_the_import_mean_it() -> None:
     subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True)
     late = "import mujoco.mjx, diffsim.mjx; diffsim.mjx.install()"
     done = subprocess.run([sys.executable, "-c", late], capture_output=True, text=True)
-    assert "has been imported already" in done.stderr
+    assert "has already been imported" in done.stderr
