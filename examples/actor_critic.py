@@ -51,7 +51,7 @@ class Settings(NamedTuple):
 
 
 class Step(NamedTuple):
-    """Steps (n, ...): observation and action; reward and next observation, and their derivatives by the action.
+    """Steps (n, ...): observation, action, reward, next observation, derivatives with respect to the action.
 
     `goes_on` is 0 after a failure, otherwise 1, also if an episode ended because its time was over.
     """

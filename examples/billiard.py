@@ -14,8 +14,10 @@ from common import arguments, result
 
 import diffsim
 
-# timestep, s; duration of the push, steps
-H, PUSH = 2e-3, 5
+# s, timestep
+H = 2e-3
+# steps, duration of the push: 10 ms
+PUSH = 5
 XML = f"""<mujoco><option timestep="{H}" integrator="RK4"><flag refsafe="disable"/></option>
 <default><geom solimp=".9 .95 .01 .5 2" solref=".01 .2" friction=".2 .01 .01"/></default><worldbody>
 <geom type="plane" size="2 2 .1"/>
