@@ -52,6 +52,7 @@ from diffsim.types.data import Contacts, Flexes
 from diffsim.types.model import Model
 from diffsim.types.slots import FlexMeeting, FlexSlots, Meeting
 from diffsim.xla.gather import pick, pick_existing, pick_static
+from diffsim.xla.loops import cond, fori_loop
 from diffsim.xla.select import anywhere
 
 
@@ -315,7 +316,7 @@ def thin(dist: Array, pos: Array, active: Array, most: int = MOST) -> tuple[Arra
     # contacts first, in their order
     order = jnp.argsort(~active, stable=True)
     count = jnp.sum(active)
-    rows = jax.lax.cond(
+    rows = cond(
         anywhere(count > most), lambda: farthest(order, dist[order], pos[order], count, most), lambda: order[:most]
     )
     return jnp.where(count > most, rows, order[:most]), jnp.arange(most) < count
@@ -344,4 +345,4 @@ def farthest(order: Array, dist: Array, pos: Array, count: Array, most: int) -> 
         return _Sampling(row, pos, chosen, distance, jnp.where(swaps & (following == turn), best, following))
 
     state = _Sampling(order, pos.T, beyond, jnp.full_like(dist, FAR), start)
-    return jax.lax.fori_loop(0, most, choose, state).row[:most]
+    return fori_loop(0, most, choose, state).row[:most]

@@ -38,6 +38,7 @@ from diffsim.types.topology import Topology, per_topology
 from diffsim.xla.barriers import computed_once, stored_results
 from diffsim.xla.compiled import run_alone
 from diffsim.xla.gather import on_rows, pick, pick_computed, place
+from diffsim.xla.loops import varying
 from diffsim.xla.numpy_rules import RULES
 from diffsim.xla.tree_sums import Trees
 
@@ -116,7 +117,9 @@ def compute_kinematics(model: Model, qpos: Array, mocap_pos: Array, mocap_quat: 
     frames = compose_poses(model, jax.lax.stop_gradient(qpos), mocap_pos, mocap_quat)
     if model.njnt:
         # their derivative with respect to qpos is `pose_rates`; derivatives with respect to the Model pass through
-        fields = with_pose_rates_p.bind(qpos, *frames.values(), topology=model.topology, names=tuple(frames))
+        fields = with_pose_rates_p.bind(
+            *varying([qpos, *frames.values()]), topology=model.topology, names=tuple(frames)
+        )
         frames = dict(zip(frames, fields, strict=True))
     return Kinematics(**frames, **cameras_and_lights(model, frames["xpos"], frames["xmat"], frames["xipos"]))
 

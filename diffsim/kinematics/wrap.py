@@ -15,6 +15,7 @@ from jax import Array
 from diffsim.base.enums import MINVAL
 from diffsim.math import safe
 from diffsim.math.vector import cross, dot, mul_vec, mul_vec_t, scale
+from diffsim.xla.loops import while_loop
 from diffsim.xla.select import where_tree
 
 # Newton iterations at most in the search for the touching point of a path that wraps from within, as in MuJoCo
@@ -219,7 +220,7 @@ def _touching_sine(ratio: Array, opening: Array, wanted: Array) -> tuple[Array, 
         return moved, error, count + 1, good
 
     first = excess(start, ratio0, opening0)
-    z, _, count, good = jax.lax.while_loop(
+    z, _, count, good = while_loop(
         searching, improve, (start, first, jnp.zeros((), jnp.int32), searched & (first <= 0))
     )
     good &= (count < ITERATIONS) & (jnp.abs(z) < 1)

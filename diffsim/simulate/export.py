@@ -23,6 +23,7 @@ from diffsim.types.record import DAMAGED, restore
 from diffsim.types.state import make_inputs, make_state
 from diffsim.version import VERSION
 from diffsim.xla.compiled import jit
+from diffsim.xla.loops import fori_loop
 
 # entries of the file
 ABOUT = "about.json"
@@ -75,7 +76,7 @@ def export(
     def one(model: Model, state: State, inputs: Inputs) -> State:
         if steps == 1:
             return step(model, state, inputs)
-        return jax.lax.fori_loop(0, steps, lambda _, state: step(model, state, inputs), state)
+        return fori_loop(0, steps, lambda _, state: step(model, state, inputs), state)
 
     example = _example(model, batch)
     structure = jax.tree.structure(example)

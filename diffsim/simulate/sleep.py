@@ -41,6 +41,7 @@ from diffsim.types import Data, Inputs, Model, State
 from diffsim.types.data import Actuation, Contacts, Sleep, Tendons
 from diffsim.types.state import make_inputs, make_state
 from diffsim.types.topology import Topology, per_topology
+from diffsim.xla.loops import cond
 from diffsim.xla.select import anywhere
 
 T = TypeVar("T")
@@ -291,7 +292,7 @@ def _wake_by_contacts(model: Model, poses: Poses, tree_asleep: Array) -> tuple[C
     first = collide(model, poses, of_awake(tree_asleep))
     values, _ = woken(first)
     again = anywhere(jnp.any(values != tree_asleep))
-    return jax.lax.cond(again, lambda: collide(model, poses, of_awake(values)), lambda: first), values
+    return cond(again, lambda: collide(model, poses, of_awake(values)), lambda: first), values
 
 
 def _wake_by_equalities(model: Model, inputs: Inputs, tree_asleep: Array) -> Array:
@@ -342,7 +343,7 @@ def fall_asleep(
     readings = data.sensor_now
     if topology.nsensor:
         at_rest = state.replace(qvel=jnp.where(dofs, 0, state.qvel))
-        readings = jax.lax.cond(anywhere(jnp.any(slept)), lambda: reread(at_rest), lambda: readings)
+        readings = cond(anywhere(jnp.any(slept)), lambda: reread(at_rest), lambda: readings)
     return later.replace(
         qpos=qpos,
         qvel=jnp.where(dofs, 0, later.qvel),

@@ -26,6 +26,7 @@ from diffsim.types.data import Inverse
 from diffsim.types.history import record_controls, record_readings
 from diffsim.types.hooks import advance_plugins
 from diffsim.xla.compiled import compiled, uncollected
+from diffsim.xla.loops import cond, scan
 from diffsim.xla.reverse_mode import entwined, recomputed
 from diffsim.xla.select import anywhere
 
@@ -88,7 +89,7 @@ def step_and_read(model: Model, state: State, inputs: Inputs, read: Callable[[Da
 
     if not (sleeps(model) and can_skip(model)):
         return awake()
-    return jax.lax.cond(anywhere(~all_asleep(model, state, inputs)), awake, asleep)
+    return cond(anywhere(~all_asleep(model, state, inputs)), awake, asleep)
 
 
 @checked
@@ -290,7 +291,5 @@ def _scan(loop: _Loop, state: State, ctrl: Array | None, rows: Any, length: int)
     # a step makes these depend on the rows; if they do from the start, the body of the scan is traced once (`entwined`)
     moving = {name: entwined(getattr(state, name), rows) for name in ("qpos", "qvel", "act")}
     start = (state.replace(**moving), ctrl, entwined(jnp.zeros((), jnp.int32), (state.qpos, rows)))
-    (final, _, status), readouts = jax.lax.scan(
-        recomputed(advance) if loop.checkpoint else advance, start, rows, length
-    )
+    (final, _, status), readouts = scan(recomputed(advance) if loop.checkpoint else advance, start, rows, length)
     return Rollout(final=final, readouts=readouts, status=status)

@@ -21,6 +21,7 @@ from diffsim.math.vector import inner
 from diffsim.solver.line_search import Derivatives, LineRows, line_rows, line_search
 from diffsim.solver.objective import Objective, generalized_force, project, residuals
 from diffsim.xla.batched_loops import Loop, kernel, quarters, run
+from diffsim.xla.loops import scan
 from diffsim.xla.reverse_mode import SEARCH_RESULT
 from diffsim.xla.select import where_tree
 
@@ -165,7 +166,7 @@ def _unrolled(advance: Callable[[Progress], Progress], settings: Settings, start
         stays = where_tree(progress.done, progress, later)
         return done if settings.full_step else stays, None
 
-    return jax.lax.scan(one_iteration, start, length=settings.iterations)[0]
+    return scan(one_iteration, start, length=settings.iterations)[0]
 
 
 def _first(objective: Objective, settings: Settings, start: Start, rule: Rule) -> Progress:

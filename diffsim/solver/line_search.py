@@ -27,6 +27,7 @@ from diffsim.math import safe
 from diffsim.math.vector import total
 from diffsim.types.constraints import Constraints, Law, PerGroup, RowGroup
 from diffsim.xla.barriers import for_gpu, launched
+from diffsim.xla.loops import while_loop
 
 Array = jax.Array
 
@@ -95,7 +96,7 @@ def line_search(
     if limit == 1 or (limit <= FEW and for_gpu()):
         final = functools.reduce(lambda bracket, _: advance(bracket), range(limit), start)
     else:
-        final = jax.lax.while_loop(unfinished, advance, start)
+        final = while_loop(unfinished, advance, start)
     return jnp.where(final.done | (final.upper < FAR), final.alpha, final.lower)
 
 

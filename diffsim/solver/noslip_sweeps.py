@@ -40,6 +40,7 @@ from diffsim.solver.projected_gauss_seidel import (
 from diffsim.types.constraints import Constraints, Law, RowGroup
 from diffsim.types.topology import Topology
 from diffsim.xla.gather import pick
+from diffsim.xla.loops import while_loop
 
 Array = jax.Array
 
@@ -206,7 +207,7 @@ def sweep_until_converged(
     acceleration = solved[-1] + matmul(start, response)
     running = jnp.ones(schedule.dropped.shape, bool)
     first = _Point(tuple(padded[part.row] for part, _ in lists), acceleration, schedule.dropped, running)
-    final, count = jax.lax.while_loop(unfinished, advance, (first, jnp.zeros((), jnp.int32)))
+    final, count = while_loop(unfinished, advance, (first, jnp.zeros((), jnp.int32)))
     for (part, _), y in zip(lists, final.y, strict=True):
         padded = padded.at[part.row].set(y)
     return padded[:-1], count

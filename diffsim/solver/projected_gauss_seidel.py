@@ -28,6 +28,7 @@ from diffsim.math.linalg import block_factor, block_solve
 from diffsim.math.vector import inner, matmul, scale
 from diffsim.solver.objective import Objective, row_forces, row_forces_on_dofs
 from diffsim.types.constraints import Constraints, Law, PerGroup, RowGroup
+from diffsim.xla.loops import fori_loop, while_loop
 
 Array = jax.Array
 
@@ -101,7 +102,7 @@ def minimum_in_ball(value: Array, linear: Array, radius: Array) -> Array:
 
     free = -linear / value
     outside = jnp.sum(free * free) > radius * radius
-    multiplier = jax.lax.fori_loop(0, NEWTON, advance, jnp.zeros_like(radius))
+    multiplier = fori_loop(0, NEWTON, advance, jnp.zeros_like(radius))
     bound = -linear / (value + multiplier)
     bound = scale(bound[None], safe.divide(radius, safe.norm(bound))[None])[0]
     return jnp.where(outside, bound, free)
@@ -123,7 +124,7 @@ Point = TypeVar("Point")
 def sweep(updates: Sequence[tuple[Array | int, Callable[[Array, Point], Point]]], point: Point) -> Point:
     """One sweep over lists of constraints, each given by its length and the update of its constraint i."""
     for count, update in updates:
-        point = jax.lax.fori_loop(0, count, update, point)
+        point = fori_loop(0, count, update, point)
     return point
 
 
@@ -308,7 +309,7 @@ def _iterate(quadratic: _Quadratic, cones: Cones, start: Array, tolerance: Array
         return ~state.done & (state.sweeps < iterations)
 
     first = _State(start, jnp.zeros((), start.dtype), jnp.zeros((), jnp.int32), jnp.zeros((), bool))
-    return jax.lax.while_loop(unfinished, advance, first)
+    return while_loop(unfinished, advance, first)
 
 
 def _interval_update(quadratic: _Quadratic) -> _Update:

@@ -31,6 +31,7 @@ from jax.interpreters.partial_eval import dce_jaxpr
 
 from diffsim.xla.barriers import for_cpu, for_gpu
 from diffsim.xla.gather import Packed, packed
+from diffsim.xla.loops import cond, fori_loop, scan, while_loop
 from diffsim.xla.reverse_mode import SEARCH_RESULT
 from diffsim.xla.select import where_tree
 from diffsim.xla.warp.loop import Translated
@@ -95,7 +96,7 @@ class Loop(NamedTuple):
 
     def run(self, problem: Any, start: Any) -> Any:
         """The last state."""
-        return jax.lax.while_loop(self.unfinished, partial(self.advance, self.ready(problem)), start)
+        return while_loop(self.unfinished, partial(self.advance, self.ready(problem)), start)
 
     def advance_unfinished(self, problem: Any, state: Any) -> Any:
         """The next state, or the same one where the loop does not go on."""
@@ -154,7 +155,7 @@ def rest(loop: Loop, problem: Any, start: Any) -> Any:
         if few < 2:
             return jax.vmap(loop.run, (axes, 0))(problem, start)
         unfinished, advance = jax.vmap(loop.unfinished), partial(jax.vmap(loop.advance_unfinished, (axes, 0)), problem)
-        state = jax.lax.while_loop(lambda x: jnp.sum(unfinished(x)) > few, advance, start)
+        state = while_loop(lambda x: jnp.sum(unfinished(x)) > few, advance, start)
         left = jnp.nonzero(unfinished(state), size=few, fill_value=size)[0]
         of_left = jax.tree.map(lambda x, has_axis: x.at[left].get(mode="clip") if has_axis else x, problem, batched)
         last = jax.vmap(loop.run, (axes, 0))(of_left, jax.tree.map(lambda x: x.at[left].get(mode="clip"), state))
@@ -184,7 +185,7 @@ def slots(count: int) -> Policy:
         explicit = Explicit.of(loop.advance, problem, start)
 
         def alone(held: list[Array], problem: Any, start: Any) -> Any:
-            return jax.lax.while_loop(loop.unfinished, partial(explicit.call, held, problem), start)
+            return while_loop(loop.unfinished, partial(explicit.call, held, problem), start)
 
         def of_a_batch(size: int, batched: Any, *arguments: Any) -> Any:
             if not 0 < count < size:
@@ -261,7 +262,7 @@ class _Quarters(NamedTuple):
     def run(self, start: Any) -> Any:
         """The last states; those at the start where no world goes on, as where nothing touches."""
         goes_on = jnp.any(jax.vmap(self.loop.unfinished)(start))
-        return jax.lax.cond(goes_on, self._all_passes, lambda states: states, start)
+        return cond(goes_on, self._all_passes, lambda states: states, start)
 
     def _all_passes(self, start: Any) -> Any:
         """The last states."""
@@ -279,13 +280,13 @@ class _Quarters(NamedTuple):
                 index = jnp.argsort(~self._left(states, room))[:part]
                 return tuple(x[index] for x in tables)
 
-            problem, state = jax.lax.cond(is_last, leftovers, quarter)
+            problem, state = cond(is_last, leftovers, quarter)
             state = self._advance(problems.unpack(problem), states.unpack(state), is_last)
             return jax.lax.dynamic_update_slice_in_dim(room, packed(state).rows, first, 0)
 
         # with room for what is left of all quarters
         room = jnp.concatenate([states.rows, states.rows[:part]])
-        room = jax.lax.fori_loop(0, PARTS + 1, one_pass, room)
+        room = fori_loop(0, PARTS + 1, one_pass, room)
         left = self._left(states, room)
         # the last pass took them in their order
         place = jnp.where(left, self.size - 1 + jnp.cumsum(left), jnp.arange(self.size))
@@ -307,7 +308,7 @@ class _Quarters(NamedTuple):
 
         allowed = jnp.where(is_last, 0, self.size // PARTS // PARTS)
         advance = partial(jax.vmap(self.loop.advance_unfinished), jax.vmap(ready)(of_part))
-        return jax.lax.while_loop(lambda x: jnp.sum(unfinished(x)) > allowed, advance, state)
+        return while_loop(lambda x: jnp.sum(unfinished(x)) > allowed, advance, state)
 
 
 class _Board(NamedTuple):
@@ -364,7 +365,7 @@ def work_through(
 
     first = jnp.arange(slots, dtype=jnp.int32)
     board = _Board(results=results, states=start(first), job=first, following=jnp.asarray(slots, jnp.int32))
-    return jax.lax.while_loop(lambda board: jnp.any(board.job < count), turn, board).results
+    return while_loop(lambda board: jnp.any(board.job < count), turn, board).results
 
 
 class Explicit(NamedTuple):
@@ -447,7 +448,7 @@ def fold_wanted(wanted: Array, group: int, work: Callable[[Array, Tree], Tree], 
     count = len(wanted)
     order = jnp.nonzero(wanted, size=-(-count // group) * group, fill_value=count)[0].astype(jnp.int32)
     places, groups = partial(jax.lax.dynamic_slice, order), -(-jnp.sum(wanted, dtype=jnp.int32) // group)
-    return jax.lax.fori_loop(0, groups, lambda k, carry: work(places((k * group,), (group,)), carry), start)
+    return fori_loop(0, groups, lambda k, carry: work(places((k * group,), (group,)), carry), start)
 
 
 class _Axes(NamedTuple):
@@ -542,7 +543,7 @@ def _group_by_group(
 
 def short_scan(step: Callable[..., Any], start: Any, parts: Any) -> tuple[Any, Any]:
     """`jax.lax.scan` over a few parts, written out on a GPU."""
-    return jax.lax.scan(step, start, parts, unroll=for_gpu())
+    return scan(step, start, parts, unroll=for_gpu())
 
 
 def one_by_one(function: Callable[[Any], Any], parts: Any) -> Any:
@@ -551,6 +552,4 @@ def one_by_one(function: Callable[[Any], Any], parts: Any) -> Any:
     On a CPU by a scan: under `vmap` XLA would compile what the parts share into each of them. On a GPU by `vmap`: in a
     scan each part would have kernels of its own.
     """
-    return (
-        jax.vmap(function)(parts) if for_gpu() else jax.lax.scan(lambda _, part: (None, function(part)), None, parts)[1]
-    )
+    return jax.vmap(function)(parts) if for_gpu() else scan(lambda _, part: (None, function(part)), None, parts)[1]

@@ -25,6 +25,7 @@ from jax.interpreters import ad, batching, mlir
 
 from diffsim.xla.barriers import for_cpu, for_gpu, stored
 from diffsim.xla.compiled import run_alone
+from diffsim.xla.loops import varying
 from diffsim.xla.numpy_rules import RULES, unchanged
 from diffsim.xla.reverse_mode import entwined
 
@@ -169,7 +170,7 @@ def bilinear(name: str, rule: Rule) -> Product:
     tail = () if rule.size is None else (rule.size,)
 
     def shape(a: ShapedArray, b: ShapedArray) -> ShapedArray:
-        return ShapedArray((*jnp.broadcast_shapes(a.shape[:-1], b.shape[:-1]), *tail), a.dtype)
+        return b.update(shape=(*jnp.broadcast_shapes(a.shape[:-1], b.shape[:-1]), *tail), weak_type=False)
 
     def batch(arguments: Sequence[Array], dims: Sequence[int | None]) -> tuple[Array, int]:
         pairs = zip(arguments, dims, strict=True)
@@ -190,7 +191,7 @@ def bilinear(name: str, rule: Rule) -> Product:
     def product(a: Any, b: Any) -> Array:
         # both as arrays of one type, with as many axes
         dtype, rank = jnp.result_type(a, b), max(jnp.ndim(a), jnp.ndim(b))
-        arrays = (jnp.asarray(x, dtype) for x in (a, b))
+        arrays = varying([jnp.asarray(x, dtype) for x in (a, b)])
         return primitive.bind(*(x if x.ndim == rank else x.reshape((1,) * (rank - x.ndim) + x.shape) for x in arrays))
 
     return product

@@ -27,6 +27,7 @@ from jax.interpreters import ad, batching, mlir
 from diffsim.xla.barriers import for_cpu, for_gpu, stored
 from diffsim.xla.bilinear import stored_in_order
 from diffsim.xla.compiled import run_alone
+from diffsim.xla.loops import varying
 from diffsim.xla.numpy_rules import RULES
 
 Tree = TypeVar("Tree")
@@ -290,7 +291,7 @@ def move(values: Array, source: Array, taken: Array, target: Array, exists: Arra
     `target` (n,) is the place of each row that has one, where it `exists` (n,): the transpose moves rows back. In a
     batch both are relative to the world's own first row and place, and may lie in other worlds.
     """
-    return move_p.bind(values, source, taken, target, exists)
+    return move_p.bind(*varying((values, source, taken, target, exists)))
 
 
 def _moved(values: Array, source: Array, taken: Array, target: Array, exists: Array) -> Array:

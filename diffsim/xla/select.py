@@ -30,6 +30,7 @@ from jax import Array
 from diffsim.xla.barriers import for_cpu, for_gpu, stored
 from diffsim.xla.bilinear import unpack
 from diffsim.xla.gather import move
+from diffsim.xla.loops import cond
 from diffsim.xla.reverse_mode import recomputed
 
 Tree = TypeVar("Tree", bound=Any)
@@ -70,7 +71,7 @@ def if_anywhere(flag: Array, compute: Callable[[], Tree], otherwise: Tree, *, sp
     """
     chosen = lambda: where_tree(flag, compute(), otherwise)  # noqa: E731
     if for_cpu():
-        return jax.lax.cond(anywhere(jnp.any(flag)), chosen, lambda: otherwise)
+        return cond(anywhere(jnp.any(flag)), chosen, lambda: otherwise)
     return otherwise if spares else chosen()
 
 
@@ -86,7 +87,7 @@ def if_everywhere(flag: Array, quick: Callable[[], Tree], whole: Callable[[], Tr
     """`quick()` if a flag () is set in all worlds of a batch, else `whole()`. A GPU always computes `whole()`, which is
     right with any flag.
     """
-    return jax.lax.cond(anywhere(~flag), whole, quick) if for_cpu() else whole()
+    return cond(anywhere(~flag), whole, quick) if for_cpu() else whole()
 
 
 def rows_where(near: Array, compute: Callable[..., Tree], arguments: tuple, otherwise: Tree) -> Tree:
@@ -120,7 +121,7 @@ def rows_where(near: Array, compute: Callable[..., Tree], arguments: tuple, othe
                 results = jax.tree.map(lambda x: move(x, place, mine, row, taken), compute(*moved))
                 return where_tree(mine, results, rows)
 
-            return jax.lax.cond(anywhere(jnp.any(taken)), worked, lambda: rows), None
+            return cond(anywhere(jnp.any(taken)), worked, lambda: rows), None
 
         numbers = jnp.arange(row.shape[0], dtype=jnp.int32)
         return jax.lax.scan(recomputed(play), otherwise, (numbers, row, taken))[0]

@@ -34,6 +34,19 @@ def test_eight_devices_share_worlds_and_never_talk() -> None:
     assert "9 worlds cannot be divided evenly among 8 devices" in found["refused"]
 
 
+def test_shard_map_with_its_defaults_gives_the_same_numbers() -> None:
+    """Next velocities, and derivatives with respect to each world's state and to a gain that all worlds share."""
+    flags = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=2"
+    path = os.pathsep.join([str(pathlib.Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu", "PYTHONPATH": path}
+    script = pathlib.Path(__file__).with_name("two_devices.py")
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, env=environment, timeout=600)
+    assert done.returncode == 0, done.stderr[-3000:]
+    apart = [float(line.split()[-1]) for line in done.stdout.splitlines()]
+    assert len(apart) == 2
+    assert max(apart) < 1e-12
+
+
 def test_cores_are_devices_only_before_jax_has_counted() -> None:
     here = len(jax.devices("cpu"))
     parallel.use_cores(here)

@@ -33,6 +33,7 @@ from diffsim.math.vector import cross, dot, mul_vec_t, scale
 from diffsim.xla.barriers import decided
 from diffsim.xla.batched_loops import in_groups
 from diffsim.xla.gather import pick_existing
+from diffsim.xla.loops import while_loop
 from diffsim.xla.select import first, where_tree
 
 # steps of GJK after which the search stops, whatever rounding does
@@ -128,9 +129,7 @@ def _simplex_search(pair: HullPair, size: Array, goes_on: Callable[[_SimplexSear
     corners = Corner(*(jnp.stack([part] * 3) for part in begin))
     none, bound = jnp.asarray(False), jnp.full_like(size, -jnp.inf)
     start = _SimplexSearch(corners, jnp.array([True, False, False]), begin.point, bound, none, none, jnp.asarray(0))
-    return jax.lax.while_loop(
-        lambda search: ~search.done & goes_on(search), lambda search: _closer(pair, search, size), start
-    )
+    return while_loop(lambda search: ~search.done & goes_on(search), lambda search: _closer(pair, search, size), start)
 
 
 def _closer(pair: HullPair, search: _SimplexSearch, size: Array) -> _SimplexSearch:
@@ -248,7 +247,7 @@ def deepest_feature(pair: HullPair, overlap: Array) -> Feature:
         def unfinished(search: _FaceSearch) -> Array:
             return ~search.done & (search.number < room_for(pair))
 
-        return jax.lax.while_loop(unfinished, lambda search: _larger(pair, search, size), start).best
+        return while_loop(unfinished, lambda search: _larger(pair, search, size), start).best
 
     return in_groups(search, overlap, pair)
 

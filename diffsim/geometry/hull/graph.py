@@ -21,6 +21,7 @@ from diffsim.types.model import Model
 from diffsim.types.topology import Topology, per_topology
 from diffsim.xla.batched_loops import in_groups
 from diffsim.xla.gather import pick, pick_existing
+from diffsim.xla.loops import while_loop
 from diffsim.xla.select import first
 
 # how many neighbours of a vertex are looked at at once: a vertex has six on average
@@ -142,7 +143,7 @@ def _walk(vert: Array, around: Lists, direction: Array, start: Array) -> Array:
 
     begin, end = reach(start)
     first_step = _Step(start, begin, end, start, heights_along(pick_existing(vert, start), direction))
-    return jax.lax.while_loop(lambda step: step.next < step.end, further, first_step).vertex
+    return while_loop(lambda step: step.next < step.end, further, first_step).vertex
 
 
 def heights_along(vert: Array, direction: Array) -> Array:

@@ -27,6 +27,7 @@ from diffsim.types.model import Model
 from diffsim.types.topology import Topology, per_topology
 from diffsim.xla.barriers import computed_once
 from diffsim.xla.batched_loops import spread, with_batch_rule, work_through
+from diffsim.xla.loops import cond, while_loop
 from diffsim.xla.select import INTEGERS
 
 Floats = TypeVar("Floats", np.ndarray, Array)
@@ -291,13 +292,13 @@ def _rounds(meshes: Meshes, rays: _Rays, lanes: _Lanes, last: Array) -> _Lanes:
         at_leaf = lanes.level == depth
         at_node = (lanes.level >= 0) & ~at_leaf
         more_leaves = jnp.sum(at_leaf, dtype=jnp.int32) >= jnp.sum(at_node, dtype=jnp.int32)
-        return jax.lax.cond(
+        return cond(
             more_leaves,
             lambda: _look_at_triangles(meshes, rays, lanes, at_leaf),
             lambda: _look_at_boxes(meshes, rays, lanes, at_node),
         )
 
-    return jax.lax.while_loop(busy, one_round, lanes)
+    return while_loop(busy, one_round, lanes)
 
 
 def _look_at_boxes(meshes: Meshes, rays: _Rays, lanes: _Lanes, here: Array) -> _Lanes:

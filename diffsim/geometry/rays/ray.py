@@ -39,6 +39,7 @@ from diffsim.math.vector import dot, mul_vec, mul_vec_t, scale
 from diffsim.types import Model
 from diffsim.types.topology import Topology, per_topology
 from diffsim.xla.gather import pick
+from diffsim.xla.loops import fori_loop
 
 # steps of a march along a ray (MuJoCo has as many)
 STEPS = 40
@@ -77,7 +78,7 @@ def _march(function: FieldFunction, parameters: Parameters, lines: Lines) -> Arr
         return jnp.where(going, total + gap, total), jnp.where(going, gap, last)
 
     start = jnp.zeros_like(length), jnp.ones_like(length)
-    total, last = jax.lax.fori_loop(0, STEPS, step, start)
+    total, last = fori_loop(0, STEPS, step, start)
     return jnp.where(last < near, safe.divide(total, length), jnp.inf)
 
 

@@ -24,6 +24,7 @@ from diffsim.math import safe
 from diffsim.math.vector import cross, dot, pack, scale, unpack
 from diffsim.types.model import Model
 from diffsim.xla.gather import pick
+from diffsim.xla.loops import while_loop
 
 Ints = np.ndarray | Array
 
@@ -139,7 +140,7 @@ def _surface(field: Field, origin: Array, direction: Array) -> tuple[Array, Arra
         return column, row, *nearest, on & ~hit & (until <= leave) & inside[0] & inside[1]
 
     nothing = jnp.full(enter.shape, jnp.inf, enter.dtype), jnp.zeros(enter.shape, jnp.int32)
-    end = jax.lax.while_loop(going, step, (column, row, *nothing, enter <= leave))
+    end = while_loop(going, step, (column, row, *nothing, enter <= leave))
     return end[2], end[3]
 
 

@@ -30,6 +30,7 @@ from diffsim.math.vector import dot, mul_vec, pack, unpack
 from diffsim.types.hooks import DistanceField
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology, per_topology
+from diffsim.xla.loops import fori_loop, scan
 
 # the name of these fields among those of plugins
 OCTREE = "mujoco.octree"
@@ -163,7 +164,7 @@ def _leaf(depth: int, octree: Octree, share: Array) -> tuple[Array, Array, Array
 
     node = jnp.broadcast_to(octree.address, share.shape[:-1])
     start = node, jnp.zeros_like(share), jnp.ones_like(share[..., :1])
-    return jax.lax.fori_loop(0, depth, step, start)
+    return fori_loop(0, depth, step, start)
 
 
 def _at(table: Array, node: Array) -> Array:
@@ -213,7 +214,7 @@ def farthest_points(point: Array, value: Array, wanted: Array, count: int) -> tu
 
     first = jnp.argmin(jnp.where(wanted, value, jnp.inf))
     apart = jnp.where(wanted, FAR, -1).astype(point.dtype).at[first].multiply(2)
-    return jax.lax.scan(step, apart, length=count)[1]
+    return scan(step, apart, length=count)[1]
 
 
 Parameters = Array | Octree

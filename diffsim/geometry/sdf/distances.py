@@ -34,6 +34,7 @@ from diffsim.geometry.sdf.pairs import field_of, field_pair, mesh_field, seen_fr
 from diffsim.geometry.shapes import Candidates, Shape, relative_pose
 from diffsim.math import safe
 from diffsim.math.vector import cross, dot, mul_mat, mul_vec, mul_vec_t, outer, solve3, total, transpose
+from diffsim.xla.loops import scan
 
 # steps along a surface towards its nearest point
 SLIDES = 8
@@ -135,7 +136,7 @@ def _search(field: Field, parameters: Any, point: Array, begin: Array) -> Array:
         return (jnp.where(nearer, further, place), length * jnp.where(nearer, 1.5, 0.5)), None
 
     start = onto(onto(begin)), jnp.full((), 0.7, point.dtype)
-    (place, _), _ = jax.lax.scan(step, start, length=SLIDES)
+    (place, _), _ = scan(step, start, length=SLIDES)
     return onto(onto(place))
 
 
@@ -327,7 +328,7 @@ def _least(surfaces: tuple[Boundary, Boundary], one: Array, other: Array) -> Sea
     def searched(one: Array, other: Array) -> Search:
         middle = 0.5 * (one + other)
         begin = Search(middle, one, other, jnp.full((), jnp.inf, one.dtype), middle)
-        return jax.lax.scan(step, begin, length=STEPS)[0]
+        return scan(step, begin, length=STEPS)[0]
 
     points = jax.vmap(searched)(one, other)
     best = jnp.argmin(points.gap)

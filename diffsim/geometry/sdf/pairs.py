@@ -34,6 +34,7 @@ from diffsim.math.vector import cross, dot, mul_vec, mul_vec_t, scale, total
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology, rows_of
 from diffsim.xla.gather import pick
+from diffsim.xla.loops import scan
 
 # lengths of a line search: 1, 1/2, .. down to the first below 1e-4
 TRIALS = 15
@@ -104,7 +105,7 @@ def descend(pair: FieldPair, start: Array, steps: int) -> Array:
         return _step(pair, COLLISION, *carry), None
 
     going = jnp.ones(start.shape[:-1], bool)
-    (point, _), _ = jax.lax.scan(step, (start, going), length=steps)
+    (point, _), _ = scan(step, (start, going), length=steps)
     return _step(pair, INTERSECTION, point, going)[0]
 
 
@@ -291,7 +292,7 @@ def _deepest(data: FieldData, corner: Array) -> tuple[Array, Array]:
     def step(share: Array, length: Array) -> tuple[Array, None]:
         return share + length * (_lowest(data, corner, share).astype(share.dtype) - share), None
 
-    return jax.lax.scan(step, share, length)[0], reached
+    return scan(step, share, length)[0], reached
 
 
 def _lowest(data: FieldData, corner: Array, share: Array) -> Array:

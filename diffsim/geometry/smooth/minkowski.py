@@ -29,6 +29,7 @@ from diffsim.math.rotation import frame_from_z
 from diffsim.math.vector import cross, dot, mul_vec, mul_vec_t, scale
 from diffsim.types.record import Record, child, leaf, record, static
 from diffsim.xla.batched_loops import in_groups
+from diffsim.xla.loops import fori_loop
 
 Kinds = tuple[GeomType, GeomType]
 
@@ -147,7 +148,7 @@ def _sphere_newton(pair: ConvexPair, start: Array, circle: Array) -> Array:
         )
 
     carry = (start, gap(pair, start), jnp.zeros_like(start[0]))
-    return jax.lax.fori_loop(0, ITERATIONS, improve, carry)[0]
+    return fori_loop(0, ITERATIONS, improve, carry)[0]
 
 
 def newton(

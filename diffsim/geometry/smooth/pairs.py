@@ -48,6 +48,7 @@ from diffsim.math import safe
 from diffsim.math.rotation import frame_from_z, quat_exp, quat_to_mat
 from diffsim.math.vector import cross, dot, mul_mat, mul_vec, mul_vec_t, pack, scale, total, transpose, unpack
 from diffsim.xla.batched_loops import in_groups
+from diffsim.xla.loops import fori_loop, scan
 from diffsim.xla.select import first, if_anywhere, where_tree
 
 STEPS = 24
@@ -91,7 +92,7 @@ def furthest_direction(points: Array, size: Array, is_disc: bool, likely: Likely
         value, nearest = _lowest(points, size, start)
         corner = points[nearest]
         begin = Climb(start, value, jnp.stack([corner] * 3), jnp.zeros((3,), bool), corner, jnp.zeros_like(value))
-        return jax.lax.fori_loop(0, STEPS, lambda k, climb: _step(points, size, is_disc, climb, k % 3), begin)
+        return fori_loop(0, STEPS, lambda k, climb: _step(points, size, is_disc, climb, k % 3), begin)
 
     climbed = jax.vmap(climb)(seeds[starts])
     values, normals = climbed.value, climbed.normal
@@ -357,7 +358,7 @@ def _closest_and_tilted(
         return where_tree(tilt[2] > 0, (*closest, touches), first), closest
 
     start = (jnp.zeros_like(margin), shape1.pos, shape1.axis, jnp.asarray(near))
-    _, (dists, points, normals) = jax.lax.scan(run, start, jnp.asarray(TILTS, margin.dtype))
+    _, (dists, points, normals) = scan(run, start, jnp.asarray(TILTS, margin.dtype))
     dist = dists[0]
     radius = safe.minimum(_bound(kinds[0], shape1), _bound(kinds[1], shape2))
     rows = [candidate(dist, points[0], normals[0])]

@@ -45,6 +45,7 @@ from diffsim.types import State
 from diffsim.types.record import Record, leaf, record, static, whole_number
 from diffsim.xla.batched_loops import Explicit, Loop, in_groups, run, slots, together
 from diffsim.xla.compiled import by_hand, jit
+from diffsim.xla.loops import cond
 from diffsim.xla.reverse_mode import Recorded
 from diffsim.xla.select import where_tree
 
@@ -373,7 +374,7 @@ def _prepare(task: Task, iterate: _Iterate, record: Recorded, at_once: bool) -> 
     given = task, path.states, path.ctrl, iterate.needed
     along = Explicit.of(functools.partial(expand, together=at_once, record=record), *given)
     system = in_groups(
-        lambda moved, held_and_given: jax.lax.cond(moved, lambda: along.call(*held_and_given), along.zeros),
+        lambda moved, held_and_given: cond(moved, lambda: along.call(*held_and_given), along.zeros),
         has_moved,
         (along.held, *given),
         at_once=LINEARIZED,

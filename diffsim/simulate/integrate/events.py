@@ -56,6 +56,7 @@ from diffsim.simulate.integrate.runge_kutta import (
 from diffsim.solver.objective import residuals_at
 from diffsim.types import Data, Inputs, Model, State
 from diffsim.types.constraints import ActiveSet
+from diffsim.xla.loops import cond, scan
 from diffsim.xla.reverse_mode import entwined, recomputed
 from diffsim.xla.select import anywhere, where_tree
 
@@ -300,9 +301,9 @@ class _Pieces:
             due = jnp.where(phase.seeks, part.event, part.rest > 0)
             # one branch for the whole batch: what some world needs runs in all worlds, and is kept where it is due
             passed = lambda: where_tree(due, self.after(flat, phase), flat)  # noqa: E731
-            return jax.lax.cond(anywhere(due), passed, lambda: flat), None
+            return cond(anywhere(due), passed, lambda: flat), None
 
-        return self.part(jax.lax.scan(go_on, self.flat, phases(self.model.opt.events))[0])
+        return self.part(scan(go_on, self.flat, phases(self.model.opt.events))[0])
 
     def after(self, flat: Array, phase: _Phase) -> Array:
         """The part after a phase."""
@@ -314,7 +315,7 @@ class _Pieces:
             part = self.part(flat)
             return _packed(at_end(self.model, part.state, part.rest, seen, phase.holds[1]))
 
-        return jax.lax.cond(phase.seeks, recomputed(changed), recomputed(ended), flat, self.visit(flat, phase))
+        return cond(phase.seeks, recomputed(changed), recomputed(ended), flat, self.visit(flat, phase))
 
     def visit(self, flat: Array, phase: _Phase) -> Seen:
         """What is seen at the nodes of a phase, one after another, with the decisions that hold in it."""
@@ -332,9 +333,7 @@ class _Pieces:
 
         rates = jnp.concatenate([part.known, jnp.zeros((VISITS, part.known.shape[1]), flat.dtype)])
         places = KNOWN + jnp.arange(VISITS)
-        (rates, active_set), seen_at_nodes = jax.lax.scan(
-            at_place, (rates, part.active_set), (places, nodes, phase.holds)
-        )
+        (rates, active_set), seen_at_nodes = scan(at_place, (rates, part.active_set), (places, nodes, phase.holds))
         return Seen(rates[KNOWN:], active_set, *seen_at_nodes)
 
 

@@ -26,6 +26,7 @@ from diffsim.types.constraints import Constraints, Law
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology, per_topology
 from diffsim.xla.gather import pick
+from diffsim.xla.loops import while_loop
 
 # Newton steps at most, halved ones included; a few are the rule
 MAX_TRIALS = 100
@@ -156,7 +157,7 @@ def midpoint_spin(inertia: Array, spin: Array, torque: Array, h: Array) -> Array
         return count + 1, jnp.where(better, ahead, middle), jnp.where(better, 1.0, 0.5 * share).astype(spin.dtype)
 
     start = (jnp.zeros((), jnp.int32), spin, jnp.ones((), spin.dtype))
-    return jax.lax.while_loop(far, trial, start)[1]
+    return while_loop(far, trial, start)[1]
 
 
 @midpoint_spin.defjvp

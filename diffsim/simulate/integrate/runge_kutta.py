@@ -18,6 +18,7 @@ from jax import Array
 from diffsim.kinematics.joints import integrate_position, rates_on_the_way
 from diffsim.math.vector import total
 from diffsim.types import Data, Model, State
+from diffsim.xla.loops import scan
 
 # rows of the rates (KNOWN + VISITS, nv + na) of a piece that are known before it is evaluated: at its begin, in the
 # mean and at its end
@@ -139,7 +140,7 @@ def average_slopes(
 
     first = Slopes(state.qvel, *rates)
     table = jnp.asarray([STAGES[1:], WEIGHTS[1:]], state.qpos.dtype)
-    (_, weighted), reads = jax.lax.scan(stage, (first, first), (table[0], table[1]))
+    (_, weighted), reads = scan(stage, (first, first), (table[0], table[1]))
     return jax.tree.map(lambda t: t / 6, weighted), reads
 
 

@@ -19,11 +19,11 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.core import ShapedArray
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from diffsim.xla.compiled import run_alone
+from diffsim.xla.loops import varying
 from diffsim.xla.solves import cpu_cholesky
 from diffsim.xla.solves.cpu_cholesky import Limbs, in_shares, solve_limbs, solve_rounded
 from diffsim.xla.solves.plain import (
@@ -74,12 +74,12 @@ def _switched_on() -> bool:
 
 def factor(matrix: Array) -> Array:
     """`plain_factor`, as this module says."""
-    return factor_p.bind(matrix) if is_small(matrix) or is_tiny(matrix) else plain_factor(matrix)
+    return factor_p.bind(varying(matrix)) if is_small(matrix) or is_tiny(matrix) else plain_factor(matrix)
 
 
 def solve(lower: Array, b: Array) -> Array:
     """`plain_solve`, as this module says."""
-    return solve_p.bind(lower, b) if is_small(lower) or is_tiny(lower) else plain_solve(lower, b)
+    return solve_p.bind(*varying((lower, b))) if is_small(lower) or is_tiny(lower) else plain_solve(lower, b)
 
 
 def _factor_jvp(primals: Sequence[Array], tangents: Sequence[Any]) -> tuple[Array, Array]:
@@ -135,7 +135,7 @@ def primitive(name: str, plain: Rule, kernels: Kernels, rules: tuple[Rule, Rule]
     """
     new = Primitive(name)
     run_alone(new, plain, ("limbs",))
-    new.def_abstract_eval(lambda *arguments, **_: ShapedArray(arguments[-1].shape, arguments[-1].dtype))
+    new.def_abstract_eval(lambda *arguments, **_: arguments[-1].update(weak_type=False))
     ad.primitive_jvps[new], batching.primitive_batchers[new] = rules
     for platform, computed in ((None, plain), ("cuda", kernels.cuda), ("cpu", kernels.cpu)):
         mlir.register_lowering(new, mlir.lower_fun(computed, multiple_results=False), platform=platform)
@@ -168,7 +168,7 @@ def solve_sum(matrices: Sequence[Array], diagonal: Array, b: Array, limbs: Limbs
       limbs: how A falls apart, which a CPU uses in a batch; None if that is not known.
     """
     if is_small(matrices[0]) or is_tiny(matrices[0]):
-        return solve_sum_p.bind(*matrices, diagonal, b, limbs=limbs)
+        return solve_sum_p.bind(*varying([*matrices, diagonal, b]), limbs=limbs)
     return _solve_large_sum(*matrices, diagonal, b)
 
 
@@ -181,7 +181,7 @@ def solve_gram(matrix: Array, diagonal: Array, rows: tuple[Array, Sequence[Array
       rows: J (k, n), and K (dim, count, dim) of each group of its rows.
     """
     jacobian, weights = rows
-    return solve_gram_p.bind(matrix, diagonal, jacobian, *weights, b)
+    return solve_gram_p.bind(*varying([matrix, diagonal, jacobian, *weights, b]))
 
 
 def _jvp(assemble: Assemble) -> Rule:

@@ -44,6 +44,7 @@ import numpy as np
 from jaxlib import lapack
 
 from diffsim.xla.gather import pick, pick_some
+from diffsim.xla.loops import cond
 
 Array = jax.Array
 
@@ -320,7 +321,7 @@ def solve_rounded(summed: Callable[[], Array], b: Array) -> Array:
         again, _ = solve_bordered(total + total * jnp.broadcast_to(more, total.shape), b)
         return jnp.where(lost[..., None], again, x)
 
-    return jax.lax.cond(jnp.any(lost), raised, lambda: x)
+    return cond(jnp.any(lost), raised, lambda: x)
 
 
 def lost_to_rounding(n: int) -> float:

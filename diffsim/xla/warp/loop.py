@@ -20,6 +20,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import batching, mlir
 
 from diffsim.xla.compiled import run_alone
+from diffsim.xla.loops import while_loop
 from diffsim.xla.warp.machine import LANES, Machine, interpret
 from diffsim.xla.warp.ptx import call
 from diffsim.xla.warp.translate import InMemory, Numbers, UntranslatedError, known, registers, translate
@@ -128,7 +129,7 @@ class Translated:
 
         def one(*leaves: Any) -> tuple[Any, ...]:
             problem, start = leaves[: self.count], leaves[self.count :]
-            return jax.lax.while_loop(lambda x: unfinished(*x)[0], lambda x: tuple(advance(*problem, *x)), start)
+            return while_loop(lambda x: unfinished(*x)[0], lambda x: tuple(advance(*problem, *x)), start)
 
         shared = [len(x) == 1 < worlds for x in operands]
         arguments = [x[0] if by_all else x for x, by_all in zip(operands, shared, strict=True)]
