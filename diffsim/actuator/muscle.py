@@ -52,8 +52,9 @@ def activation_rate(actuators: Actuators) -> Array:
 
     tau = tau_act (0.5 + 1.5 act) where ctrl > act, else tau_deact / (0.5 + 1.5 act); dynprm holds tau_act and tau_deact
     (s), and the width of the smooth switch between them. If the width is zero, tau jumps at ctrl = act. Derivatives
-    there are taken with tau_deact, except where only activation is possible, and tau_act is used: with respect to ctrl
-    if ctrl is 0, which can only grow, and with respect to act if act is 1, which can only fall.
+    with respect to ctrl and act there share one tau, so that a steady act follows a steady ctrl with slope 1: tau_act
+    if ctrl is 0, which can only grow, and tau_deact elsewhere, as in MuJoCo. They are the one-sided slope for ctrl that
+    grows faster than act from 0, and for ctrl that falls faster than act from any other level.
     """
     parameters, act = actuators.dynprm, actuators.act[:, 0]
     ctrl = safe.clip(actuators.ctrl, 0, 1)
@@ -62,23 +63,11 @@ def activation_rate(actuators: Actuators) -> Array:
     activation, deactivation, width = parameters[:, 0] * factor, parameters[:, 1] / factor, parameters[:, 2]
     smooth = width >= MINVAL
     blend = sigmoid(excess / jnp.where(smooth, width, 1) + 0.5)
-    equal = excess == 0
-
-    def over_tau(excess: Array, activates: Array) -> Array:
-        blended = deactivation + (activation - deactivation) * blend
-        tau = jnp.where(smooth, blended, jnp.where(activates, activation, deactivation))
-        return excess / safe.maximum(tau, MINVAL)
-
-    # two terms that are zero and carry the derivatives with respect to ctrl and act, each with its own tau; the value
-    by_ctrl = over_tau(_zero_with_derivative(ctrl), (excess > 0) | (equal & (ctrl <= 0)))
-    by_act = over_tau(_zero_with_derivative(act), (excess > 0) | (equal & (act >= 1)))
-    value = over_tau(jax.lax.stop_gradient(excess), excess > 0)
-    return (value + by_ctrl - by_act)[:, None]
-
-
-def _zero_with_derivative(x: Array) -> Array:
-    """Zero, with the derivative of x."""
-    return x - jax.lax.stop_gradient(x)
+    blended = deactivation + (activation - deactivation) * blend
+    # where ctrl = act the rate is zero with either tau, and only its derivative depends on the choice
+    activates = (excess > 0) | ((excess == 0) & (ctrl <= 0))
+    tau = jnp.where(smooth, blended, jnp.where(activates, activation, deactivation))
+    return (excess / safe.maximum(tau, MINVAL))[:, None]
 
 
 def sigmoid(x: Array) -> Array:
