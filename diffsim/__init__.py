@@ -17,6 +17,7 @@ from diffsim import mjcf as mjcf
 from diffsim import support as support
 from diffsim.base.errors import ArgumentError as ArgumentError
 from diffsim.base.errors import CapacityWarning as CapacityWarning
+from diffsim.base.errors import PrecisionWarning as PrecisionWarning
 from diffsim.base.errors import DiffsimError as DiffsimError
 from diffsim.base.errors import MissingFileError as MissingFileError
 from diffsim.base.errors import MjcfError as MjcfError

@@ -94,6 +94,10 @@ class CapacityWarning(UserWarning):
     """The model's own settings allow fewer contacts than the default rule."""
 
 
+class PrecisionWarning(UserWarning):
+    """Results have fewer digits than the user expects, or than the model needs."""
+
+
 class Problems:
     """The problems of one pass; true if there are any. After MOST_FINDINGS of them, `add` raises."""
 

@@ -6,19 +6,22 @@ place of a vector does not broadcast silently. Nothing of this is in the compile
 """
 
 import dataclasses
+import warnings
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from diffsim.base.checked import checked
+from diffsim.base.errors import PrecisionWarning
 from diffsim.types import Inputs, Model, State
 from diffsim.types.record import Record, near
 from diffsim.types.state import make_inputs
 
 
 def check_arguments(model: Model, state: State, inputs: Inputs | None) -> Inputs:
-    """The inputs, `make_inputs(model)` for None.
+    """The inputs, `make_inputs(model)` for None; warns if the model is less precise than JAX's default.
 
     Raises:
       TypeError: numbers of another precision than the model's.
@@ -32,6 +35,9 @@ def check_arguments(model: Model, state: State, inputs: Inputs | None) -> Inputs
                     f"model.{prefix}{field.name} has a batch axis; use jax.vmap with "
                     "in_axes=(diffsim.model_axes(model), ...)"
                 )
+    if model.qpos0.dtype == jnp.float32 and jnp.result_type(float) == jnp.float64:
+        message = "the model is float32 although jax_enable_x64 is on: switch it on before diffsim.load"
+        warnings.warn(message, PrecisionWarning, stacklevel=2)
     check_record("state", model, state)
     if inputs is None:
         return make_inputs(model)

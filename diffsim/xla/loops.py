@@ -1,9 +1,9 @@
-"""Loops and branches of JAX that also run inside `jax.shard_map` with its defaults.
+"""JAX's loops and branches, made to run inside `jax.shard_map` with its defaults (check_vma=True).
 
-There (check_vma=True) a value that differs between devices has another type from a constant, and the first state of a
-loop must have the type of all later states, and both branches the same types. Here all of these count as values that
-may differ between devices, like everything that comes from the worlds of a batch. Outside of `jax.shard_map` these are
-JAX's own functions.
+There the type of an array says whether its values may differ between devices, and JAX refuses a loop whose state starts
+as a constant and then depends on the worlds, or a `cond` whose branches differ in this. The functions here cast the
+state of a loop, and the results of both branches, to values that may differ. Outside of `jax.shard_map` they do
+nothing, and are JAX's functions. `varying` does the same for the arguments of our own primitives.
 """
 
 from collections.abc import Callable

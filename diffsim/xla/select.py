@@ -30,7 +30,7 @@ from jax import Array
 from diffsim.xla.barriers import for_cpu, for_gpu, stored
 from diffsim.xla.bilinear import unpack
 from diffsim.xla.gather import move
-from diffsim.xla.loops import cond
+from diffsim.xla.loops import cond, scan
 from diffsim.xla.reverse_mode import recomputed
 
 Tree = TypeVar("Tree", bound=Any)
@@ -124,7 +124,7 @@ def rows_where(near: Array, compute: Callable[..., Tree], arguments: tuple, othe
             return cond(anywhere(jnp.any(taken)), worked, lambda: rows), None
 
         numbers = jnp.arange(row.shape[0], dtype=jnp.int32)
-        return jax.lax.scan(recomputed(play), otherwise, (numbers, row, taken))[0]
+        return scan(recomputed(play), otherwise, (numbers, row, taken))[0]
 
     return if_anywhere(jnp.any(near), in_rounds, otherwise)
 
@@ -353,7 +353,7 @@ def extracted(values: Array, count: int) -> Array:
             best = jnp.max(jnp.where(keys < before[None], keys, -jnp.inf), axis=0)
             return best, best
 
-        return jax.lax.scan(next_largest, jnp.full((size,), jnp.inf, keys.dtype), length=count)[1].T, True
+        return scan(next_largest, jnp.full((size,), jnp.inf, keys.dtype), length=count)[1].T, True
 
     largest_keys = search(keys)
     bits = jax.lax.bitcast_convert_type(largest_keys, kind) & last
@@ -402,7 +402,7 @@ def taken_out(values: Array, count: int) -> Array:
         return (jnp.where(piece == first_piece, rest, best), value, index), index
 
     start = best, jnp.full_like(best[0], jnp.inf), jnp.full_like(piece[0], -1)
-    return jax.lax.scan(take_next, start, length=count)[1]
+    return scan(take_next, start, length=count)[1]
 
 
 # the largest value left in each piece, the value that was taken out last, and its index

@@ -52,6 +52,16 @@ def test_wrong_arguments(model: diffsim.Model, state: diffsim.State, function) -
         function(model.replace(body_mass=jnp.ones((3, model.nbody))), state)
 
 
+def test_float64_after_loading_is_not_silent() -> None:
+    with jax.enable_x64(False):
+        model = diffsim.load(PENDULUM)
+        state = diffsim.make_state(model)
+        uncompiled(diffsim.step)(model, state)
+    with pytest.warns(diffsim.PrecisionWarning, match="switch it on before diffsim.load"):
+        later = uncompiled(diffsim.step)(model, state)
+    assert later.qpos.dtype == jnp.float32
+
+
 def test_vectors_of_another_length(model: diffsim.Model, state: diffsim.State) -> None:
     """Neither stretched nor cut."""
     data, support = forward(model, state), diffsim.support
