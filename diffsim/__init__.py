@@ -17,10 +17,10 @@ from diffsim import mjcf as mjcf
 from diffsim import support as support
 from diffsim.base.errors import ArgumentError as ArgumentError
 from diffsim.base.errors import CapacityWarning as CapacityWarning
-from diffsim.base.errors import PrecisionWarning as PrecisionWarning
 from diffsim.base.errors import DiffsimError as DiffsimError
 from diffsim.base.errors import MissingFileError as MissingFileError
 from diffsim.base.errors import MjcfError as MjcfError
+from diffsim.base.errors import PrecisionWarning as PrecisionWarning
 from diffsim.base.errors import UnsupportedError as UnsupportedError
 from diffsim.compiler import compile as compile
 from diffsim.compiler.convert import from_mujoco as from_mujoco

@@ -61,8 +61,10 @@ def pushed(function: Callable) -> Callable:
 
 LIMITS = """<mujoco><option gravity="0 0 0"/><worldbody>
 <body><joint name="j" axis="0 1 0"/><geom size=".1" pos=".3 0 0"/></body>
-<body pos="0 1 0"><joint name="k" axis="0 1 0" actuatorfrcrange="-2 2"/><geom size=".1" pos=".3 0 0"/></body></worldbody>
-<tendon><fixed name="t" actuatorfrclimited="true" actuatorfrcrange="-2 2"><joint joint="j" coef="1"/></fixed></tendon>
+<body pos="0 1 0"><joint name="k" axis="0 1 0" actuatorfrcrange="-2 2"/><geom size=".1" pos=".3 0 0"/></body>
+</worldbody>
+<tendon><fixed name="t" actuatorfrclimited="true" actuatorfrcrange="-2 2"><joint joint="j" coef="1"/></fixed>
+</tendon>
 <actuator>{}</actuator></mujoco>"""
 
 

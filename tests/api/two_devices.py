@@ -1,4 +1,4 @@
-"""Run by test_parallel.py in a process with two virtual CPU devices: `jax.shard_map` with its defaults, beside `vmap`."""
+"""Run by test_parallel.py with two virtual CPU devices: `jax.shard_map` with its defaults, compared to `vmap`."""
 
 from collections.abc import Callable
 from typing import Any
