@@ -6,10 +6,11 @@
     state = jax.jit(diffsim.step)(model, state)
 
 Importing diffsim changes no settings of JAX. The names below are the public interface. The packages `optimize`, `envs`,
-`parallel`, `viz`, `viewer`, `bench` and `mjx` are imported on first use: `diffsim.envs.make("hopper")`.
+`parallel`, `viz`, `viewer`, `bench`, `mjx` and `torch` are imported on first use: `diffsim.envs.make("hopper")`.
 """
 
 import importlib
+import importlib.util
 import typing
 
 from diffsim import math as math
@@ -73,6 +74,7 @@ if typing.TYPE_CHECKING:
     from diffsim import mjx as mjx
     from diffsim import optimize as optimize
     from diffsim import parallel as parallel
+    from diffsim import torch as torch
     from diffsim import viewer as viewer
     from diffsim import viz as viz
 
@@ -85,8 +87,10 @@ else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-_LATER = ("bench", "envs", "mjx", "optimize", "parallel", "viewer", "viz")
+_LATER = ("bench", "envs", "mjx", "optimize", "parallel", "torch", "viewer", "viz")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LATER})
+    names = {*globals(), *_LATER}
+    # `help` and others import every name that is listed
+    return sorted(names if importlib.util.find_spec("torch") else names - {"torch"})

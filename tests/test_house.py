@@ -229,6 +229,8 @@ LEDGER = {
     # how many threads draw; what rays meet, which shading reads many times (half of a film's time); a line of a report
     "viz": 2,
     "bench": 1,
+    # on which device tensors have to be, and how they are handed over there
+    "torch": 4,
 }
 
 

@@ -5,7 +5,9 @@
     obs, info = worlds.reset(seed=0)
     obs, reward, terminated, truncated, info = worlds.step(worlds.action_space.sample())
 
-Needs Gymnasium (extra `gym`). Source: Gymnasium documentation, "VectorEnv" and its autoreset modes.
+With `torch=True` it has PyTorch's tensors outside. Needs Gymnasium (extra `gym`).
+
+Source: Gymnasium documentation, "VectorEnv" and its autoreset modes.
 """
 
 from typing import Any
@@ -23,7 +25,8 @@ from diffsim.envs.env import Env, EnvState
 from diffsim.envs.wrappers import EpisodeWrapper, VmapWrapper
 from diffsim.xla.select import where_tree
 
-Step = tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]
+# observations, rewards, terminated, truncated, infos
+Step = tuple[Any, Any, Any, Any, dict[str, Any]]
 
 
 class VectorEnv(gymnasium.vector.VectorEnv):
@@ -42,6 +45,9 @@ class VectorEnv(gymnasium.vector.VectorEnv):
       render_mode: "rgb_array" if `render` returns pictures, or None.
       camera, size: of the pictures, as in `diffsim.viz.render`.
       drawn: `render` draws at most this many worlds.
+      torch: whether observations, rewards, flags and metrics are PyTorch tensors on the device of JAX. Actions may be
+        tensors too. Nothing is copied between PyTorch and JAX. With SAME_STEP, `infos["final_obs"]` has the last
+        observations of all worlds, done or not. Needs the extra `torch`.
     """
 
     def __init__(
@@ -54,6 +60,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         camera: viz.View | str | int | None = None,
         size: tuple[int, int] = (320, 240),
         drawn: int = 4,
+        torch: bool = False,
     ) -> None:
         if render_mode not in (None, "rgb_array"):
             raise ValueError(f"render_mode is {render_mode!r}; expected None or 'rgb_array'")
@@ -66,8 +73,17 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         self.single_observation_space = _space(jax.eval_shape(env.reset, jax.random.key(0)).obs)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self._worlds = EpisodeWrapper(VmapWrapper(env), episode_length)
-        self._begin, self._renew = jax.jit(self._worlds.reset), jax.jit(self._reset_where)
+        self._begin = jax.jit(lambda keys: _with_obs(self._worlds.reset(keys)))
+        self._renew = jax.jit(lambda *args: _with_obs(self._reset_where(*args)))
         self._advance = jax.jit(self._one_step)
+        if torch:
+            # not before it is asked for: PyTorch is optional
+            from diffsim import torch as bridge
+
+            self._outside, self._inside = bridge.to_torch, bridge.argument
+        else:
+            self._outside, self._inside = _numpy, jnp.asarray
+        self._torch = torch
         self._state: EnvState | None = None
         self._key = jax.random.key(0)
 
@@ -84,11 +100,11 @@ class VectorEnv(gymnasium.vector.VectorEnv):
             self._key = jax.random.key(int(self.np_random.integers(2**31)))
         mask = self._mask(options or {})
         if self._state is None or mask.all():
-            state = self._begin(self._keys())
+            state, obs = self._begin(self._keys())
         else:
-            state = self._renew(self._state, jnp.asarray(mask), self._keys())
+            state, obs = self._renew(self._state, jnp.asarray(mask), self._keys())
         self._state = state
-        return _numpy(state.obs), self._infos(state)
+        return self._outside(obs), self._infos(state)
 
     def step(self, actions: Any) -> Step:
         """Steps all worlds; actions are (num_envs, nu).
@@ -100,8 +116,10 @@ class VectorEnv(gymnasium.vector.VectorEnv):
             raise ValueError("reset comes before step")
         if self._mode is AutoresetMode.DISABLED and np.any(self._state.done):
             raise ValueError('some worlds are done; reset them with reset(options={"reset_mask": done})')
-        later, seen = self._advance(self._state, jnp.asarray(actions), self._keys())
-        self._state, infos = later, self._infos(seen)
+        (self._state, obs), seen = self._advance(self._state, self._inside(actions), self._keys())
+        infos = self._infos(seen)
+        if self._torch:
+            return self._tensors(obs, seen, infos)
         done, truncated = np.asarray(seen.done) > 0, np.asarray(seen.info["truncation"]) > 0
         if self._mode is AutoresetMode.SAME_STEP and done.any():
             # Gymnasium's format: an object array with an observation where done, else None
@@ -110,7 +128,15 @@ class VectorEnv(gymnasium.vector.VectorEnv):
                 last[world] = _numpy(jax.tree.map(lambda leaf, world=world: leaf[world], seen.obs))
             infos |= {"final_obs": last, "_final_obs": done, "final_info": dict(infos)}
         reward = np.asarray(seen.reward, np.float64)
-        return _numpy(later.obs), reward, done & ~truncated, truncated, infos
+        return _numpy(obs), reward, done & ~truncated, truncated, infos
+
+    def _tensors(self, obs: Any, seen: EnvState, infos: dict[str, Any]) -> Step:
+        """The results of a step as tensors."""
+        last, reward, done, truncated = self._outside((seen.obs, seen.reward, seen.done, seen.info["truncation"]))
+        done, truncated = done > 0, truncated > 0
+        if self._mode is AutoresetMode.SAME_STEP:
+            infos |= {"final_obs": last, "_final_obs": done, "final_info": dict(infos)}
+        return self._outside(obs), reward.float(), done & ~truncated, truncated, infos
 
     def render(self) -> tuple[np.ndarray, ...] | None:
         """Pictures (height, width, 3), uint8, of the first `drawn` worlds; None if `render_mode` is None.
@@ -127,14 +153,17 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         poses = viz.poses_of(self._worlds.model, *shown)
         return tuple(viz.render(self._worlds.model, poses, self._camera, self._size, samples=1))
 
-    def _one_step(self, state: EnvState, actions: Array, keys: Array) -> tuple[EnvState, EnvState]:
-        """The states to continue from, and the states that the step led to; they differ only with SAME_STEP."""
+    def _one_step(self, state: EnvState, actions: Array, keys: Array) -> tuple[tuple[EnvState, Any], EnvState]:
+        """The states to continue from with their observations, and the states that the step led to.
+
+        The states differ only with SAME_STEP.
+        """
         later = self._worlds.step(state, actions)
         if self._mode is AutoresetMode.SAME_STEP:
-            return self._reset_where(later, later.done > 0, keys), later
+            return _with_obs(self._reset_where(later, later.done > 0, keys)), later
         if self._mode is AutoresetMode.NEXT_STEP:
             later = self._reset_where(later, state.done > 0, keys)
-        return later, later
+        return _with_obs(later), later
 
     def _reset_where(self, state: EnvState, chosen: Array, keys: Array) -> EnvState:
         """Replaces the states of the chosen worlds (num_envs,) bool by initial states of new episodes."""
@@ -160,7 +189,8 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         return mask
 
     def _infos(self, state: EnvState) -> dict[str, Any]:
-        return {"metrics": {name: np.array(value) for name, value in state.metrics.items()}}
+        to_user = self._outside if self._torch else np.array
+        return {"metrics": {name: to_user(value) for name, value in state.metrics.items()}}
 
 
 def _space(obs: Any) -> gymnasium.Space:
@@ -168,6 +198,14 @@ def _space(obs: Any) -> gymnasium.Space:
     if isinstance(obs, dict):
         return gymnasium.spaces.Dict({name: _space(part) for name, part in obs.items()})
     return gymnasium.spaces.Box(-np.inf, np.inf, obs.shape, np.float32)
+
+
+def _with_obs(state: EnvState) -> tuple[EnvState, Any]:
+    """States, and their observations as float32 for the user.
+
+    A program returns each result in memory of its own, so that a user may write into an observation.
+    """
+    return state, jax.tree.map(lambda leaf: leaf.astype(jnp.float32), state.obs)
 
 
 def _numpy(tree: Any) -> Any:
