@@ -1,4 +1,4 @@
-"""load: a Model from an XML file or text, a saved model, or the name of a model that comes with the package."""
+"""`load`: the Model of an XML file or text, of a saved model, or of a model that comes with the package."""
 
 import dataclasses
 import os
@@ -32,26 +32,28 @@ def load(
 
     Args:
       path_or_text: path of an XML file or of a saved model, XML text (a string that begins with `<`, or bytes), or the
-        name of a model: cartpole, hand, hopper, humanoid, quadruped, reacher, walker. A file of that name comes first.
+        name of a model that comes with diffsim: cartpole, hand, hopper, humanoid, quadruped, reacher, walker. If a
+        file has this name, the file is loaded.
       assets: files in memory, by name; they take precedence over files on disk.
-      allow_outside: whether includes and assets may lie outside the model's folder. By default a file may name any
-        other file, as in MuJoCo, and text opens no files. Pass False for a model from a stranger.
-      max_contacts: contacts that are simulated at once; None for what the model asks for (see `diffsim.compile`).
-      max_pairs: pairs of geoms that are tested at once; None for what the model asks for.
-      keep: names of switch fields (such as "dof_damping") that stay in the program although they are zero.
+      allow_outside: whether includes and assets may lie outside the model's folder. By default (None) a model from a
+        file may open any file, as in MuJoCo, and a model from text none. Pass False for a model that you do not trust.
+      max_contacts: number of contacts that a step can hold; None for what the model asks for (see `diffsim.compile`).
+      max_pairs: number of pairs of geoms that a step can test; None for what the model asks for.
+      keep: names of fields, such as "dof_damping", whose code stays in the program although they are zero, so that you
+        can set them later.
       hooks: your own functions, as in `model.replace(hooks=...)`. Plugins must be given here.
-      mujoco: the version of MuJoCo whose semantics the model gets: "3.8.1" (None), or a later version up to "4.0",
-        whose changes `docs/coming/newer.md` lists. A saved model keeps the version with which it was loaded.
+      mujoco: the version of MuJoCo whose semantics the model gets: "3.8.1" (the default), or a later one up to "4.0";
+        `docs/coming/newer.md` lists the differences. A saved model keeps its version.
 
     Returns:
-      The Model. Models of equal content have equal topologies and share all compiled programs.
+      The Model. Models that differ only in the values of their fields share all compiled programs.
 
     Raises:
-      MjcfError: the model is wrong; the message lists every problem with file, line and element.
+      MjcfError: the model is invalid; the message lists every problem with file, line and element.
       UnsupportedError: the model uses a feature that diffsim lacks.
-      MissingFileError: no file and no model has this name; it is also a FileNotFoundError.
-      ArgumentError: an argument has the wrong type.
-      ValueError: `keep` is given for a saved model.
+      MissingFileError: the file does not exist, and no model of diffsim has this name; it is a FileNotFoundError.
+      ArgumentError: an argument has a wrong type, or diffsim does not know the version `mujoco`.
+      ValueError: `keep`, or a version other than the saved one, is given for a saved model.
     """
     source = _source(path_or_text)
     if assets is not None and not isinstance(assets, Mapping):
@@ -62,10 +64,11 @@ def load(
     hooks = Hooks() if hooks is None else hooks
     if not isinstance(source, bytes) and not str(source).lstrip().startswith("<") and is_saved(source):
         if keep:
-            raise ValueError("keep is for models from XML; a saved model keeps what it was compiled with")
+            raise ValueError("keep is for models from XML; a saved model is not compiled again")
         model = restore(Model, source)
         if mujoco not in (None, model.opt.mujoco):
-            raise ValueError(f"mujoco: the model was saved with the semantics of MuJoCo {model.opt.mujoco}")
+            reason = f"the model was saved with the semantics of MuJoCo {model.opt.mujoco}"
+            raise ValueError(f"mujoco is {mujoco}, but {reason}; load its XML again")
         capacities = {"max_contacts": max_contacts, "max_pairs": max_pairs}
         changed = {name: number for name, number in capacities.items() if number is not None}
         topology = dataclasses.replace(model.topology, **changed) if changed else model.topology
@@ -75,7 +78,7 @@ def load(
 
 
 def _version(mujoco: str) -> str:
-    """The version of MuJoCo that a user names, as `base.changes` spells it."""
+    """The user's version of MuJoCo, as `base.changes` writes it."""
     try:
         return changes.version_of(mujoco)
     except ValueError as error:

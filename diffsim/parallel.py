@@ -1,4 +1,4 @@
-"""Many devices: the worlds are sharded over a mesh, and each device steps its own worlds without waiting for others.
+"""Many devices: the worlds of a batch are sharded over a mesh, and each device steps its worlds without communication.
 
     mesh = parallel.mesh()                                         # all devices, one axis "worlds"
     states = parallel.spread(states, mesh)                         # leaves (worlds, ...), sharded over devices
@@ -7,8 +7,8 @@
 
 Without an accelerator there is one device, the CPU; after `parallel.use_cores()` each of its cores is a device.
 
-`vmap` is `jax.vmap` inside a `jax.shard_map`. Plain `jit` would shard a batch too, but then each solver iteration asks
-all devices whether any world still iterates. With `shard_map` the program has no collectives.
+`parallel.vmap` is `jax.vmap` inside a `jax.shard_map`. Plain `jit` would shard a batch too, but then the devices would
+communicate after each iteration of the solver, to find out whether any world still iterates.
 """
 
 import functools
@@ -28,10 +28,10 @@ Tree = TypeVar("Tree")
 
 
 def mesh(devices: Sequence[Any] | None = None) -> Mesh:
-    """A mesh with one axis, "worlds".
+    """A `jax.sharding.Mesh` of devices, with the single axis "worlds".
 
     Args:
-      devices: some of `jax.devices()`; None for all, including other processes (`jax.distributed`).
+      devices: some of `jax.devices()`; None for all, including the devices of other processes (`jax.distributed`).
 
     Returns:
       The mesh.
@@ -42,15 +42,15 @@ def mesh(devices: Sequence[Any] | None = None) -> Mesh:
 def use_cores(count: int | None = None) -> None:
     """Makes each core of the CPU a JAX device. With an accelerator, `mesh()` still uses the accelerator's devices.
 
-    One program gains little from a second core, because XLA splits each small operation between the cores. Two
-    programs, each with half of the worlds, use both cores fully. Call this right after the imports: JAX counts its
-    devices once, at their first use.
+    A single program gains little from a second core, because XLA splits each small operation between the cores. Two
+    programs with half of the worlds each use both cores fully. Call this right after the imports: JAX determines its
+    devices when it first computes something.
 
     Args:
       count: number of cores; None for all.
 
     Raises:
-      ArgumentError: JAX has already counted its devices and has another number, or `count` is not positive.
+      ArgumentError: `count` is not positive, or JAX has already determined its devices, in another number.
     """
     count = (os.cpu_count() or 1) if count is None else count
     if count < 1:
@@ -60,32 +60,32 @@ def use_cores(count: int | None = None) -> None:
     except RuntimeError as error:
         present = len(jax.local_devices(backend="cpu"))
         if present != count:
-            message = f"JAX has already counted {present} CPU devices, so it cannot make {count}"
+            message = f"JAX already uses {present} CPU devices and cannot change to {count}"
             raise ArgumentError(f"{message}: call parallel.use_cores() before anything that computes") from error
 
 
 def vmap(function: Callable, in_axes: Any = 0, out_axes: Any = 0, mesh: Mesh | None = None) -> Callable:
-    """`jax.vmap` with the batch sharded over devices.
+    """The function over a batch, as by `jax.vmap`, with the batch sharded over devices.
 
     Args:
       function: a function of one world.
       in_axes, out_axes: as in `jax.vmap`; each is 0 or None. An argument with None, such as a model that all worlds
-        share, is copied to every device. `diffsim.model_axes` returns the axes of a model that differs between worlds.
-      mesh: a mesh with an axis "worlds"; None for all devices. The work is repeated along other axes of the mesh.
+        share, is copied to every device. For a model that differs between worlds use `diffsim.model_axes`.
+      mesh: a mesh with an axis "worlds"; None for all devices. Devices along other axes repeat the same work.
 
     Returns:
-      A function of batches whose size is a multiple of the number of devices; compile it with `jax.jit`.
+      A function of batches; compile it with `jax.jit`. The size of a batch must be a multiple of the number of devices.
 
     Raises:
-      ArgumentError: the mesh has no axis "worlds", or an axis is not 0 or None; when called, the batch cannot be
-        divided evenly among the devices.
+      ArgumentError: the mesh has no axis "worlds", or an axis is not 0 or None; when the returned function is called,
+        the size of a batch is not a multiple of the number of devices.
     """
     chosen = _default(mesh)
     batched = jax.vmap(function, in_axes, out_axes)
 
     def spec(axis: int | None) -> PartitionSpec:
         if axis not in (0, None):
-            raise ArgumentError(f"axis is {axis}; expected 0 or None, because worlds are the leading axis")
+            raise ArgumentError(f"an axis is {axis}; expected 0 or None, because worlds are along the first axis")
         return PartitionSpec() if axis is None else PartitionSpec(AXIS)
 
     specs = [jax.tree.map(spec, axes, is_leaf=_is_none) for axes in (in_axes, out_axes)]
@@ -104,27 +104,27 @@ def vmap(function: Callable, in_axes: Any = 0, out_axes: Any = 0, mesh: Mesh | N
 
 
 def spread(tree: Tree, mesh: Mesh | None = None) -> Tree:
-    """Shards a tree of arrays over the devices, along their leading axis of worlds.
+    """Shards a tree of arrays over the devices along the first axis, the worlds.
 
-    With several processes each passes the worlds of its own devices, and the result is the whole batch. Empty leaves
-    (the `history` of a model without delays) are replicated: programs return them replicated, so a program compiled for
-    this tree also takes its own results without compiling again.
+    With several processes, each process passes the worlds of its own devices, and the result is the whole batch.
 
     Args:
-      tree: arrays with a leading axis of worlds.
+      tree: arrays whose first axis is the worlds.
       mesh: from `mesh()`; None for all devices.
 
     Returns:
       The tree on the devices.
 
     Raises:
-      ArgumentError: the worlds cannot be divided evenly among the devices.
+      ArgumentError: the number of worlds is not a multiple of the number of devices.
     """
     chosen = _default(mesh)
     local = sum(device.process_index == jax.process_index() for device in chosen.devices.flat)
     _check_even(tree, local)
     shared, whole = (NamedSharding(chosen, PartitionSpec(*axes)) for axes in ((AXIS,), ()))
 
+    # Empty leaves, such as `history` without delays, are replicated and not sharded: compiled programs return them
+    # replicated, so that a program takes its own results as arguments without being compiled again.
     def share(leaf: Any) -> jax.Array:
         if jax.process_count() == 1:
             return jax.device_put(leaf, shared if leaf.size else whole)
@@ -135,7 +135,7 @@ def spread(tree: Tree, mesh: Mesh | None = None) -> Tree:
 
 
 def everywhere(tree: Tree, mesh: Mesh | None = None) -> Tree:
-    """Copies a tree to each device, such as a model that all worlds share, so that `step` transfers nothing.
+    """Copies a tree of arrays, such as a model that all worlds share, to each device, so that `step` transfers nothing.
 
     Args:
       tree: arrays.
@@ -164,4 +164,4 @@ def _is_none(value: Any) -> bool:
 def _check_even(tree: Any, devices: int) -> None:
     for leaf in jax.tree.leaves(tree):
         if leaf.shape[0] % devices:
-            raise ArgumentError(f"{leaf.shape[0]} worlds cannot be divided evenly among {devices} devices")
+            raise ArgumentError(f"the number of worlds is {leaf.shape[0]}, not a multiple of the {devices} devices")

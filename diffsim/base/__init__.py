@@ -1,1 +1,1 @@
-"""What every room shares: errors and their texts, enums, facts of joints and motors, checked arguments."""
+"""Shared by all modules: errors and their texts, MuJoCo's enums, facts about joints and motors, checked arguments."""

@@ -1,7 +1,7 @@
-"""checked: public functions refuse an argument of the wrong type in one sentence, before they use it.
+"""The decorator `checked`, with which public functions refuse an argument of the wrong type before they use it.
 
-The annotation of a parameter says what it takes: one of our classes, or an array, for which numbers and sequences are
-accepted too. The checks run while tracing and leave nothing in the compiled program.
+The check compares an argument with the annotation of its parameter: one of diffsim's classes, or an array, for which
+numbers and sequences are accepted too. Checks run while JAX traces and leave nothing in the compiled program.
 """
 
 import functools
@@ -30,7 +30,7 @@ MADE_BY = {
 
 
 def checked(function: Callable[P, T]) -> Callable[P, T]:
-    """The function, with a check that raises TypeError if an argument does not match its annotation."""
+    """The function, wrapped so that it raises TypeError if an argument does not match its annotation."""
     signature = inspect.signature(function)
 
     @functools.wraps(function)
@@ -46,7 +46,10 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
 
 @functools.cache
 def _kinds(function: Callable[..., Any]) -> dict[str, tuple[type, ...]]:
-    """The types of each parameter that takes only our own classes, arrays, floats or None; others are not checked."""
+    """The types that each checked parameter accepts.
+
+    Only parameters whose annotation consists of diffsim's classes, arrays, floats and None are checked.
+    """
 
     def is_known(kind: Any) -> bool:
         ours = isinstance(kind, type) and kind.__module__.startswith("diffsim")
@@ -76,7 +79,7 @@ def _fit(name: str, value: Any, kinds: tuple[type, ...], signature: inspect.Sign
 def _array(name: str, value: Any) -> Any:
     """Numbers as an array; tracers and other objects with a shape and a dtype pass unchanged."""
     if hasattr(value, "shape") and hasattr(value, "dtype"):
-        # JAX's own dtypes: keys of random numbers, and cotangents of integers
+        # JAX has dtypes of its own, for random keys and for the cotangents of integers
         if not isinstance(value.dtype, np.dtype) or value.dtype.kind in "biufV":
             return value
         described = f"an array of {value.dtype}"

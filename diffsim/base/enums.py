@@ -174,7 +174,7 @@ class EqType(IntEnum):
 
 
 class WrapType(IntEnum):
-    """What a tendon path passes (mjtWrap)."""
+    """Elements of a tendon's path (mjtWrap)."""
 
     NONE = 0
     JOINT = 1
@@ -273,7 +273,7 @@ class FlexSelf(IntEnum):
 
 
 class Elastic2D(IntFlag):
-    """Which deformations of a surface cost energy: its bending, its stretching."""
+    """Which deformations of a flex of dimension 2 are elastic: the values of `flex_elastic2d`."""
 
     NONE = 0
     BEND = 1
@@ -335,7 +335,7 @@ class SensorType(IntEnum):
 
 
 class Stage(IntEnum):
-    """Stages of the pipeline that a sensor needs (mjtStage)."""
+    """The stage of the pipeline after which a sensor can be computed (mjtStage)."""
 
     NONE = 0
     POS = 1
@@ -344,7 +344,7 @@ class Stage(IntEnum):
 
 
 class DataType(IntEnum):
-    """What the numbers of a sensor are (mjtDataType)."""
+    """The type of a sensor's readings, which decides how `cutoff` clamps them (mjtDataType)."""
 
     REAL = 0
     POSITIVE = 1
@@ -407,7 +407,7 @@ class SleepPolicy(IntEnum):
 
 
 class LRMode(IntEnum):
-    """For which actuators length ranges are computed (mjtLRMode)."""
+    """The actuators for which the compiler computes length ranges (mjtLRMode)."""
 
     NONE = 0
     MUSCLE = 1
@@ -429,7 +429,7 @@ class ConstraintType(IntEnum):
 
 
 class ConstraintState(IntEnum):
-    """Zones of a constraint row (mjtConstraintState)."""
+    """The zone of its law in which a constraint row is (mjtConstraintState)."""
 
     SATISFIED = 0
     QUADRATIC = 1

@@ -1,7 +1,7 @@
-"""Exceptions of diffsim: all problems of a pass at once, each with its file, line, element and remedy.
+"""Exceptions and warnings. An error about a model lists all its problems, each with file, line, element and remedy.
 
-A pass over a model (reading, resolving, compiling) collects what it finds in a `Problems` and raises once at its end,
-so that users can fix a file in one go. Each problem prints as one line:
+Each pass over a model (reading, resolving, compiling) collects what it finds in a `Problems` and raises once at its
+end, so that users can fix a file in one go. Each problem prints as one line:
 
     humanoid.xml:41 <joint name="knee">: unknown attribute 'dampin'; did you mean 'damping'?
 """
@@ -12,17 +12,17 @@ from difflib import get_close_matches
 from itertools import islice
 from typing import Protocol
 
-# a pass stops after this many problems: nobody reads more
+# number of problems after which a pass stops, because nobody reads more
 MOST_FINDINGS = 100
 
-# known words with which a misspelt one is compared: the comparison takes about 20 us each
+# number of known words with which a misspelt one is compared, because each comparison takes about 20 us
 MOST_COMPARED = 500
-# characters: longer words are not compared, because the time grows with the square of the length
+# characters of the longest word that is compared, because the time grows with the square of the length
 LONGEST_COMPARED = 60
 
 
 class Place(Protocol):
-    """A place in the user's files; every MJCF element is one."""
+    """A place in the user's files: file, line, and a label such as `<joint name="knee">`; MJCF elements are places."""
 
     @property
     def file(self) -> str: ...
@@ -53,11 +53,11 @@ class Problem:
 
 
 class DiffsimError(Exception):
-    """Base of every error that diffsim raises on purpose."""
+    """Base class of the errors that diffsim raises."""
 
 
 class MjcfError(DiffsimError, ValueError):
-    """The model is wrong; `problems` lists everything that the pass found."""
+    """The model is invalid; `problems` lists everything that the pass found."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems: tuple[Problem, ...] = tuple(problems)
@@ -68,53 +68,63 @@ class MjcfError(DiffsimError, ValueError):
 
 
 class MissingFileError(MjcfError, FileNotFoundError):
-    """No file and no model that comes with diffsim has the name to be loaded."""
+    """The file to be loaded does not exist, and no model that comes with diffsim has this name."""
 
 
 class UnsupportedError(MjcfError, NotImplementedError):
-    """The model is legal but uses a feature that diffsim does not support."""
+    """The model is valid but uses a feature that diffsim does not support."""
 
     @classmethod
     def of(cls, place: str, reason: str, hint: str = "") -> "UnsupportedError":
-        """An error about a compiled model, which has no files and lines; `place` needs the feature."""
+        """The error for a compiled model, which has no files and lines; `place` names what needs the feature."""
         return cls([Problem("", 0, place, reason, hint, unsupported=True)])
 
 
 class ArgumentError(DiffsimError, ValueError, TypeError):
-    """An argument has the wrong type; the message says what was given and what is expected."""
+    """An argument has a wrong type or value; the message says what was given and what is expected."""
 
 
 def expect(value: object, name: str, what: str, *attributes: str) -> None:
-    """Raises ArgumentError if an argument lacks one of the attributes that identify the expected type."""
+    """Raises ArgumentError if `value` lacks one of the attributes by which the expected type is recognized.
+
+    Args:
+      value: the argument.
+      name: its name, for the message.
+      what: the expected type in words, for the message.
+      attributes: names that the expected type has.
+    """
     if not all(hasattr(value, attribute) for attribute in attributes):
         raise ArgumentError(f"{name} is a {type(value).__name__}, expected {what}")
 
 
 class CapacityWarning(UserWarning):
-    """The model's own settings allow fewer contacts than the default rule."""
+    """The model's own settings leave room for fewer contacts than the default would."""
 
 
 class PrecisionWarning(UserWarning):
-    """Results have fewer digits than the user expects, or than the model needs."""
+    """Results have fewer digits than the user probably expects, or than the model needs."""
 
 
 class Problems:
-    """The problems of one pass; true if there are any. After MOST_FINDINGS of them, `add` raises."""
+    """The problems that one pass has found; `bool` is True if there are any.
+
+    When there are more than MOST_FINDINGS, `add` and `unsupported` raise.
+    """
 
     def __init__(self) -> None:
         self._found: dict[Problem, None] = {}
         self._noted = 0
 
     def add(self, place: Place | None, message: str, hint: str = "") -> None:
-        """Notes that the model is wrong at `place` (an element, or None for the whole model)."""
+        """Adds the problem that the model is invalid at `place` (an element, or None for the whole model)."""
         self._note(place, message, hint, unsupported=False)
 
     def unsupported(self, place: Place | None, message: str, hint: str = "") -> None:
-        """Notes that `place` uses a feature of MJCF that diffsim does not support."""
+        """Adds the problem that `place` uses a feature of MJCF that diffsim does not support."""
         self._note(place, message, hint, unsupported=True)
 
     def take(self, error: MjcfError) -> None:
-        """Notes all problems of a pass over another file."""
+        """Adds all problems of an error, which a pass over another file raised."""
         self._found.update(dict.fromkeys(error.problems))
 
     def _note(self, place: Place | None, message: str, hint: str, unsupported: bool) -> None:
@@ -122,12 +132,12 @@ class Problems:
         self._found[Problem(file, line, label, message, hint, unsupported)] = None
         self._noted += 1
         if self._noted > MOST_FINDINGS:
-            rest = f"there is more: only the first {MOST_FINDINGS} findings are listed"
+            rest = f"there are more problems; only the first {MOST_FINDINGS} are listed"
             self._found[Problem(file, line, "", rest, "", unsupported)] = None
             self.raise_if_any()
 
     def raise_if_any(self) -> None:
-        """Raises MjcfError if anything is wrong, UnsupportedError if all problems are unsupported features."""
+        """Raises UnsupportedError if all problems are unsupported features, MjcfError if there are any others."""
         if self._found:
             only_unsupported = all(problem.unsupported for problem in self._found)
             raise (UnsupportedError if only_unsupported else MjcfError)(self._in_file_order())
@@ -148,7 +158,7 @@ class Problems:
 
 
 def near_match(word: str, known: Iterable[str], listed: int = 0) -> str:
-    """A hint for a word that is not among `known`: the nearest one, or all of them if they are at most `listed`."""
+    """The hint for a word that is not among `known`: the most similar one, or all if there are at most `listed`."""
     words = sorted({other for other in islice(known, MOST_COMPARED) if len(other) <= LONGEST_COMPARED})
     near = get_close_matches(word, words, n=1, cutoff=0.6) if len(word) <= LONGEST_COMPARED else []
     if near:
@@ -159,7 +169,14 @@ def near_match(word: str, known: Iterable[str], listed: int = 0) -> str:
 
 
 def absent(kind: str, name: str, known: Iterable[str], listed: int = 0) -> tuple[str, str]:
-    """Message and hint for a name that no object of a kind has: near matches, or that the model has no such names."""
+    """Message and hint for a name that no object has.
+
+    Args:
+      kind: the type of object, such as "joint".
+      name: the name that was asked for.
+      known: the names of all objects of this kind; "" for objects without one.
+      listed: the hint lists all names if there are at most so many.
+    """
     names = [other for other in known if other]
     hint = near_match(name, names, listed) if names else f"the model has no {kind} with a name"
     return f"no {kind} is called '{name}'", hint

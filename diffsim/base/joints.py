@@ -1,8 +1,8 @@
-"""Joint types: widths, units and blocks of free, ball, slide and hinge joints, one row of a table for each.
+"""The table of joint types: sizes in qpos and qvel, units, and which coordinates belong together, one row per type.
 
-The reader, the compiler, physics, limits and sensors read these rows instead of testing for a type; how a joint moves
-is in `kinematics/joints.py`. Rules that concern one type use `is_free`, `is_ball` or `is_scalar`, which take one type
-or an array of types (`jnt_type`). Source: MuJoCo documentation, "Computation", "Coordinate frames".
+The MJCF reader, the compiler, the physics and the sensors read these rows instead of testing for a type; how a joint
+moves is in `kinematics/joints.py`. Where a rule concerns one type only, use `is_free`, `is_ball` or `is_scalar`, which
+take one type or an array of types (`jnt_type`). Source: MuJoCo documentation, "Computation", "Coordinate frames".
 """
 
 import dataclasses
@@ -15,16 +15,15 @@ from diffsim.base.enums import JointType
 
 @dataclasses.dataclass(frozen=True)
 class JointKind:
-    """One type of joint; its dofs are numbered from 0.
+    """The facts of one joint type; dofs of the joint are numbered from 0.
 
     Attributes:
       nq: number of elements in qpos.
       nv: number of degrees of freedom.
       angular: (nv,) True for a rotation (rad), False for a translation (m).
-      blocks: ranges (start, stop) of dofs that form one vector: the translation of a free joint, the rotation of a
-        ball.
-      carried_by: (nv,) how many of the joint's first dofs move the axis of a dof. The three translations of a free
-        joint move the axes of its rotations; the rotations of a ball do not move each other's axes.
+      blocks: ranges (start, stop) of dofs that form one vector, such as the translation of a free joint.
+      carried_by: (nv,) the number of the joint's first dofs that move the axis of each dof: 3 for the rotations of a
+        free joint, whose axes move with its translations. The rotations of a ball do not move each other's axes.
       quaternion: where the quaternion (w, x, y, z) starts in the joint's qpos; None if there is none.
     """
 
@@ -81,46 +80,46 @@ KINDS: dict[JointType, JointKind] = {
     ),
 }
 
-# columns of the table as arrays, indexed by the type
+# columns of the table as arrays, to be indexed by joint types
 _NQ, _NV, _SCALAR = (np.array([getattr(KINDS[kind], name) for kind in JointType]) for name in ("nq", "nv", "scalar"))
 
 
 def kind_of(joint_type: int) -> JointKind:
-    """The row of a type."""
+    """The row of the table for a joint type."""
     return KINDS[JointType(joint_type)]
 
 
 def qpos_widths(types: Any) -> np.ndarray:
-    """Number of elements in qpos of each joint type, in the shape of `types`."""
+    """The number of elements in qpos of each of these joints; the result has the shape of `types`."""
     return _NQ[types]
 
 
 def dof_widths(types: Any) -> np.ndarray:
-    """Number of degrees of freedom of each joint type, in the shape of `types`."""
+    """The number of degrees of freedom of each of these joints; the result has the shape of `types`."""
     return _NV[types]
 
 
 def is_scalar(types: Any) -> np.ndarray:
-    """Which of these types are hinges and slides."""
+    """Whether each of these types is a hinge or a slide."""
     return _SCALAR[types]
 
 
 def is_free(types: Any) -> np.ndarray:
-    """Which of these types are free joints."""
+    """Whether each of these types is a free joint."""
     return np.equal(types, JointType.FREE)
 
 
 def is_ball(types: Any) -> np.ndarray:
-    """Which of these types are ball joints."""
+    """Whether each of these types is a ball joint."""
     return np.equal(types, JointType.BALL)
 
 
 def dofs_angular(types: Any) -> np.ndarray:
-    """(nv,) whether each degree of freedom of these joints (njnt,) is a rotation."""
+    """(nv,) bool: whether each degree of freedom of these joints (njnt,) is a rotation."""
     return np.array([turns for kind in types for turns in kind_of(kind).angular], bool)
 
 
 def dofs_block(types: Any) -> np.ndarray:
-    """(nv,) index of the block to which each degree of freedom of these joints (njnt,) belongs."""
+    """(nv,) the block (see `JointKind`) to which each degree of freedom of these joints (njnt,) belongs."""
     sizes = [stop - start for kind in types for start, stop in kind_of(kind).blocks]
     return np.repeat(np.arange(len(sizes)), sizes)

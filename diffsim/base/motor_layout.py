@@ -1,4 +1,4 @@
-"""Layout of the parameters and states of a DC motor in MuJoCo's parameter vectors (3.8.1).
+"""Where MuJoCo 3.8.1 puts the parameters of a DC motor in gainprm, dynprm and biasprm, and its states in act.
 
 The MJCF reader, the compiler and the physics all use these names. Units are those of a motor on a hinge; on a slide
 joint or tendon, torques (N m) become forces (N) and angles (rad) become lengths (m).
@@ -8,7 +8,10 @@ from enum import IntEnum
 
 
 class MotorGain(IntEnum):
-    """Indices in gainprm: the circuit and the controller. Gains have two units: for position and velocity control."""
+    """Indices in gainprm: the circuit and the controller.
+
+    Where a controller's gain has two units, the first is for position control and the second for velocity control.
+    """
 
     RESISTANCE = 0  # ohm, at the reference temperature
     CONSTANT = 1  # N m / A = V s / rad
@@ -22,7 +25,7 @@ class MotorGain(IntEnum):
 
 
 class MotorDynamics(IntEnum):
-    """Indices in dynprm: time constants and limits of the states."""
+    """Indices in dynprm: time constants and limits of the motor's states."""
 
     LAG = 0  # s, of the current
     MAX_CURRENT_RATE = 1  # A / s; 0 for no limit
@@ -47,7 +50,7 @@ class MotorBias(IntEnum):
 
 
 class MotorInput(IntEnum):
-    """Meaning of a DC motor's control: a voltage, or the setpoint of its controller."""
+    """What the control of a DC motor is: a voltage, or the setpoint of its controller."""
 
     VOLTAGE = 0
     POSITION = 1
@@ -55,7 +58,7 @@ class MotorInput(IntEnum):
 
 
 class MotorState(IntEnum):
-    """States that a motor can have, in the order of their activations."""
+    """The states that a DC motor can have, in the order of its activations."""
 
     SLEW = 0  # the previous control, in the units of the control
     INTEGRAL = 1  # of the error (rad s) or of the control (rad)
@@ -64,7 +67,7 @@ class MotorState(IntEnum):
     CURRENT = 4  # A
 
 
-# in the order of MotorState: the parameter that switches the state on by being positive
+# for each MotorState the parameter, a vector and an index in it, that switches the state on when it is positive
 SWITCHES: tuple[tuple[str, int], ...] = (
     ("dynprm", MotorDynamics.MAX_SLEW),
     ("gainprm", MotorGain.INTEGRAL),

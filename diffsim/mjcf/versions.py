@@ -1,6 +1,7 @@
-"""Elements and attributes of other MuJoCo versions that 3.8.1 does not have: what to write instead, or their version.
+"""Elements, attributes and values that MuJoCo 3.8.1 does not have: removed ones with a remedy, newer ones with their
+version.
 
-What changed in the numbers of files without new words is in base/changes.py. Source: MuJoCo changelog.
+Changes in the meaning of what 3.8.1 does have are in base/changes.py. Source: MuJoCo changelog.
 """
 
 from collections.abc import Iterator
@@ -116,16 +117,16 @@ REFUSED = "refused"
 
 
 def words() -> Iterator[tuple[str, str, str]]:
-    """The newer words, for the table in the documentation: the version, the words, and what diffsim does."""
-    yield from ((since, f"`{name}` of `{tag}`", "built") for (tag, name), since in BUILT.items())
+    """The rows of the documentation's table: version, the new element, attribute or value, and what diffsim does."""
+    yield from ((since, f"`{name}` of `{tag}`", "supported") for (tag, name), since in BUILT.items())
     for (tag, name), since in BY_WORD.items():
-        yield since, f"`{name}` of `{tag}`", f'built for `mujoco="{since}"` and later'
+        yield since, f"`{name}` of `{tag}`", f'supported with `mujoco="{since}"` or later'
     for tag, names in NEWER_ATTRIBUTES.items():
         for name, since in names.items():
             if name in SILENT.get(tag, ()):
-                does = "read: it does not change the motion"
+                does = "ignored: it does not change the motion"
             else:
-                does = "read where it says nothing, else refused" if name in NOTHING.get(tag, ()) else REFUSED
+                does = "ignored if its value has no effect, else refused" if name in NOTHING.get(tag, ()) else REFUSED
             yield since, f"`{name}` of `{tag}`", does
     for section, tags in NEWER_ELEMENTS.items():
         yield from ((since, f"`{tag}` in `{section}`", REFUSED) for tag, since in tags.items())

@@ -31,7 +31,7 @@ def test_eight_devices_share_worlds_and_never_talk() -> None:
     # what shard_map is for: plain jit asks all devices in each iteration
     assert int(found["collectives_of_plain_jit"]) > 0
     assert float(found["benchmark"]) < 1e-12
-    assert "9 worlds cannot be divided evenly among 8 devices" in found["refused"]
+    assert "the number of worlds is 9, not a multiple of the 8 devices" in found["refused"]
 
 
 def test_shard_map_with_its_defaults_gives_the_same_numbers() -> None:
@@ -51,7 +51,7 @@ def test_cores_are_devices_only_before_jax_has_counted() -> None:
     here = len(jax.devices("cpu"))
     parallel.use_cores(here)
     assert parallel.mesh().size == here
-    message = f"already counted {here} CPU devices, so it cannot make {here + 1}.*call parallel.use_cores"
+    message = f"already uses {here} CPU devices and cannot change to {here + 1}.*call parallel.use_cores"
     with pytest.raises(ArgumentError, match=message):
         parallel.use_cores(here + 1)
     with pytest.raises(ArgumentError, match="count is 0; expected one core or more"):

@@ -51,7 +51,7 @@ def test_versions_are_kept(said: str, version: str, tmp_path: pathlib.Path) -> N
 
 @pytest.mark.parametrize("said", ["5.0", "3.7", "new", "4"])
 def test_other_versions_are_refused(said: str) -> None:
-    with pytest.raises(diffsim.ArgumentError, match="is no version of MuJoCo that diffsim follows"):
+    with pytest.raises(diffsim.ArgumentError, match="is not a version of MuJoCo that diffsim can follow"):
         diffsim.load(SIMPLE, mujoco=said)
 
 
