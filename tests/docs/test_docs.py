@@ -24,6 +24,9 @@ PAGES = sorted((ROOT / "docs").rglob("*.md"))
 LONG = ("tasks", "planning")
 CACHE = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
 
+# pages about packages that need not be installed
+NEEDS = {"pytorch": "torch"}
+
 # numbers of tasks.md, whose table is timed with them, and what the test puts in their place
 SMALL = {"1024": "4", "(320, 180)": "(32, 24)", "(400, ": "(40, "}
 
@@ -44,6 +47,8 @@ def cases() -> list[pathlib.Path]:
 
 @pytest.mark.parametrize("path", cases(), ids=lambda page: page.stem)
 def test_blocks_run(path: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if path.stem in NEEDS:
+        pytest.importorskip(NEEDS[path.stem])
     monkeypatch.chdir(tmp_path)
     kept = {name: getattr(jax.config, name) for name in CACHE}
     space: dict[str, object] = {}
