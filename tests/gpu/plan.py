@@ -15,19 +15,17 @@ import json
 import pathlib
 import re
 import sys
-from typing import Any
 
 HERE = pathlib.Path(__file__).parent
 sys.path.insert(0, str(HERE.parents[1]))
 
 import jax
-import jax.numpy as jnp
 
 jax.config.update("jax_platforms", "cpu")
 # short loops are traced as on the device
 jax.default_backend = lambda: "gpu"
 
-from diffsim.bench.engines import ENGINES, Batched, Workload
+from tests.gpu.engines import STEPS, arguments_of, engine_of
 from tests.gpu.predict import time_of
 from tests.gpu.program import Trips, read_graphs, read_program
 from tests.gpu.target import Compiled, compile_for_device
@@ -35,7 +33,6 @@ from tests.gpu.target import Compiled, compile_for_device
 BASELINE = HERE / "baseline.json"
 # how much kernels and bytes may grow
 GROWTH = 1.05
-STEPS = 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,18 +74,8 @@ ROWS = {
 
 def compile_row(engine: str, row: Row) -> Compiled:
     """The program of a row."""
-    import mujoco.mjx
-
-    folders = [HERE / "models", *(HERE.parents[1] / name / "models" for name in ("examples", "diffsim/envs"))]
-    folders.append(pathlib.Path(mujoco.mjx.__file__).parent / "test_data")
-    path = next(folder / row.path for folder in folders if (folder / row.path).exists())
-    made: Any = ENGINES[engine](Workload(str(path), *row.limits))
-    if engine == "mjx":
-        made.model = made.mjx.put_model(made.mjmodel, impl="jax")
-    states = jax.eval_shape(lambda: made.start(row.batch))
-    shape = (row.batch, made.nu) if row.mode == "step" else (STEPS, row.batch, made.nu)
-    run: Batched = getattr(made, row.mode)
-    return compile_for_device(run, states, jax.ShapeDtypeStruct(shape, jnp.float32))
+    made = engine_of(engine, row.path, row.limits)
+    return compile_for_device(getattr(made, row.mode), *arguments_of(made, row.mode, row.batch))
 
 
 def measure(engine: str, row: Row) -> dict[str, float]:

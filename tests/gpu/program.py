@@ -83,7 +83,7 @@ def read_program(text: str, trips: Trips = (), iterations: float = 1.0) -> Progr
         the last one for deeper ones, 1 for none.
       iterations: of loops that warps run by themselves, the mean of all worlds.
     """
-    computations, entry = _computations(text)
+    computations, entry = computations_of(text)
     program = Program([], [])
     _visit(computations, entry, (1.0, 0, 0), trips or (1.0,), program)
     bodies = {each.name: each.rest for body in computations.values() for each in body if WARP in each.rest}
@@ -196,7 +196,7 @@ def size_of(text: str) -> int:
     return total
 
 
-def _computations(text: str) -> tuple[dict[str, list[Instruction]], str]:
+def computations_of(text: str) -> tuple[dict[str, list[Instruction]], str]:
     """The instructions of each computation, and the name of the one that is run."""
     computations: dict[str, list[Instruction]] = {}
     entry = current = ""
