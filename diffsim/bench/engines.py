@@ -25,12 +25,17 @@ from diffsim.compiler.passes import compile_all
 from diffsim.mjcf import read
 from diffsim.simulate.forward import forward
 from diffsim.simulate.step import rollout, step
+from diffsim.support.contacts import contacts, efc
 from diffsim.types import State
 from diffsim.types.state import make_inputs, make_state
 from diffsim.xla.compiled import compiler_options
 
 # s, for which a run is repeated: longer than the slow phases of a shared machine
 LASTING = 4.0
+
+
+# worlds whose contacts and rows are counted; they are listed one world at a time
+COUNTED = 64
 
 
 class Compiled(NamedTuple):
@@ -95,6 +100,8 @@ class Workload:
       iterations, ls_iterations: solver settings; None for those of the model.
       noslip_iterations: off by default, because MJX has no noslip solver and would silently leave it out.
       keyframe: initial keyframe, by number; None for qpos0.
+      noise: standard deviation of Gaussian noise that is added to the keyframe's controls; None for uniform random
+        controls in [-1, 1].
       seed: of the random controls and initial velocities.
       loading: arguments of `diffsim.load`.
     """
@@ -104,6 +111,7 @@ class Workload:
     ls_iterations: int | None = None
     noslip_iterations: int = 0
     keyframe: int | None = None
+    noise: float | None = None
     seed: int = 0
     loading: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
@@ -125,13 +133,40 @@ class Workload:
             setattr(model.opt, name, value)
         return model
 
-    def controls(self, steps: int, batch: int, nu: int) -> np.ndarray:
-        """Uniform random controls in [-1, 1], (steps, batch, nu)."""
-        return np.random.default_rng(self.seed).uniform(-1, 1, (steps, batch, nu)).astype(np.float32)
+    def controls(self, steps: int, batch: int, model: Any) -> np.ndarray:
+        """Random controls, (steps, batch, nu).
+
+        Args:
+          steps: number of steps.
+          batch: number of worlds.
+          model: of any engine; it tells the number of controls and the keyframe's controls.
+        """
+        rng, size = np.random.default_rng(self.seed), (steps, batch, model.nu)
+        if self.noise is None:
+            return rng.uniform(-1, 1, size).astype(np.float32)
+        mean = np.zeros(model.nu) if self.keyframe is None else np.asarray(model.key_ctrl[self.keyframe])
+        return (mean + self.noise * rng.normal(size=size)).astype(np.float32)
 
     def velocities(self, batch: int, nv: int) -> np.ndarray:
         """Small random initial velocities, (batch, nv)."""
         return (0.01 * np.random.default_rng(self.seed + 1).normal(size=(batch, nv))).astype(np.float32)
+
+
+class Counts(NamedTuple):
+    """What a step had to solve: means over the worlds, at the end of a run.
+
+    Attributes:
+      contacts: active contacts per world.
+      rows: constraint rows per world.
+      iterations: solver iterations of the last step.
+    """
+
+    contacts: float
+    rows: float
+    iterations: float
+
+    def __str__(self) -> str:
+        return f"{self.contacts:.1f} contacts, {self.rows:.1f} rows, {self.iterations:.2f} iterations a world"
 
 
 class Batched(Protocol):
@@ -140,7 +175,6 @@ class Batched(Protocol):
     workload: Workload
     # the Model of diffsim or MJX
     model: Any
-    nu: int
     # column of the table of stages that has the names of this engine's fields: "ours" or "mjx"
     names: str
     # XLA compiler options for its programs
@@ -184,7 +218,6 @@ class Ours:
         model = compile_all(spec, **loading)
         self.workload = workload
         self.model = model.replace(opt=model.opt.replace(**workload.options()))
-        self.nu = self.model.nu
         self.options = compiler_options()
 
     def start(self, batch: int) -> State:
@@ -211,6 +244,17 @@ class Ours:
             return [getattr(data, name) for name in fields]
 
         return jax.vmap(one)(states, ctrl)
+
+    def counts(self, states: State, ctrl: Array) -> Counts:
+        """What the solver has to solve in these states; means over at most `COUNTED` worlds."""
+        inputs = make_inputs(self.model)
+        ahead = jax.jit(lambda state, row: forward(self.model, state, inputs.replace(ctrl=row)))
+        found = []
+        for world in range(0, len(ctrl), max(1, len(ctrl) // COUNTED)):
+            data = ahead(jax.tree.map(lambda x: x[world], states), ctrl[world])  # noqa: B023
+            active = contacts(self.model, data).ncon
+            found.append((active, efc(self.model, data).nefc, int(data.solver_niter)))
+        return Counts(*np.mean(found, axis=0))
 
     def rollout(self, states: State, ctrl: Array) -> State:
         """Steps all worlds with each row of controls; returns the final states."""
@@ -239,7 +283,6 @@ class Mjx:
         self.workload, self.mjx, self.mujoco = workload, mjx, mujoco
         self.mjmodel = workload.mjmodel(mujoco)
         self.model = mjx.put_model(self.mjmodel)
-        self.nu = self.mjmodel.nu
         self.options = {}
 
     def start(self, batch: int) -> Any:
@@ -295,7 +338,7 @@ def c_steps_per_second(workload: Workload, steps: int, warmup: int) -> dict[str,
     model = workload.mjmodel(mujoco)
     threads = os.cpu_count() or 1
     batch = 8 * threads
-    ctrl = np.moveaxis(workload.controls(warmup + steps, batch, model.nu), 0, 1).astype(np.float64)
+    ctrl = np.moveaxis(workload.controls(warmup + steps, batch, model), 0, 1).astype(np.float64)
     data = [mujoco.MjData(model) for _ in range(threads)]
     if workload.keyframe is not None:
         mujoco.mj_resetDataKeyframe(model, data[0], workload.keyframe)
@@ -334,7 +377,7 @@ class Spread:
 
     def controls(self, steps: int, batch: int) -> Array:
         """Random controls (steps, batch, nu), each on the device of its world."""
-        drawn = self.engine.workload.controls(steps, batch, self.engine.nu)
+        drawn = self.engine.workload.controls(steps, batch, self.engine.model)
         return jax.device_put(drawn, NamedSharding(self.mesh, STEPS_OF_WORLDS))
 
     def _over(self, function: Callable[[Any, Any], Any], ctrl: PartitionSpec, result: PartitionSpec) -> Callable:

@@ -14,9 +14,12 @@ import jax
 from jax import Array
 
 from diffsim import parallel
+from diffsim.bench import warp
 from diffsim.bench.engines import (
     ENGINES,
     Batched,
+    Counts,
+    Ours,
     Spread,
     Workload,
     best_seconds,
@@ -118,6 +121,7 @@ class Schedule:
       gradient_steps: steps of the differentiated rollout.
       whole: whether to time rollouts.
       stages: whether to time stages.
+      counts: whether to count the contacts, rows and iterations of diffsim.
     """
 
     batches: Sequence[int]
@@ -126,6 +130,7 @@ class Schedule:
     gradient_steps: int = 20
     whole: bool = True
     stages: bool = True
+    counts: bool = False
 
 
 def report(
@@ -152,6 +157,9 @@ def report(
     for batch in schedule.batches if schedule.whole else ():
         for name in names:
             figures |= _measure(name, workload, batch, schedule, show)
+        if "warp" in against:
+            figures |= _measure_warp(workload, batch, schedule, show)
+    others += [name for name in against if name == "warp"]
     if "c" in against and schedule.whole:
         for name, speed in c_steps_per_second(workload, 4 * schedule.steps, schedule.warmup).items():
             figures[f"{name} steps/s"] = speed
@@ -167,7 +175,7 @@ def report(
 def _stages(workload: Workload, names: Sequence[str], batch: int, warmup: int, show: Printer) -> dict[str, float]:
     """Prints the table of stages at one batch size, one column per engine, at the states after diffsim's warm-up."""
     engines = [ENGINES[name](workload) for name in names]
-    ctrl = jax.numpy.asarray(workload.controls(warmup + 1, batch, engines[0].nu))
+    ctrl = jax.numpy.asarray(workload.controls(warmup + 1, batch, engines[0].model))
     warm = jax.block_until_ready(jax.jit(engines[0].rollout)(engines[0].start(batch), ctrl[:warmup]))
     starts = [engine.resume(warm) for engine in engines]
     show(f"stages, batch {batch}, us a step{'':>17}" + "".join(f"{name:>10}" for name in names))
@@ -198,6 +206,10 @@ def _measure(name: str, workload: Workload, batch: int, schedule: Schedule, show
         f"{name:>14} batch {batch}: {1e6 / microseconds:12,.0f} steps/s = {microseconds:.1f} us a step;"
         f" step compiled in {step.seconds:.1f} s ({step.cpu:.1f} s of all cores)"
     )
+    if schedule.counts and isinstance(engine, Ours):
+        counts = engine.counts(rollout(states, timed), timed[-1])
+        figures |= counts._asdict()
+        show(f"{'':>14} {counts}")
     if gradient_steps and (engine.names != "mjx" or workload.iterations == 1):
         short = timed[:gradient_steps]
         gradient = compile_cold(engine.options, spread.gradient, states, short)
@@ -209,6 +221,22 @@ def _measure(name: str, workload: Workload, batch: int, schedule: Schedule, show
             f" forward; compiled in {gradient.seconds:.1f} s ({gradient.cpu:.1f} s of all cores)"
         )
     return {f"{name} {batch} {key}": value for key, value in figures.items()}
+
+
+def _measure_warp(workload: Workload, batch: int, schedule: Schedule, show: Printer) -> dict[str, float]:
+    """Throughput of MuJoCo Warp at one batch size, and what its last step had to solve."""
+    found = warp.measure(workload, batch, schedule.steps, schedule.warmup)
+    microseconds = 1e6 / found.speed
+    show(
+        f"{'warp':>14} batch {batch}: {found.speed:12,.0f} steps/s = {microseconds:.1f} us a step on {found.device};"
+        f" first step after {found.first:.1f} s; {found.counts}"
+    )
+    return {f"warp {batch} steps/s": found.speed, **_counts("warp", batch, found.counts)}
+
+
+def _counts(name: str, batch: int, counts: Counts) -> dict[str, float]:
+    """The figures of what the solver of an engine had to solve."""
+    return {f"{name} {batch} {key}": value for key, value in counts._asdict().items()}
 
 
 def _ratios(name: str, figures: dict[str, float], batches: Sequence[int], show: Printer) -> None:

@@ -14,10 +14,15 @@ from diffsim.base.errors import ArgumentError
 from diffsim.cli.models import Command, declare_model, find_model, loading_options
 from diffsim.load import MODELS
 
-# for each engine of `--against`, the modules that it needs (parents first) and the package that has them
-MJX = (("mujoco", "mujoco.mjx"), "mujoco-mjx")
-AGAINST = "mjx: compiled by jax.jit alone, as MJX documents; mjx-tuned: with diffsim's compiler options; c: C MuJoCo"
-PACKAGES = {"mjx": MJX, "mjx-tuned": MJX, "c": (("mujoco",), "mujoco")}
+# for each engine of `--against`, the modules that it needs (parents first) and what pip installs to get them
+MJX = (("mujoco", "mujoco.mjx"), "mujoco-mjx==3.8.1")
+AGAINST = (
+    "mjx: compiled by jax.jit alone, as MJX documents; mjx-tuned: with diffsim's compiler options; c: C MuJoCo; warp: "
+    "MuJoCo Warp, with buffers that drop nothing, in a CUDA graph where there is a GPU"
+)
+# with newer releases of Warp, MuJoCo Warp 3.8.1 does not compile its sensors (tried: 1.19)
+WARP = (("mujoco", "warp", "mujoco_warp"), "mujoco-warp==3.8.1 warp-lang==1.13.0")
+PACKAGES = {"mjx": MJX, "mjx-tuned": MJX, "c": (("mujoco",), "mujoco==3.8.1"), "warp": WARP}
 
 
 def _declare(parser: argparse.ArgumentParser) -> None:
@@ -28,6 +33,8 @@ def _declare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--iterations", type=int, help="solver iterations (default: the model's)")
     parser.add_argument("--ls-iterations", type=int, help="line search iterations (default: the model's)")
     parser.add_argument("--keyframe", type=int, help="initial keyframe, by number (default: qpos0)")
+    noise = "controls: the keyframe's plus Gaussian noise of this size (default: uniformly random in [-1, 1])"
+    parser.add_argument("--noise", type=float, help=noise)
     parser.add_argument(
         "--cores", type=int, help="on the CPU: number of cores, each used as a device (default: one device)"
     )
@@ -41,9 +48,11 @@ def _declare(parser: argparse.ArgumentParser) -> None:
 
 def _run(options: argparse.Namespace) -> None:
     for name in options.against:
-        modules, package = PACKAGES[name]
+        modules, requirements = PACKAGES[name]
         if not all(importlib.util.find_spec(module) for module in modules):
-            raise ArgumentError(f"--against {name} needs the package {package}: pip install {package}==3.8.1")
+            raise ArgumentError(
+                f"--against {name} needs the package {requirements.split('==')[0]}: pip install {requirements}"
+            )
     if options.cores is not None:
         jax.config.update("jax_platforms", "cpu")
         parallel.use_cores(options.cores)
@@ -51,8 +60,9 @@ def _run(options: argparse.Namespace) -> None:
     from diffsim.bench.report import Schedule, report
 
     limits = (options.iterations, options.ls_iterations, options.noslip_iterations)
-    workload = Workload(find_model(options.model), *limits, options.keyframe, loading=loading_options(options))
-    shown = {"whole": not options.stages, "stages": not options.no_stages}
+    start = {"keyframe": options.keyframe, "noise": options.noise}
+    workload = Workload(find_model(options.model), *limits, **start, loading=loading_options(options))
+    shown = {"whole": not options.stages, "stages": not options.no_stages, "counts": "warp" in options.against}
     schedule = Schedule(options.batch, options.steps, options.warmup, options.gradient_steps, **shown)
     report(workload, schedule, options.against)
 

@@ -61,7 +61,7 @@ def _benchmark_moves_apart() -> np.floating:
     """How far the rollout and gradient of a benchmark over all devices are from those on one."""
     engine = Ours(Workload(str(envs.MODELS / "cartpole.xml")))
     spread = Spread(engine, parallel.mesh())
-    alone = engine.start(WORLDS), jnp.asarray(engine.workload.controls(STEPS, WORLDS, engine.nu))
+    alone = engine.start(WORLDS), jnp.asarray(engine.workload.controls(STEPS, WORLDS, engine.model))
     shared = spread.start(WORLDS), spread.controls(STEPS, WORLDS)
     ends = jax.jit(engine.rollout)(*alone).qpos, jax.jit(spread.rollout)(*shared).qpos
     slopes = jax.jit(engine.gradient)(*alone), jax.jit(spread.gradient)(*shared)

@@ -99,7 +99,7 @@ def lower(row: Row, threads: ThreadPoolExecutor, options: dict[str, Any] | None 
     begun = time.perf_counter()
     workload = Workload(find_model(row.path), *row.limits)
     engine: Any = ENGINES[row.engine](workload)
-    start, ctrl = engine.start(row.batch), workload.controls(STEPS, row.batch, engine.nu)
+    start, ctrl = engine.start(row.batch), workload.controls(STEPS, row.batch, engine.model)
     none = mock.patch.object(Translated, "of", return_value=None)
     with contextlib.nullcontext() if row.loops else none:
         lowered = jax.jit(getattr(engine, row.mode)).lower(start, ctrl)
