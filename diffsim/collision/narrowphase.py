@@ -332,7 +332,9 @@ def _rows(
             reach=model.opt.contact_reach,
             moves=None if moves is None else moves[geoms[0]] | moves[geoms[1]],
         )
-        rows, left_out = pairs.rows()
+        # the name by which profiles and `make measure WHAT=compile` tell kinds of pairs apart
+        with jax.named_scope(f"pairs {'-'.join(kind.name.lower() for kind in group.kinds)}"):
+            rows, left_out = pairs.rows()
         missed = missed + left_out
         # decided once: near its limit, what makes the constraint and what reads its force could see other contacts
         rows = stored(rows._replace(valid=decided(rows.valid)))
