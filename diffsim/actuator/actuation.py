@@ -1,14 +1,15 @@
-"""Actuator forces, how they reach the joints, and how they change with velocity.
+"""Actuator forces, the joint forces that they cause, and their derivatives with respect to velocity.
 
     d act / dt   = rate(ctrl, act, length, velocity)
     force        = gain(length, velocity) * (act or ctrl) + bias(length, velocity)
     qfrc_actuator = moment^T force
     d force / d velocity = gain' signal + gain signal' + bias'
 
-The table of laws defines rate, gain, bias and their slopes. A stage calls each law once, for all actuators with this
-law, and all index work is done once per topology. Clamps come in this order: control, sum of forces on a tendon, force,
-sum of forces on a joint. If MuJoCo's slope of a law is not its exact derivative, the table follows MuJoCo. Source:
-MuJoCo documentation, "Computation", "Actuation model"; MuJoCo 3.8.1, mjd_actuator_vel.
+The table of laws (laws.py) defines rate, gain, bias and their slopes, which are derivatives with respect to velocity.
+Each law is evaluated once, for all actuators that have it; the indices that this needs are computed once per topology.
+Clamps are applied in this order: control, sum of forces on a tendon, force, sum of forces on a joint. Where MuJoCo's
+slope of a law is not its exact derivative, the table has MuJoCo's.
+Source: MuJoCo documentation, "Computation", "Actuation model"; MuJoCo 3.8.1, mjd_actuator_vel.
 """
 
 import dataclasses
@@ -42,9 +43,12 @@ from diffsim.xla.gather import pick, pick_some, place
 
 @dataclasses.dataclass(frozen=True)
 class Group:
-    """Actuators `ids` (n,) with the same dynamics, gain and bias, and the activations (n, k) that hold their states.
+    """All actuators that have the same dynamics, gain and bias.
 
-    An activation is -1 for a state that the actuator does not have.
+    Attributes:
+      dynamics, gain, bias: the laws.
+      ids: (n,) indices of the actuators.
+      places: (n, k) indices of the activations that hold the k states of the law; -1 where an actuator lacks a state.
     """
 
     dynamics: Dynamics
@@ -54,14 +58,14 @@ class Group:
     places: np.ndarray
 
     def without(self, idle: np.ndarray) -> "Group":
-        """The actuators that are not in the mask `idle` (nu,)."""
+        """The group without the actuators of the mask `idle` (nu,)."""
         kept = ~idle[self.ids]
         return dataclasses.replace(self, ids=self.ids[kept], places=self.places[kept])
 
 
 @per_topology
 def groups(topology: Topology) -> tuple[Group, ...]:
-    """All actuators, by dynamics, gain and bias."""
+    """The actuators of a model, grouped by dynamics, gain and bias."""
     kinds = topology.actuator_dyntype, topology.actuator_gaintype, topology.actuator_biastype
     types = np.stack([*kinds, has_pid(topology)], axis=1)
     runs = []
@@ -70,7 +74,8 @@ def groups(topology: Topology) -> tuple[Group, ...]:
         dyntype, gaintype, biastype, controlled = kinds.tolist()
         law = DYNAMICS[DynType(dyntype)], GAINS[GainType(gaintype)], BIASES[BiasType(biastype)]
         law = of_plugin(law[0]) if controlled else law
-        # the activations (n, k) that hold the states of the law, -1 for none: in the last columns
+        # `actuator_actslots` says which of its activations holds each state, right-aligned: the states of a law with
+        # few states are in the last columns
         states = topology.actuator_actnum[ids].max() if law[0].states is None else len(law[0].states)
         slots = topology.actuator_actslots[ids, topology.actuator_actslots.shape[1] - states :]
         places = np.where(slots >= 0, topology.actuator_actadr[ids][:, None] + slots, -1)
@@ -79,7 +84,7 @@ def groups(topology: Topology) -> tuple[Group, ...]:
 
 
 def members(model: Model, group: Group, conditions: Conditions) -> Actuators:
-    """The actuators of a group, in one state of the world."""
+    """The actuators of a group with their controls, activations, lengths and velocities."""
     ctrl, length, velocity = (
         pick(values, group.ids) for values in (conditions.command.ctrl, conditions.length, conditions.velocity)
     )
@@ -89,12 +94,15 @@ def members(model: Model, group: Group, conditions: Conditions) -> Actuators:
 
 
 def by_actuator(model: Model, chosen: Sequence[Group], values: Sequence[Array]) -> Array:
-    """(nu,) from the values (n,) of each group; 0 for actuators of no group."""
+    """(nu,) values of all actuators, from the values (n,) of each of the `chosen` groups; 0 for other actuators."""
     return place(model.nu, np.concatenate([group.ids for group in chosen]), jnp.concatenate(values))
 
 
 def by_activation(model: Model, chosen: Sequence[Group], values: Sequence[Array], like: Array) -> Array:
-    """(na,) from the values (n, k) of each group's states; 0, of the dtype of `like`, if there are none."""
+    """(na,) values of all activations, from the values (n, k) of the states of each of the `chosen` groups.
+
+    `like` (na,) gives shape and dtype of the result where no group has states.
+    """
     kept, places = [], []
     for group, columns in zip(chosen, values, strict=True):
         has = group.places >= 0
@@ -107,9 +115,14 @@ def by_activation(model: Model, chosen: Sequence[Group], values: Sequence[Array]
 
 
 def signal(group: Group, actuators: Actuators, rate: Array) -> Array:
-    """(n,) what the gains multiply: controls, or activations, of the next step if the actuator has `actearly`.
+    """(n,) the signal that the gains multiply: the control, or the activation.
 
-    rate: (n, k) d act / dt, per second.
+    For actuators with `actearly` it is the activation of the next timestep.
+
+    Args:
+      group: the laws.
+      actuators: the n actuators of the group.
+      rate: (n, k) d act / dt, per second.
     """
     early = actuators.model.topology.actuator_actearly[actuators.ids] != 0
     act = actuators.act
@@ -119,15 +132,16 @@ def signal(group: Group, actuators: Actuators, rate: Array) -> Array:
 
 
 def advance_activation(model: Model, act: Array, act_dot: Array, velocity: Array) -> Array:
-    """(na,) activations one timestep later; activations of actuators that are switched off stay.
+    """(na,) activations one timestep later; activations of actuators that are switched off do not change.
 
     Args:
+      model: the model.
       act, act_dot: (na,) activations and their rates per second.
-      velocity: (nu,) of the actuators, m/s or rad/s.
+      velocity: (nu,) velocities of the actuators, m/s or rad/s.
     """
     if not model.topology.na or model.opt.disabled(DisableBit.ACTUATION):
         return act
-    # controls and lengths do not matter here
+    # no law reads controls or lengths to advance its states, so zeros stand for them
     rest = jnp.zeros_like(velocity)
     conditions = Conditions(act, Command(rest), rest, velocity)
     idle = switched_off(model)
@@ -144,8 +158,10 @@ def compute_actuation(
     """Forces of the actuators, and rates of their activations.
 
     Args:
+      model: the model.
       act: (na,) activations.
-      command: controls (nu,) as the user set them, and the user's own laws.
+      command: controls (nu,) as the user set them, and the results of the user's laws.
+      transmission, velocities, passive: the results of these stages.
 
     Returns:
       act_dot (na,) per second, actuator_force (nu,) and qfrc_actuator (nv,) in N or N m.
@@ -162,14 +178,14 @@ def compute_actuation(
     forces = []
     for law, of_law, rate in zip(laws, actuators, rates, strict=True):
         force = law.gain.value(of_law, of_law.gainprm) * signal(law, of_law, rate)
-        # a bias that limits do not bound is added after them
+        # a bias to which the limits do not apply (friction of a DC motor) is added after them
         forces.append(force + law.bias.value(of_law, of_law.biasprm) if law.bias.limited else force)
 
     # limits, in MuJoCo's order: sum of forces on a tendon, force of an actuator
     force = _unless_switched_off(model, by_actuator(model, laws, forces))
     force = limit_on_tendons(model, force)
     force = clamp(force, model.actuator_forcerange, model.topology.actuator_forcelimited)
-    # biases that limits do not bound
+    # biases to which these limits do not apply
     beyond = [(law, a) for law, a in zip(laws, actuators, strict=True) if not law.bias.limited]
     if beyond:
         biases = [law.bias.value(a, a.biasprm) for law, a in beyond]
@@ -188,16 +204,21 @@ def compute_actuation(
 
 
 def _unless_switched_off(model: Model, force: Array) -> Array:
-    """Forces (nu,), zero for actuators that the options switch off."""
+    """(nu,) forces, zero for actuators that `opt.disableactuator` switches off."""
     idle = switched_off(model)
     return jnp.where(idle, 0, force) if idle.any() else force
 
 
 def velocity_slopes(model: Model, state: State, inputs: Inputs, data: Data) -> tuple[np.ndarray, Array]:
-    """Actuators whose force depends on velocity, and d force / d velocity (n,), N s / m or N m s / rad.
+    """Indices (n,) of the actuators whose force depends on velocity, and d force / d velocity (n,).
 
-    Zero where the force is at its limit; since MuJoCo 4.0 also where a tendon or joint is at its limit of actuator
-    forces. As in MuJoCo, the control is the one that the user set.
+    The slopes, N s / m or N m s / rad, are zero where the force is at its limit. In models with the semantics of
+    MuJoCo 4.0 they are also zero where the joint or tendon is at its limit of actuator forces. As in MuJoCo, they are
+    taken at the control that the user set, before it is clamped.
+
+    Args:
+      model, state, inputs: the model, the state and its inputs.
+      data: the Data of this state.
     """
     idle = switched_off(model)
     moving = [
@@ -221,7 +242,7 @@ def velocity_slopes(model: Model, state: State, inputs: Inputs, data: Data) -> t
 
 
 def _slope(group: Group, actuators: Actuators, act_dot: Array) -> Array:
-    """(n,) gain' signal + gain signal' + bias'; act_dot (na,) belongs to the whole model, per second."""
+    """(n,) d force / d velocity = gain' signal + gain signal' + bias', with `act_dot` (na,) of the whole model."""
     rate, terms = pick_some(act_dot, group.places), []
     if group.gain.slope:
         terms.append(group.gain.slope(actuators, actuators.gainprm) * signal(group, actuators, rate))

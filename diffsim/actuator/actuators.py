@@ -1,8 +1,8 @@
-"""What a law of actuation reads: n actuators with the same law, in one state; and the clamps of control and force.
+"""The arguments of actuator laws, the clamps of controls and forces, and the laws that users define by hooks.
 
-Lengths are m along slides and tendons, rad about hinges, times the gear; velocities are per second, and forces N or
-N m. Controls and activations have the units that the law gives them. Laws of type `user` are the user's hooks; tracing
-a step fails if an actuator of this type has no hook.
+Lengths are in m for slides and tendons and in rad for hinges, times the gear; velocities are per second, and forces in
+N or N m. Controls and activations have the units that the law gives them. Actuators of type `user` need a hook or a
+plugin; without one, tracing a step raises an error.
 Source: MuJoCo documentation, "Computation", "Actuation model", "Force limits".
 """
 
@@ -28,12 +28,21 @@ from diffsim.xla.gather import pick, pick_some, place
 
 
 def has_pid(topology: Topology) -> np.ndarray:
-    """(nu,) bool: actuators with the plugin mujoco.pid; with a plugin of the user, laws have the type `user`."""
+    """(nu,) bool: the actuators with MuJoCo's plugin mujoco.pid. (Those with a user's plugin have laws of type `user`.)
+
+    Only the user's plugins have settings among the numbers of the model, that is, an address in `plugin_numberadr`.
+    """
     return (topology.actuator_plugin >= 0) & (np.append(topology.plugin_numberadr, 0)[topology.actuator_plugin] < 0)
 
 
 class UserLaws(NamedTuple):
-    """What the user's hooks return: d act / dt (na,), gains and biases (nu,); zero for all other actuators."""
+    """The results of the user's hooks and plugins; zero for all other actuators.
+
+    Attributes:
+      rate: (na,) d act / dt, per second.
+      gain: (nu,) force per signal.
+      bias: (nu,) force, N or N m.
+    """
 
     rate: Array
     gain: Array
@@ -41,7 +50,13 @@ class UserLaws(NamedTuple):
 
 
 class Command(NamedTuple):
-    """Controls (nu,), results of the user's hooks (None: actuators of type `user` do nothing), and time, s."""
+    """The inputs of the actuators.
+
+    Attributes:
+      ctrl: (nu,) controls.
+      user: the results of the user's hooks; None: actuators of type `user` do nothing.
+      time: s.
+    """
 
     ctrl: Array
     user: UserLaws | None = None
@@ -49,7 +64,7 @@ class Command(NamedTuple):
 
 
 class Conditions(NamedTuple):
-    """All actuators: activations (na,), controls, lengths and velocities (nu,)."""
+    """What the laws of all actuators depend on: activations (na,), the command, lengths and velocities (nu,)."""
 
     act: Array
     command: Command
@@ -59,15 +74,15 @@ class Conditions(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Actuators:
-    """Actuators of one law.
+    """The n actuators that have one law, and all that the law depends on.
 
     Attributes:
       model: the whole model.
       ids: (n,) their indices.
       places: (n, k) indices of the activations that hold the k states of the law; -1 where an actuator lacks a state.
-      act: (n, k) these activations; 0 where a state is lacking.
-      ctrl, length, velocity: (n,).
-      user: what hooks return, for the whole model.
+      act: (n, k) these activations; 0 where an actuator lacks a state.
+      ctrl, length, velocity: (n,) controls, lengths and velocities.
+      user: the results of the user's hooks, for all actuators of the model.
       time: s.
     """
 
@@ -83,12 +98,12 @@ class Actuators:
 
     @property
     def has(self) -> np.ndarray:
-        """(n, k) bool: the states that each actuator has."""
+        """(n, k) bool: which states each actuator has."""
         return self.places >= 0
 
     @property
     def timestep(self) -> Array:
-        """Seconds."""
+        """The timestep, s."""
         return self.model.opt.timestep
 
     @functools.cached_property
@@ -108,7 +123,7 @@ class Actuators:
 
     @functools.cached_property
     def pidprm(self) -> Array:
-        """(n, 5) parameters of the plugin mujoco.pid, of actuators that have it."""
+        """(n, 5) parameters of the plugin mujoco.pid; only for actuators that have it."""
         row = np.cumsum(has_pid(self.model.topology)) - 1
         return pick(self.model.actuator_pidprm, row[self.ids])
 
@@ -119,7 +134,7 @@ class Actuators:
 
     @functools.cached_property
     def acc0(self) -> Array:
-        """(n,) norm of the acceleration that a unit force causes at qpos0, 1 / kg or 1 / (kg m^2)."""
+        """(n,) norm of the joint acceleration that a unit force causes at qpos0, 1 / kg or 1 / (kg m^2)."""
         return pick(self.model.actuator_acc0, self.ids)
 
     def within_range(self, act: Array) -> Array:
@@ -130,7 +145,7 @@ class Actuators:
 
 
 def clamp(values: Array, ranges: Array, limited: np.ndarray) -> Array:
-    """Values (...) within ranges (..., 2) where `limited` (...) is not 0; axes of length 1 stand for all."""
+    """Values (...), clamped to ranges (..., 2) where `limited` (...) is not 0; the arguments broadcast."""
     if not limited.any():
         return values
     return jnp.where(limited != 0, safe.clip(values, ranges[..., 0], ranges[..., 1]), values)
@@ -144,20 +159,24 @@ def clamped_controls(model: Model, ctrl: Array) -> Array:
 
 
 def usable_controls(model: Model, ctrl: Array) -> Array:
-    """Clamped controls (nu,); all zero if any is NaN, infinite or beyond 1e10."""
+    """(nu,) clamped controls; all are zero if any of them is NaN, infinite or beyond 1e10, as in MuJoCo."""
     ctrl = clamped_controls(model, ctrl)
     return jnp.where(safe.is_bad(ctrl), 0, ctrl)
 
 
+# the last group of actuators that has a bit in `opt.disableactuator` (mjOption)
+LAST_GROUP = 30
+
+
 def switched_off(model: Model) -> np.ndarray:
-    """(nu,) bool: actuators whose group is set in opt.disableactuator, which has bits for groups 0 to 30."""
+    """(nu,) bool: the actuators whose group is disabled by a bit of `opt.disableactuator`."""
     group = model.topology.actuator_group
-    bits = np.left_shift(1, np.clip(group, 0, 30), dtype=np.int64)
-    return (group >= 0) & (group <= 30) & ((bits & model.opt.disableactuator) != 0)
+    bits = np.left_shift(1, np.clip(group, 0, LAST_GROUP), dtype=np.int64)
+    return (group >= 0) & (group <= LAST_GROUP) & ((bits & model.opt.disableactuator) != 0)
 
 
 def limit_on_tendons(model: Model, force: Array) -> Array:
-    """(nu,) forces, N, scaled so that their sum on each tendon stays within tendon_actfrcrange."""
+    """(nu,) forces, N, scaled so that the sum of the forces on each tendon is within tendon_actfrcrange."""
     topology = model.topology
     tendon = np.where(topology.actuator_trntype == TrnType.TENDON, topology.actuator_trnid[:, 0], -1)
     limited = np.append(topology.tendon_actfrclimited != 0, False)
@@ -175,18 +194,23 @@ def limit_on_tendons(model: Model, force: Array) -> Array:
 
 
 def limit_on_joints(model: Model, force: Array) -> Array:
-    """(nv,) generalized forces, N or N m, within jnt_actfrcrange; as in MuJoCo only on the first dof of a joint."""
+    """(nv,) generalized forces, N or N m, clamped to jnt_actfrcrange; as in MuJoCo only the first dof of a joint is."""
     topology, joint = model.topology, model.topology.dof_jntid
     first = topology.jnt_dofadr[joint] == np.arange(topology.nv)
     return clamp(force, model.jnt_actfrcrange[joint], first & (topology.jnt_actfrclimited[joint] != 0))
 
 
+# a sum of scaled forces misses the limit that it was scaled to by a few units in the last place
+ULPS = 8
+
+
 def saturated(model: Model, force: Array, on_dofs: Array) -> Array:
-    """(nu,) which actuators pull a tendon, or drive a joint, whose limit of actuator forces acts.
+    """(nu,) bool: the actuators on a joint or tendon that is at its limit of actuator forces (`actuatorfrcrange`).
 
     Args:
-      force: (nu,) N, of the actuators, as the limits of tendons leave them.
-      on_dofs: (nv,) N or N m, of all actuators together, as the limits of joints leave them.
+      model: the model.
+      force: (nu,) N, forces of the actuators, after the limits of tendons.
+      on_dofs: (nv,) N or N m, the sum of all actuator forces on each dof, after the limits of joints.
     """
     topology, target = model.topology, model.topology.actuator_trnid[:, 0]
     saturated = jnp.zeros((model.nu,), bool)
@@ -200,33 +224,33 @@ def saturated(model: Model, force: Array, on_dofs: Array) -> Array:
     tendon &= np.append(topology.tendon_actfrclimited, 0)[np.where(tendon, target, -1)] != 0
     if tendon.any():
         pulled = target[tendon]
-        # shares of a limit add up to it but for rounding
+        # the forces on a tendon at its limit were scaled, so that their sum equals the limit only up to rounding
         total = matmul(jnp.asarray(pulled[:, None] == pulled[None], force.dtype), force[tendon])
         least, most = model.tendon_actfrcrange[pulled].T
-        slack = 8 * jnp.finfo(force.dtype).eps * jnp.maximum(jnp.abs(least), jnp.abs(most))
+        slack = ULPS * jnp.finfo(force.dtype).eps * jnp.maximum(jnp.abs(least), jnp.abs(most))
         saturated = saturated.at[np.flatnonzero(tendon)].set((total <= least + slack) | (total >= most - slack))
     return saturated
 
 
 def user_rate(actuators: Actuators) -> Array:
-    """(n, k) d act / dt by the hook `act_dyn`, per second."""
+    """(n, k) d act / dt, per second, from the hook `act_dyn`."""
     if actuators.user is None:
         return jnp.zeros_like(actuators.act)
     return pick_some(actuators.user.rate, actuators.places)
 
 
 def user_gain(actuators: Actuators, parameters: Array) -> Array:
-    """(n,) force per signal by the hook `act_gain`."""
+    """(n,) force per signal, from the hook `act_gain`; it has no use for the `parameters` of the gain."""
     return jnp.zeros_like(actuators.length) if actuators.user is None else pick(actuators.user.gain, actuators.ids)
 
 
 def user_bias(actuators: Actuators, parameters: Array) -> Array:
-    """(n,) force by the hook `act_bias`, N or N m."""
+    """(n,) force, N or N m, from the hook `act_bias`; it has no use for the `parameters` of the bias."""
     return jnp.zeros_like(actuators.length) if actuators.user is None else pick(actuators.user.bias, actuators.ids)
 
 
 def add_user_force(model: Model, state: State, inputs: Inputs, data: Data, passive: Passive) -> Passive:
-    """The passive forces plus those of the user's hook and plugins; none if the flags disable all passive forces."""
+    """The passive forces with those of the user's hook and plugins added, unless springs and dampers are disabled."""
     if model.opt.disabled(DisableBit.SPRING) and model.opt.disabled(DisableBit.DAMPER):
         return passive
     force = passive.qfrc_passive
@@ -238,14 +262,18 @@ def add_user_force(model: Model, state: State, inputs: Inputs, data: Data, passi
 
 
 def user_laws(model: Model, state: State, inputs: Inputs, data: Data) -> UserLaws:
-    """What the user's hooks and plugins return for actuators of type `user`; zero for others.
+    """The results of the user's hooks and plugins for actuators of type `user`; zero for other actuators.
+
+    Args:
+      model, state, inputs: the model, the state and its inputs.
+      data: positions and velocities of this state, which the hooks read.
 
     Raises:
       UnsupportedError: an actuator is of type `user` and the model has no hook for it.
     """
     topology, hooks, dtype = model.topology, model.hooks, state.qvel.dtype
     owner = np.repeat(np.arange(topology.nu), topology.actuator_actnum)
-    # plugins first: their actuators need no hooks. The force of a plugin is a bias
+    # plugins come first, because their actuators need no hooks; the force of a plugin is a bias
     rate, bias = jnp.zeros(topology.na, dtype), jnp.zeros(topology.nu, dtype)
     has_rate, has_force = np.zeros(topology.na, bool), np.zeros(topology.nu, bool)
     for plugin, use in plugin_uses(model, state, inputs, data, "force", "actuator"):
@@ -262,7 +290,7 @@ def user_laws(model: Model, state: State, inputs: Inputs, data: Data) -> UserLaw
             return value
         hook = getattr(hooks, name)
         if hook is None:
-            reason = f"an actuator is of type 'user': model.replace(hooks=Hooks({name}=...)) says what it does"
+            reason = f"an actuator is of type 'user'; define it by model.replace(hooks=Hooks({name}=...))"
             raise UnsupportedError.of("<general>", reason)
         return jnp.where(wanted, hook(model, state, inputs, data), value)
 
@@ -275,11 +303,11 @@ def user_laws(model: Model, state: State, inputs: Inputs, data: Data) -> UserLaw
 
 
 def compute_command(model: Model, state: State, inputs: Inputs, data: Data) -> Command:
-    """What the actuators get: controls, delayed where an actuator has a delay, and what the user's hooks return.
+    """The inputs of the actuators: controls, after their delays, and the results of the user's hooks.
 
     Args:
-      model, state, inputs: where the step begins.
-      data: positions and velocities, which the hooks read.
+      model, state, inputs: the model, the state and its inputs.
+      data: positions and velocities of this state, which the hooks read.
     """
     return Command(
         ctrl=delayed_controls(model, state.history, state.time, inputs.ctrl),
@@ -289,10 +317,10 @@ def compute_command(model: Model, state: State, inputs: Inputs, data: Data) -> C
 
 
 def _of_shape(name: str, value: Array, like: Array) -> Array:
-    """The values that a function of a plugin returned, checked.
+    """The array that the function `name` of a plugin returned, with the dtype of `like`.
 
     Raises:
-      ValueError: it has another shape.
+      ValueError: its shape is not that of `like`.
     """
     value = jnp.asarray(value, like.dtype)
     if value.shape != like.shape:

@@ -1,11 +1,17 @@
 """DC motors: voltage, current, heat and friction of a brushed motor with an optional controller.
 
-    force = K i + cogging + friction,     i = (V - K velocity) / R at once, or with the lag te
+    force = K i + cogging + friction,     i = (V - K velocity) / R,  or te di/dt = (V - K velocity) / R - i
 
-The voltage V is the control u, or kp (u - length) + ki x - kd velocity, or kp (u - velocity) + ki (x - length),
-clipped to its limit; R rises with the temperature. Friction follows the LuGre model: a bristle z with
-z' = velocity - sigma0 |velocity| z / g(velocity), and the force -sigma0 z - sigma1 z'. A motor has an activation for
-each state of `MotorState` that it uses; `base/motor_layout.py` says where parameters and states are.
+The current i follows the voltage at once, or with the time constant te ("lag"). The voltage V depends on the control u:
+
+    V = u                                            without a controller
+    V = kp (u - length) + ki x - kd velocity         controller of the position, x the integral of the error
+    V = kp (u - velocity) + ki (x - length)          controller of the velocity, x the integral of u
+
+V is clipped to its limit, and the resistance R rises with the temperature. Friction follows the LuGre model, in which a
+bristle deflects by z: z' = velocity - sigma0 |velocity| z / g(velocity), and the force is -sigma0 z - sigma1 z'. A
+motor has one activation for each state of `MotorState` that it uses. `base/motor_layout.py` has the layout of
+parameters and states.
 Source: MuJoCo documentation, "Modeling", "dcmotor".
 """
 
@@ -17,8 +23,10 @@ from diffsim.base.enums import MINVAL
 from diffsim.base.motor_layout import SWITCHES, MotorBias, MotorDynamics, MotorGain, MotorInput, MotorState
 from diffsim.math import safe
 
-# the states that a motor may have, and the parameter that gives it each
+# for each state that a motor can have the parameter that switches it on
 STATES = SWITCHES
+# multiples of the Stribeck velocity beyond which exp(-ratio^2) is zero, and the square of the ratio cannot overflow
+FAST = 30.0
 
 
 def rate(motors: Actuators) -> Array:
@@ -36,7 +44,7 @@ def rate(motors: Actuators) -> Array:
 
 
 def advance(motors: Actuators, rate: Array) -> Array:
-    """(n, 5) states one timestep later: exact for bristle and current, Euler for the others."""
+    """(n, 5) states one timestep later: the exact solution for bristle and current, Euler's method for the others."""
     h, act = motors.timestep, motors.act
     after = act + h * rate
     bound = motors.dynprm[:, MotorDynamics.MAX_INTEGRAL]
@@ -50,23 +58,23 @@ def advance(motors: Actuators, rate: Array) -> Array:
 
 
 def current(motors: Actuators, act: Array) -> Array:
-    """(n,) ampere: the state among the activations (n, 5) if the current lags, else (V - K velocity) / R."""
+    """(n,) the current, A: its state in the activations (n, 5) if it lags, else (V - K velocity) / R."""
     volt = _voltage(motors) - _constant(motors) * motors.velocity
     at_once = volt / safe.maximum(_resistance(motors), MINVAL)
     return jnp.where(motors.has[:, MotorState.CURRENT], act[:, MotorState.CURRENT], at_once)
 
 
 def current_slope(motors: Actuators) -> Array:
-    """(n,) d current / d velocity, ampere s / rad, as MuJoCo's implicit integrators take it.
+    """(n,) d current / d velocity, A s / rad, as MuJoCo's implicit integrators take it.
 
-    It has the terms of back-EMF and controller, at the reference temperature; clipping is ignored.
+    It contains the back-EMF and the controller, at the reference temperature, and ignores clipping.
     """
     gain = motors.gainprm
     on_position, on_velocity = gain[:, MotorGain.DERIVATIVE], gain[:, MotorGain.PROPORTIONAL]
     mode = _input(motors)
     follows = jnp.where(mode == MotorInput.VELOCITY, on_velocity, 0)
     by_controller = jnp.where(mode == MotorInput.POSITION, on_position, follows)
-    # the share of its way that a lagging current covers in one timestep
+    # the part of its change that a lagging current makes in one timestep, 1 - exp(-h / te)
     lag = motors.dynprm[:, MotorDynamics.LAG]
     share = jnp.where(lag > 0, -jnp.expm1(-motors.timestep / jnp.where(lag > 0, lag, 1)), 1)
     resistance = safe.maximum(gain[:, MotorGain.RESISTANCE], MINVAL)
@@ -74,7 +82,7 @@ def current_slope(motors: Actuators) -> Array:
 
 
 def motor_constant(motors: Actuators, parameters: Array) -> Array:
-    """(n,) K, N m per ampere."""
+    """(n,) K, N m / A."""
     return parameters[:, MotorGain.CONSTANT]
 
 
@@ -88,17 +96,17 @@ def friction(motors: Actuators, parameters: Array) -> Array:
 
 
 def friction_slope(motors: Actuators, parameters: Array) -> Array:
-    """(n,) d friction / d velocity, N m s / rad, as MuJoCo takes it: only the damping of the bristles."""
+    """(n,) d friction / d velocity, N m s / rad: as in MuJoCo only the damping of the bristles."""
     return -safe.maximum(_bristles(motors)[1], 0)
 
 
 def _constant(motors: Actuators) -> Array:
-    """(n,) K, volt s / rad."""
+    """(n,) K, V s / rad."""
     return motors.gainprm[:, MotorGain.CONSTANT]
 
 
 def _input(motors: Actuators) -> Array:
-    """(n,) which MotorInput the control is."""
+    """(n,) the MotorInput: what the control means."""
     return jnp.round(motors.gainprm[:, MotorGain.INPUT])
 
 
@@ -108,7 +116,7 @@ def _bristles(motors: Actuators) -> tuple[Array, Array]:
 
 
 def _command(motors: Actuators) -> Array:
-    """(n,) the control; if the slew rate is limited, within reach of the last control."""
+    """(n,) the control; if its slew rate is limited, clipped to what can be reached from the previous control."""
     reach = motors.dynprm[:, MotorDynamics.MAX_SLEW] * motors.timestep
     before = motors.act[:, MotorState.SLEW]
     limited = motors.has[:, MotorState.SLEW]
@@ -116,7 +124,7 @@ def _command(motors: Actuators) -> Array:
 
 
 def _resistance(motors: Actuators) -> Array:
-    """(n,) ohm, at the motor's temperature."""
+    """(n,) the resistance, ohm, at the motor's temperature."""
     gain, ambient = motors.gainprm, motors.dynprm[:, MotorDynamics.AMBIENT_TEMPERATURE]
     rise = motors.act[:, MotorState.TEMPERATURE] + ambient - gain[:, MotorGain.REFERENCE_TEMPERATURE]
     factor = jnp.where(motors.has[:, MotorState.TEMPERATURE], 1 + gain[:, MotorGain.TEMPERATURE_COEFFICIENT] * rise, 1)
@@ -124,7 +132,7 @@ def _resistance(motors: Actuators) -> Array:
 
 
 def _voltage(motors: Actuators) -> Array:
-    """(n,) volt: the control, or the output of the controller."""
+    """(n,) the voltage, V: the control, or the output of the controller."""
     gain, mode, command = motors.gainprm, _input(motors), _command(motors)
     kp, ki, kd = (gain[:, k] for k in (MotorGain.PROPORTIONAL, MotorGain.INTEGRAL, MotorGain.DERIVATIVE))
     x = motors.act[:, MotorState.INTEGRAL]
@@ -137,7 +145,7 @@ def _voltage(motors: Actuators) -> Array:
 
 
 def _integral_rate(motors: Actuators) -> Array:
-    """(n,) the controller's error, zero where it would drive the integral beyond its bound."""
+    """(n,) rate of the controller's integral; zero where it would drive the integral beyond its bound (anti-windup)."""
     error = _command(motors) - jnp.where(_input(motors) == MotorInput.POSITION, motors.length, 0)
     x, bound = motors.act[:, MotorState.INTEGRAL], motors.dynprm[:, MotorDynamics.MAX_INTEGRAL]
     error = jnp.where((bound > 0) & (x >= bound), safe.clip(error, -jnp.inf, 0), error)
@@ -145,7 +153,7 @@ def _integral_rate(motors: Actuators) -> Array:
 
 
 def _heating(motors: Actuators) -> Array:
-    """(n,) kelvin per second: (R i^2 - T / R_th) / C."""
+    """(n,) rate of the temperature, K / s: (R i^2 - T / R_th) / C, T above the ambient temperature."""
     resistance = _resistance(motors)
     at_once = safe.divide(_voltage(motors) - _constant(motors) * motors.velocity, resistance)
     flow = jnp.where(motors.has[:, MotorState.CURRENT], motors.act[:, MotorState.CURRENT], at_once)
@@ -154,12 +162,15 @@ def _heating(motors: Actuators) -> Array:
 
 
 def _bristle_rate(motors: Actuators) -> Array:
-    """(n,) rad per second: the velocity minus the slip."""
+    """(n,) rate of the bristle's deflection z, rad / s: the velocity minus the slip, velocity + decay z."""
     return motors.velocity + _decay(motors) * motors.act[:, MotorState.BRISTLE]
 
 
 def _next_bristle(motors: Actuators) -> Array:
-    """(n,) rad, one timestep later at constant velocity: exp(a h) z + (exp(a h) - 1) / a velocity, a the decay."""
+    """(n,) the bristle's deflection z, rad, one timestep h later, at constant velocity v.
+
+    The exact solution of z' = v + a z, with the decay a: exp(a h) z + (exp(a h) - 1) / a v.
+    """
     h, decay = motors.timestep, _decay(motors)
     grown = jnp.expm1(decay * h)
     moving = jnp.abs(decay) > MINVAL
@@ -168,18 +179,17 @@ def _next_bristle(motors: Actuators) -> Array:
 
 
 def _decay(motors: Actuators) -> Array:
-    """(n,) per second: -sigma0 |v| / g(v), with Stribeck's curve g = F_c + (F_s - F_c) exp(-(v / v_s)^2)."""
+    """(n,) the decay of the bristle, 1 / s: -sigma0 |v| / g(v), Stribeck's g = F_c + (F_s - F_c) exp(-(v / v_s)^2)."""
     bias = motors.biasprm
     coulomb, static = bias[:, MotorBias.COULOMB_FRICTION], bias[:, MotorBias.STATIC_FRICTION]
     ratio = motors.velocity / safe.maximum(bias[:, MotorBias.STRIBECK_VELOCITY], MINVAL)
-    # beyond 30 the exponential is zero anyway, and its square cannot overflow
-    ratio = safe.clip(ratio, -30.0, 30.0)
+    ratio = safe.clip(ratio, -FAST, FAST)
     curve = coulomb + (static - coulomb) * jnp.exp(-ratio * ratio)
     return -_bristles(motors)[0] * jnp.abs(motors.velocity) / safe.maximum(curve, MINVAL)
 
 
 def _current_rate(motors: Actuators) -> Array:
-    """(n,) ampere per second: ((V - K velocity) / R - i) / te, within the limit."""
+    """(n,) rate of the current, A / s: ((V - K velocity) / R - i) / te, clipped to its limit."""
     target = safe.divide(_voltage(motors) - _constant(motors) * motors.velocity, _resistance(motors))
     lag, bound = motors.dynprm[:, MotorDynamics.LAG], motors.dynprm[:, MotorDynamics.MAX_CURRENT_RATE]
     rate = safe.divide(target - motors.act[:, MotorState.CURRENT], lag)

@@ -1,13 +1,13 @@
-"""The table of actuator laws: what each dyntype, gaintype and biastype does.
+"""The table of actuator laws: the dynamics, gain and bias of each dyntype, gaintype and biastype.
 
     d act / dt = rate(ctrl, act, length, velocity)
     force      = gain(length, velocity) * signal + bias(length, velocity)
 
-The signal is the control, or the activation where there is one. A row is named as in MJCF; it may have dynamics, a
-gain and a bias, which models mix freely unless the row says that they belong together. A new law is a function for
-each part that it has, here or in a file of its own, and one row of `LAWS` (its name in `DynType`, `GainType`,
-`BiasType` aside); the compiler, the implicit integrators and everything in this room read the table. The laws without a
-model of a device stand here: integrators and filters of the control, constant and affine gains and biases.
+The signal is the control, or the activation if the actuator has one. A row has the name of the law in MJCF, and its
+dynamics, gain and bias as far as it has them. Models may combine the parts of different rows, unless a row is
+`inseparable`. To add a law, write a function for each of its parts, here or in a file of its own, and a row of `LAWS`,
+after adding its name to `DynType`, `GainType` or `BiasType`. This file has the laws that are not models of a device:
+integrators and filters of the control, constant and affine gains and biases.
 Source: MuJoCo documentation, "Computation", "Actuation model".
 """
 
@@ -25,7 +25,7 @@ from diffsim.math import safe
 
 
 def control(actuators: Actuators, act: Array) -> Array:
-    """(n,) the signal of an actuator without activation: its control."""
+    """(n,) the control, which is the signal of an actuator without activation."""
     return actuators.ctrl
 
 
@@ -51,7 +51,7 @@ def exact_decay(actuators: Actuators, rate: Array) -> Array:
 
 
 def _time_constant(actuators: Actuators) -> Array:
-    """(n, 1) seconds."""
+    """(n, 1) the time constant tau, s."""
     return safe.maximum(actuators.dynprm[:, :1], MINVAL)
 
 
@@ -75,7 +75,8 @@ def affine_slope(actuators: Actuators, parameters: Array) -> Array:
     return parameters[:, 2]
 
 
-# a state that an actuator has if this parameter, a vector and a place in it, is positive; None for always
+# the parameter, as the name of a vector and an index in it, that gives an actuator a state by being positive; None for
+# a state that every actuator with the law has
 Switch = tuple[str, int] | None
 # (n actuators, their gainprm or biasprm (n, 10)) -> (n,)
 Curve = Callable[[Actuators, Array], Array]
@@ -83,15 +84,16 @@ Curve = Callable[[Actuators, Array], Array]
 
 @dataclasses.dataclass(frozen=True)
 class Dynamics:
-    """How the activations of n actuators change, and what their gains multiply.
+    """How the activations of n actuators change, and the signal that their gains multiply.
 
     Attributes:
-      rate: d act / dt (n, k), per second.
-      states: the k states that an actuator may have, in the order of its activations; None for `actdim` of them.
+      rate: actuators -> d act / dt (n, k), per second.
+      states: the k states that an actuator can have, in the order of its activations; None if `actdim` says how many.
       advance: (actuators, rate (n, k)) -> (n, k) activations one timestep later.
-      signal: (actuators, act (n, k)) -> (n,), by default the last; with `actearly` of the next step's `act`.
-      signal_slope: d signal / d velocity (n,), as the implicit integrators take it; None for zero.
-      always_early: whether `actearly` must be set.
+      signal: (actuators, act (n, k)) -> signal (n,), by default the last state. For actuators with `actearly`, `act`
+        are the activations of the next timestep.
+      signal_slope: actuators -> d signal / d velocity (n,), as the implicit integrators take it; None for zero.
+      always_early: whether the law works only with `actearly`.
     """
 
     rate: Callable[[Actuators], Array]
@@ -107,9 +109,9 @@ class Force:
     """A gain or a bias.
 
     Attributes:
-      value: force per signal, or force (N, N m).
+      value: the force per signal (gain), or the force (bias, N or N m).
       slope: d value / d velocity, as the implicit integrators take it; None for zero.
-      limited: whether the limits on forces apply to it; a bias without them is friction in the device itself.
+      limited: whether limits on forces apply to it. They do not apply to friction inside the actuator.
     """
 
     value: Curve
@@ -119,7 +121,7 @@ class Force:
 
 @dataclasses.dataclass(frozen=True)
 class Law:
-    """A row; `inseparable` if its dynamics, gain and bias only work together."""
+    """A row of the table; `inseparable` if its dynamics, gain and bias work only together."""
 
     dynamics: Dynamics | None = None
     gain: Force | None = None
@@ -173,7 +175,7 @@ BIASES = {BiasType[name.upper()]: law.bias for name, law in LAWS.items() if law.
 
 
 def of_plugin(dynamics: Dynamics) -> tuple[Dynamics, Force, Force]:
-    """Dynamics, gain and bias of actuators with these dynamics whose force comes from the plugin mujoco.pid."""
+    """Dynamics, gain and bias of actuators whose force comes from the plugin mujoco.pid, with these inner dynamics."""
     controller = pid.controller(dynamics)
     states = (None,) * pid.STATES + (dynamics.states or ())
     return (
@@ -184,16 +186,19 @@ def of_plugin(dynamics: Dynamics) -> tuple[Dynamics, Force, Force]:
 
 
 def torn_apart(dyntype: DynType, gaintype: GainType, biastype: BiasType) -> str | None:
-    """The name of a law whose parts only work together, if these types have some of its parts and not all."""
+    """The name of an inseparable law of which these types have some parts but not all; None if there is none."""
     names = [kind.name.lower() for kind in (dyntype, gaintype, biastype)]
     torn = [name for name in names if LAWS[name].inseparable and set(names) != {name}]
     return torn[0] if torn else None
 
 
 def has_states(dyntype: np.ndarray, count: np.ndarray, dynprm: np.ndarray, gainprm: np.ndarray) -> np.ndarray:
-    """(nu, k) bool: which states of its law, in the last columns, an actuator has according to its parameters (nu, 10).
+    """(nu, k) bool: which states of its law each actuator has; they are in the last columns.
 
-    Laws of the user have `count` (nu,) states.
+    Args:
+      dyntype: (nu,) DynType.
+      count: (nu,) number of states of actuators whose law does not list them (`user`).
+      dynprm, gainprm: (nu, 10) parameters, which switch states on by being positive.
     """
     kinds = {DynType(kind): DYNAMICS[DynType(kind)].states for kind in np.unique(dyntype)}
     widest = max((np.max(count[dyntype == kind]) if s is None else len(s) for kind, s in kinds.items()), default=0)
@@ -211,10 +216,10 @@ def has_states(dyntype: np.ndarray, count: np.ndarray, dynprm: np.ndarray, gainp
 def state_slots(
     dyntype: np.ndarray, actnum: np.ndarray, dynprm: np.ndarray, gainprm: np.ndarray, plugin_states: np.ndarray
 ) -> np.ndarray:
-    """(nu, k) which of an actuator's activations holds each state of its law; -1 for none.
+    """(nu, k) int: which of an actuator's activations holds each state of its law; -1 for a state that it lacks.
 
-    The states fill the last columns, so that the last state, the signal of most laws, is in the last column. States of
-    a plugin, `plugin_states` (nu, p) bool, come before them.
+    The states fill the last columns, so that the last state, which is the signal of most laws, is in the last column.
+    The states of a plugin, `plugin_states` (nu, p) bool, come before those of the law.
     """
     has = has_states(dyntype, actnum - plugin_states.sum(axis=1), dynprm, gainprm)
     width, controlled = plugin_states.shape[1], plugin_states.any(axis=1)

@@ -2,9 +2,10 @@
 
     force = -F0 (FL(L) FV(V) act + FP(L))
 
-L is the length in units of the optimal length L0, chosen so that actuator_lengthrange maps to the operating range in
-the parameters; V is the velocity over L0 vmax. FL, FV and FP are the force-length, force-velocity and passive curves,
-all piecewise quadratic. Source: MuJoCo documentation, "Modeling", "Muscle actuators"; Millard et al. 2013.
+L is the length in units of the optimal length L0, at which the muscle is strongest. L0 is such that
+actuator_lengthrange corresponds to the operating range in the parameters. V is the velocity over L0 vmax. FL, FV and FP
+are the force-length, force-velocity and passive force curves, all piecewise quadratic.
+Source: MuJoCo documentation, "Modeling", "Muscle actuators"; Millard et al. 2013.
 """
 
 from typing import NamedTuple
@@ -22,13 +23,13 @@ class Parameters(NamedTuple):
     """The parameters of the curves, in the order of the columns of gainprm and biasprm, (n,) each.
 
     Attributes:
-      shortest, longest: the operating range, in optimal lengths (MuJoCo's range).
+      shortest, longest: the operating range, in units of L0 (`range` in MJCF).
       force: peak active force F0, N; if it is negative, F0 = scale / acc0.
-      scale: the peak force per acceleration acc0 of a unit force at qpos0.
-      lmin, lmax: lengths beyond which there is no active force, in optimal lengths.
-      vmax: shortening speed without force, optimal lengths per second.
-      fpmax: passive force at lmax, in peak forces.
-      fvmax: active force when lengthening fast, in peak forces.
+      scale: F0 acc0 of a muscle without a given force, m / s^2.
+      lmin, lmax: the shortest and longest length with active force, in units of L0.
+      vmax: shortening velocity at which the force vanishes, in units of L0 per second.
+      fpmax: passive force at lmax, in units of F0.
+      fvmax: active force at the highest lengthening velocity, in units of F0.
     """
 
     shortest: Array
@@ -50,11 +51,11 @@ def _named(parameters: Array) -> Parameters:
 def activation_rate(actuators: Actuators) -> Array:
     """(n, 1) d act / dt = (ctrl - act) / tau, per second.
 
-    tau = tau_act (0.5 + 1.5 act) where ctrl > act, else tau_deact / (0.5 + 1.5 act); dynprm holds tau_act and tau_deact
-    (s), and the width of the smooth switch between them. If the width is zero, tau jumps at ctrl = act. Derivatives
-    with respect to ctrl and act there share one tau, so that a steady act follows a steady ctrl with slope 1: tau_act
-    if ctrl is 0, which can only grow, and tau_deact elsewhere, as in MuJoCo. They are the one-sided slope for ctrl that
-    grows faster than act from 0, and for ctrl that falls faster than act from any other level.
+    The time constant is tau = tau_act (0.5 + 1.5 act) where ctrl > act, and tau_deact / (0.5 + 1.5 act) elsewhere.
+    dynprm holds tau_act and tau_deact, s, and the width of a smooth transition between the two. With a width of zero,
+    tau jumps at ctrl = act. The derivatives with respect to ctrl and act there are those with one tau, so that a
+    steady act has the slope 1 with respect to a steady ctrl: with tau_act at ctrl = 0, where ctrl can only grow, and
+    with tau_deact elsewhere, as in MuJoCo.
     """
     parameters, act = actuators.dynprm, actuators.act[:, 0]
     ctrl = safe.clip(actuators.ctrl, 0, 1)
@@ -64,20 +65,20 @@ def activation_rate(actuators: Actuators) -> Array:
     smooth = width >= MINVAL
     blend = sigmoid(excess / jnp.where(smooth, width, 1) + 0.5)
     blended = deactivation + (activation - deactivation) * blend
-    # where ctrl = act the rate is zero with either tau, and only its derivative depends on the choice
+    # where ctrl = act the rate is zero with either tau; the choice matters for its derivatives only
     activates = (excess > 0) | ((excess == 0) & (ctrl <= 0))
     tau = jnp.where(smooth, blended, jnp.where(activates, activation, deactivation))
     return (excess / safe.maximum(tau, MINVAL))[:, None]
 
 
 def sigmoid(x: Array) -> Array:
-    """Quintic step from 0 at x <= 0 to 1 at x >= 1, twice continuously differentiable."""
+    """The quintic step from 0 at x <= 0 to 1 at x >= 1, which is twice continuously differentiable."""
     x = safe.clip(x, 0, 1)
     return x * x * x * (x * (6 * x - 15) + 10)
 
 
 def active_force(actuators: Actuators, parameters: Array) -> Array:
-    """(n,) force per activation, N; negative, because muscles pull."""
+    """(n,) force per activation, N, -F0 FL(L) FV(V); negative, because muscles pull."""
     return _active_force(actuators, parameters, actuators.velocity)
 
 
@@ -88,7 +89,7 @@ def active_slope(actuators: Actuators, parameters: Array) -> Array:
 
 
 def passive_force(actuators: Actuators, parameters: Array) -> Array:
-    """(n,) N, -F0 FP(L): zero up to the optimal length, then quadratic, then linear."""
+    """(n,) passive force, N, -F0 FP(L): zero up to L = 1, then quadratic, then linear."""
     muscle = _named(parameters)
     length, _ = _normalized(actuators, muscle)
     half = safe.maximum(0.5 * (muscle.lmax - 1), MINVAL)
@@ -112,25 +113,26 @@ def _peak_force(actuators: Actuators, muscle: Parameters) -> Array:
 
 
 def _normalized(actuators: Actuators, muscle: Parameters) -> tuple[Array, Array]:
-    """(n,) L, and the optimal length L0, m."""
+    """(n,) the length L in units of L0, and the optimal length L0, m."""
     lower, upper = actuators.lengthrange[:, 0], actuators.lengthrange[:, 1]
     optimum = (upper - lower) / safe.maximum(muscle.longest - muscle.shortest, MINVAL)
     return muscle.shortest + (actuators.length - lower) / safe.maximum(optimum, MINVAL), optimum
 
 
 def _length_curve(length: Array, lower: Array, upper: Array) -> Array:
-    """FL, active force over length: four parabolas from 0 at `lower` through 1 at length 1 to 0 at `upper`."""
+    """(n,) FL, the active force at a length: 0 at `lower`, 1 at length 1, 0 at `upper`, in units of F0."""
     below = length <= 1
     end = jnp.where(below, lower, upper)
     half = safe.maximum(0.5 * jnp.abs(1 - end), MINVAL)
-    # each side is two parabolas, which meet with equal slopes halfway between peak and end; in units of that half
+    # on each side of the peak two parabolas meet with equal slopes halfway between peak and end; distances are in units
+    # of that half
     from_end, from_peak = jnp.abs(length - end) / half, jnp.abs(length - 1) / half
     curve = jnp.where(from_end <= 1, 0.5 * from_end * from_end, 1 - 0.5 * from_peak * from_peak)
     return jnp.where((lower <= length) & (length <= upper), curve, 0)
 
 
 def _speed_curve(speed: Array, maximum: Array) -> Array:
-    """FV, active force over speed: 0 at -1, 1 at rest, `maximum` when lengthening fast."""
+    """(n,) FV, the active force at a velocity: 0 at -1, 1 at rest, `maximum` when lengthening fast, in units of F0."""
     # (V + 1)^2 when shortening; when lengthening fv - (fv - 1 - V)^2 / (fv - 1), which reaches fv at V = fv - 1
     rise = maximum - 1
     lengthening = maximum - (rise - speed) * (rise - speed) / safe.maximum(rise, MINVAL)

@@ -1,10 +1,10 @@
 """MuJoCo's plugin `mujoco.pid`: force = kp e + ki (integral of e) + kd de/dt with e = setpoint - length.
 
-The setpoint is the control, or, if the actuator has dynamics (the `inner` dynamics), their last activation. It changes
-by at most slewmax per second. The plugin adds up to two activations, before the activations of the inner dynamics: the
-integral, bounded so that its force stays within imax, and the last setpoint, from which the next one may differ only by
-the slew. As in MuJoCo, slewmax does not limit the first timestep, and the implicit integrators ignore that the force
-depends on velocity.
+The setpoint is the control. If the actuator also has dynamics of its own (the `inner` dynamics), the setpoint is their
+last activation. It changes by at most slewmax per second. The plugin adds up to two activations, before those of the
+inner dynamics: the integral of the error, bounded so that its force stays within imax, and the previous setpoint. As in
+MuJoCo, slewmax does not limit the first timestep, and the implicit integrators ignore that the force depends on
+velocity.
 Source: plugin/actuator/pid.cc (3.8.1).
 """
 
@@ -22,10 +22,10 @@ from diffsim.math import safe
 from diffsim.types.hooks import check_settings
 
 NAME = "mujoco.pid"
-# settings, in the order of the columns of actuator_pidprm; -1 means that there is no bound
+# the settings with their defaults, in the order of the columns of actuator_pidprm; -1 means no bound
 SETTINGS = {"kp": 0.0, "ki": 0.0, "kd": 0.0, "imax": -1.0, "slewmax": -1.0}
 KP, KI, KD, IMAX, SLEWMAX = range(5)
-# activations that the plugin adds: the integral of the error, the last setpoint
+# number of activations that the plugin can add: the integral of the error, and the previous setpoint
 STATES = 2
 
 
@@ -39,10 +39,12 @@ class Dynamics(Protocol):
 
 
 def parameters(settings: Mapping[str, str]) -> np.ndarray:
-    """(5,) the settings as numbers: N/m, N/(m s), N s/m, N, and units of the setpoint per second (or by rad).
+    """(5,) kp, ki, kd, imax and slewmax from the texts of the plugin's `<config>` elements.
+
+    Their units are N / m, N / (m s), N s / m, N (with N m and rad on a hinge), and units of the setpoint per second.
 
     Raises:
-      ValueError: a setting is unknown, no number, or negative where it is a bound.
+      ValueError: a setting is unknown, is not a number, or is a negative bound.
     """
     check_settings(settings, SETTINGS)
     written = {name: text for name, text in settings.items() if text.strip()}
@@ -54,18 +56,21 @@ def parameters(settings: Mapping[str, str]) -> np.ndarray:
 
 
 def has_states(prm: np.ndarray) -> np.ndarray:
-    """(n, 2) whether controllers with parameters (n, 5) have an integral, and a last setpoint."""
+    """(n, 2) bool: whether controllers with parameters (n, 5) need an integral, and a previous setpoint."""
     return np.stack([prm[:, KI] != 0, prm[:, SLEWMAX] >= 0], axis=1)
 
 
 @dataclasses.dataclass(frozen=True)
 class Controller:
-    """The functions of `laws.Dynamics` of actuators with the plugin, around their `inner` dynamics."""
+    """The dynamics of actuators with the plugin, which contain their `inner` dynamics (see `laws.Dynamics`)."""
 
     inner: Dynamics
 
     def rate(self, actuators: Actuators) -> Array:
-        """(n, k) d act / dt: by which a timestep leads to the next integral and setpoint, and of the inner dynamics."""
+        """(n, k) d act / dt, per second.
+
+        The first two rates lead to the next integral and setpoint in one timestep; the others are the inner dynamics'.
+        """
         setpoint = self._setpoint(actuators, actuators.act)
         integral = _next_integral(actuators, setpoint - actuators.length)
         rate = (jnp.stack([integral, setpoint], axis=1) - actuators.act[:, :STATES]) / actuators.timestep
@@ -78,7 +83,7 @@ class Controller:
         return jnp.concatenate([actuators.within_range(states), inner], axis=1)
 
     def force(self, actuators: Actuators, act: Array) -> Array:
-        """(n,) N or N m; `act` (n, k), of the next timestep for actuators with `actearly`."""
+        """(n,) the force, N or N m, at activations `act` (n, k); with `actearly` they are the next timestep's."""
         inner, prm = self.inner.rate(_inner(actuators)), actuators.pidprm
         error = self._setpoint(actuators, act) - actuators.length
         setpoint_rate = inner[:, -1] if inner.shape[1] else jnp.zeros_like(error)
@@ -86,7 +91,7 @@ class Controller:
         return prm[:, KP] * error + prm[:, KI] * integral + prm[:, KD] * (setpoint_rate - actuators.velocity)
 
     def _setpoint(self, actuators: Actuators, act: Array) -> Array:
-        """(n,) the control or last activation, at most slewmax a second from the last setpoint."""
+        """(n,) the control or the last inner activation, at most slewmax h away from the previous setpoint."""
         wanted = act[:, -1] if act.shape[1] > STATES else actuators.ctrl
         last, reach = actuators.act[:, 1], actuators.pidprm[:, SLEWMAX] * actuators.timestep
         limited = actuators.has[:, 1] & (actuators.time > 0)
@@ -94,23 +99,23 @@ class Controller:
 
 
 def _next_integral(actuators: Actuators, error: Array) -> Array:
-    """(n,) the integral of the error one timestep later, whose force ki times it is at most imax."""
+    """(n,) the integral of the error one timestep later, bounded so that ki times the integral is at most imax."""
     prm, integral = actuators.pidprm, actuators.act[:, 0] + error * actuators.timestep
     bound = safe.divide(prm[:, IMAX], jnp.abs(prm[:, KI]))
     return jnp.where(prm[:, IMAX] >= 0, safe.clip(integral, -bound, bound), integral)
 
 
 def _inner(actuators: Actuators) -> Actuators:
-    """The actuators without the activations of the controller, as the inner dynamics see them."""
+    """The actuators for the inner dynamics, without the activations of the controller."""
     return dataclasses.replace(actuators, act=actuators.act[:, STATES:], places=actuators.places[:, STATES:])
 
 
 @functools.cache
 def controller(inner: Dynamics) -> Controller:
-    """One controller for each dynamics, so that programs are shared."""
+    """The controller around some inner dynamics; always the same object, so that compiled programs are shared."""
     return Controller(inner)
 
 
 def unit_gain(actuators: Actuators, parameters: Array) -> Array:
-    """(n,) 1: the signal that the gain multiplies, `Controller.force`, is the force."""
+    """(n,) 1, because the signal that the gain multiplies is already the force (`Controller.force`)."""
     return jnp.ones_like(actuators.length)

@@ -1,10 +1,10 @@
-"""Actuator lengths and moment arms: how an actuator's force acts on the joints.
+"""Transmissions: the length of an actuator, and the moments with which its force acts on the joints.
 
     actuator_velocity = moment qvel,     qfrc_actuator = moment^T actuator_force
 
-Kinds of transmission are rows of a table. A row is a function of some actuators, all of that kind, and of the stages
-that they may read. The moment is d length / d qpos in tangent coordinates, except where there is no length (wrenches on
-free joints and sites: their length is 0). Lengths are m (rad about hinges and balls) times the gear.
+Each type of transmission (mjtTrn) is a row of the table `TRANSMISSIONS`: a function of the actuators of this type and
+of the stages that it may read. The moment is d length / d qpos in tangent coordinates. Wrenches on free joints and
+sites have moments, but no length: it is 0. Lengths are in m (rad for hinges and balls) times the gear.
 Source: MuJoCo documentation, "Computation", "Transmission".
 """
 
@@ -31,7 +31,7 @@ from diffsim.xla.gather import pick, place
 
 
 class Pose(NamedTuple):
-    """The stages that a transmission may read."""
+    """The position of the system, and the stages that a transmission may read."""
 
     qpos: Array
     kinematics: Kinematics
@@ -54,12 +54,13 @@ def compute_transmission(
     tendons: Tendons,
     contacts: Contacts | None = None,
 ) -> Transmission:
-    """actuator_length (nu,) and actuator_moment (nu, nv), gears included.
+    """Transmission: actuator_length (nu,) and actuator_moment (nu, nv), gears included.
 
     Args:
+      model: the model.
       qpos: (nq,).
-      kinematics, com, tendons: these stages at qpos.
-      contacts: for actuators that adhere; None: nothing adheres.
+      kinematics, com, tendons: the results of these stages at qpos.
+      contacts: the contacts, for adhesion; None for no adhesion.
     """
     if not model.nu:
         return Transmission(
@@ -77,7 +78,7 @@ def compute_transmission(
 
 
 def _in_order(count: int, ids: list[np.ndarray], parts: list[Arms]) -> Arms:
-    """Lengths (count,) and moments (count, nv) from parts of them, of the rows `ids`."""
+    """Lengths (count,) and moments (count, nv) from several `parts`, whose rows are to be at `ids`."""
     order = np.concatenate(ids)
     lengths, moments = zip(*parts, strict=True)
     return place(count, order, jnp.concatenate(lengths)), place(count, order, jnp.concatenate(moments))
@@ -85,7 +86,9 @@ def _in_order(count: int, ids: list[np.ndarray], parts: list[Arms]) -> Arms:
 
 @per_topology
 def _driven(topology: Topology, kind: TrnType) -> tuple[tuple[JointGroup, np.ndarray, np.ndarray], ...]:
-    """For each joint type: its group, the rows of the joints that actuators of this kind drive, and these actuators."""
+    """For each joint type: its group, the rows in it of the joints that are driven by actuators of the type `kind`, and
+    these actuators.
+    """
     drives = topology.actuator_trntype == kind
     target = topology.actuator_trnid[:, 0]
     driven = []
@@ -97,7 +100,7 @@ def _driven(topology: Topology, kind: TrnType) -> tuple[tuple[JointGroup, np.nda
 
 
 def _on_joint(kind: TrnType, model: Model, actuators: np.ndarray, pose: Pose) -> Arms:
-    """Force along a scalar joint, or a wrench on a ball or free joint, in the child's frame or the parent's."""
+    """A force along a scalar joint, or a wrench on a ball or free joint, in the frame of the child or of the parent."""
     in_parent = kind == TrnType.JOINTINPARENT
     parts, ids = [], []
     for group, rows, driving in _driven(model.topology, kind):
@@ -110,19 +113,19 @@ def _on_joint(kind: TrnType, model: Model, actuators: np.ndarray, pose: Pose) ->
 
 
 def _tendon(model: Model, actuators: np.ndarray, pose: Pose) -> Arms:
-    """Force along a tendon, N: its length (m) and moment arms (m) times the gear."""
+    """A force along a tendon: its length (m) and moment arms (m), times the gear."""
     tendon = model.topology.actuator_trnid[actuators, 0]
     gear = model.actuator_gear[actuators, 0]
     return pose.tendons.ten_length[tendon] * gear, scale(pose.tendons.ten_J[tendon], gear)
 
 
 def _project(jacobian: Array, direction: Array) -> Array:
-    """(n, nv) rows of Jacobians (n, 3, nv) along directions (n, 3)."""
+    """(n, nv) Jacobians (n, 3, nv), projected on directions (n, 3)."""
     return mul_vec_t(jacobian, direction)
 
 
 def _site(model: Model, actuators: np.ndarray, pose: Pose) -> Arms:
-    """Wrench in a site's frame, or force and torque along the displacement of a site in a reference site's frame."""
+    """A wrench in the frame of a site, or, with a reference site, along the displacement of one site from the other."""
     topology = model.topology
     has_reference = topology.actuator_trnid[actuators, 1] >= 0
     parts, ids = [], []
@@ -135,7 +138,7 @@ def _site(model: Model, actuators: np.ndarray, pose: Pose) -> Arms:
 
 
 def _site_jacobian(model: Model, pose: Pose, site: np.ndarray) -> tuple[Array, Array]:
-    """Translation and rotation (n, 3, nv) of sites (n,) in the world, per dof."""
+    """Jacobians of the translation and rotation (n, 3, nv) of sites (n,), world axes."""
     return point_jacobian(model, pose.com, pose.kinematics.site_xpos[site], model.topology.site_bodyid[site])
 
 
@@ -148,7 +151,7 @@ def _site_wrench(model: Model, actuators: np.ndarray, pose: Pose) -> Arms:
 
 
 def _site_in_reference(model: Model, actuators: np.ndarray, pose: Pose) -> Arms:
-    """Displacement (m) and rotation vector (rad) of a site from another one, in the frame of that one, by the gear."""
+    """Displacement (m) and rotation vector (rad) of a site in the frame of a reference site, times the gear."""
     topology, poses = model.topology, pose.kinematics
     site, reference = topology.actuator_trnid[actuators].T
     gear, mat = model.actuator_gear[actuators], poses.site_xmat[reference]
@@ -156,7 +159,7 @@ def _site_in_reference(model: Model, actuators: np.ndarray, pose: Pose) -> Arms:
     rotation_vector = quat_sub(_site_quat(model, poses, site), _site_quat(model, poses, reference))
     length = dot(displacement, gear[:, :3]) + dot(rotation_vector, gear[:, 3:])
 
-    # dofs that move both sites move neither relative to the other
+    # a dof that moves both sites does not move one relative to the other
     moves = body_dof_mask(topology)
     shared = moves[topology.site_bodyid[site]] & moves[topology.site_bodyid[reference]]
     here, there = _site_jacobian(model, pose, site), _site_jacobian(model, pose, reference)
@@ -165,25 +168,34 @@ def _site_in_reference(model: Model, actuators: np.ndarray, pose: Pose) -> Arms:
 
 
 def _by_gear(jacobian: Sequence[Array], mat: Array, gear: Array) -> Array:
-    """(n, nv) moments of a force and a torque, gear (n, 6), in frames (n, 3, 3), given translation and rotation."""
+    """(n, nv) moments of wrenches: force and torque `gear` (n, 6) in frames `mat` (n, 3, 3).
+
+    `jacobian` is translation and rotation (n, 3, nv) of the points on which they act.
+    """
     translation, rotation = jacobian
     return _project(translation, mul_vec(mat, gear[:, :3])) + _project(rotation, mul_vec(mat, gear[:, 3:]))
 
 
 def _site_quat(model: Model, poses: Kinematics, site: np.ndarray) -> Array:
-    """(n, 4); the factors are in MuJoCo's order, which is not the order of composition: lengths depend on it."""
+    """(n, 4) "orientations" of sites, as MuJoCo 3.8.1 multiplies them: site times body instead of body times site.
+
+    Lengths depend on this order, so that it is kept.
+    """
     return quat_mul(pick(model.site_quat, site), pick(poses.xquat, model.topology.site_bodyid[site]))
 
 
 def _slider_crank(model: Model, actuators: np.ndarray, pose: Pose) -> Arms:
-    """A slider on an axis, joined by a rod to a crank: length = a.v - sqrt((a.v)^2 + r^2 - v.v)."""
+    """A slider on the axis a, connected to a crank by a rod of length r: length = a.v - sqrt((a.v)^2 + r^2 - v.v).
+
+    v is the vector from slider to crank.
+    """
     crank, slider = model.topology.actuator_trnid[actuators].T
     rod, gear = model.actuator_cranklength[actuators], model.actuator_gear[actuators, 0]
     poses = pose.kinematics
     axis = poses.site_xmat[slider][:, :, 2]
     arm = poses.site_xpos[crank] - poses.site_xpos[slider]
 
-    # where the rod is too short to reach, the root is taken as zero
+    # where the rod is too short to reach the axis, the root counts as zero
     along = dot(arm, axis)
     root = safe.sqrt(along * along + rod * rod - dot(arm, arm))
     reach = root > 0
@@ -194,13 +206,13 @@ def _slider_crank(model: Model, actuators: np.ndarray, pose: Pose) -> Arms:
 
     base, turning = _site_jacobian(model, pose, slider)
     tip, _ = _site_jacobian(model, pose, crank)
-    # d axis = rotation x axis, so by_axis . d axis = rotation . (axis x by_axis)
+    # the axis turns with the slider's body: d axis = rotation x axis, so by_axis . d axis = rotation . (axis x by_axis)
     moment = _project(tip - base, by_arm) + _project(turning, cross(axis, by_axis))
     return (along - root) * gear, scale(moment, gear)
 
 
 def _body(model: Model, actuators: np.ndarray, pose: Pose) -> Arms:
-    """Adhesion, N: minus the mean Jacobian of the normals of a body's contacts, those in the gap included."""
+    """Adhesion: the moment is minus the mean Jacobian of the normals of a body's contacts, also of those in the gap."""
     topology, contacts = model.topology, pose.contacts
     # adhesion has no length
     length = jnp.zeros((len(actuators),), pose.qpos.dtype)

@@ -1,11 +1,14 @@
 """Coriolis, centrifugal and gravitational forces: recursive Newton-Euler as sums over the tree.
 
-cacc = -gravity + sum of cdof_dot qvel (+ cdof qacc); f = I cacc + cvel x* (I cvel); qfrc_bias = cdof . (sum of f over
-the subtree), at qacc = 0. Tendon armature a adds J^T a (dJ/dt qvel).
+    cacc      = -gravity + sum over the chain of (cdof_dot qvel + cdof qacc)
+    f         = I cacc + cvel x* (I cvel)
+    qfrc_bias = cdof . (sum of f over the subtree), at qacc = 0
 
-The derivative of the solver's optimum needs the derivative of M qacc + qfrc_bias at fixed qacc. One recursion gives
-both terms (`MotionForces`), and reverse mode goes back through the bodies once, at the cost of qfrc_bias alone. Through
-the entries of M it would also take an outer product (nv, nv) and four products with it.
+Tendons with armature a add J^T a (dJ/dt qvel).
+
+The derivative of the solver's optimum needs the derivative of M qacc + qfrc_bias at fixed qacc. One recursion computes
+both terms (`MotionForces`), so that reverse mode goes through the bodies once, and costs as much as for qfrc_bias
+alone. Through the entries of M, reverse mode would need an outer product (nv, nv) and four products with it as well.
 Source: Featherstone 2008, ch. 5.
 """
 
@@ -34,7 +37,10 @@ def compute_bias(
     """qfrc_bias (nv,), N or N m: the force that keeps qvel (nv,) constant without other forces.
 
     Args:
-      drift: (ntendon,) m/s^2, (dJ/dt qvel) of tendons.
+      model: the model.
+      qvel: (nv,) velocity.
+      com, velocities, tendons: the results of these stages.
+      drift: (ntendon,) m/s^2, dJ/dt qvel of tendons (`tendon_drift`).
     """
     force = newton_euler(model.topology, body_motion(model, qvel, com, velocities))
     if has_reflected(model.topology, "tendon_armature"):
@@ -43,7 +49,7 @@ def compute_bias(
 
 
 class BodyMotion(NamedTuple):
-    """The inputs of the recursion, with mjData's names; `world_acceleration` (6,) is cacc of body 0, -gravity."""
+    """The inputs of the recursion, under mjData's names; `world_acceleration` (6,) is the cacc of body 0, -gravity."""
 
     qvel: Array
     cinert: Array
@@ -59,8 +65,9 @@ def body_motion(model: Model, qvel: Array, com: ComFrame, velocities: Velocities
 
 
 def newton_euler(topology: Topology, motion: BodyMotion, qacc: Array | None = None) -> Array:
-    """(nv,) force, N or N m, that gives the bodies qacc (nv,); None for qacc = 0."""
-    # forward: accelerations, cacc = sum over the chain; backward: forces, summed over subtrees; projected on the axes
+    """(nv,) inverse dynamics without constraints: the force, N or N m, that causes qacc (nv,); None for qacc = 0."""
+    # forward pass: accelerations are sums over chains. Backward pass: forces are summed over subtrees, and projected on
+    # the axes of the joints
     terms = [(motion.cdof_dot, motion.qvel), *([] if qacc is None else [(motion.cdof, qacc)])]
     cacc = motion.world_acceleration[None] + sum_chain(topology, *terms)
     subtree_force = sum_subtree(topology, body_force(motion.cinert, motion.cvel, cacc))
@@ -68,7 +75,7 @@ def newton_euler(topology: Topology, motion: BodyMotion, qacc: Array | None = No
 
 
 def world_acceleration(model: Model) -> Array:
-    """(6,) rad/s^2 and m/s^2, acceleration of the world: gravity as an upward acceleration."""
+    """(6,) rad/s^2 and m/s^2, the acceleration of the world: gravity acts as an upward acceleration of all bodies."""
     zero = jnp.zeros_like(model.opt.gravity)
     if model.opt.disabled(DisableBit.GRAVITY):
         return jnp.concatenate([zero, zero])
@@ -85,12 +92,13 @@ def body_force(cinert: Array, cvel: Array, cacc: Array) -> Array:
 )
 @dataclasses.dataclass(frozen=True, eq=False)
 class MotionForces:
-    """The forces of a motion without constraints.
+    """The equation of motion without constraints, as a function of the acceleration.
 
     Attributes:
-      motion: of the bodies.
-      armature: (nv,) of the dofs, kg or kg m^2.
-      others: (nv,) all smooth forces but qfrc_bias, N or N m.
+      topology: of the model.
+      motion: the motion of the bodies.
+      armature: (nv,) armature of the dofs, kg or kg m^2.
+      others: (nv,) all smooth forces except qfrc_bias, N or N m.
     """
 
     topology: Topology
@@ -106,10 +114,10 @@ class MotionForces:
 def motion_forces(
     model: Model, qvel: Array, com: ComFrame, velocities: Velocities, others: Array
 ) -> MotionForces | None:
-    """The forces of a motion qvel (nv,); `others` (nv,) are all smooth forces but qfrc_bias, N or N m.
+    """The equation of motion at qvel (nv,); `others` (nv,) are all smooth forces except qfrc_bias, N or N m.
 
-    None if the entries of M are differentiated anyway: because the integrator solves with M too, tendons have armature,
-    noslip iterations are on, or the iterations of the solver are differentiated.
+    None if the entries of M must be differentiated anyway. This is so if the integrator also solves with M, tendons
+    have armature, there are noslip iterations, or the iterations of the solver are differentiated.
     """
     opt = model.opt
     explicit = opt.integrator in (Integrator.EULER, Integrator.RK4) and not damps_implicitly(model)
@@ -121,6 +129,6 @@ def motion_forces(
 
 
 def damps_implicitly(model: Model) -> bool:
-    """Whether Euler steps solve with the dampers of dofs, and so with another matrix than the solver's."""
+    """Whether the integrator is Euler with implicit joint damping, which solves with M + h D instead of M."""
     off = model.opt.disabled(DisableBit.EULERDAMP) or model.opt.disabled(DisableBit.DAMPER)
     return model.opt.integrator == Integrator.EULER and not off and has_reflected(model.topology, *DOF_DAMPING)

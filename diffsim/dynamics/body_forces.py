@@ -1,8 +1,8 @@
-"""Forces on bodies: what the user applies; accelerations and forces between bodies, which sensors read.
+"""Forces that the user applies to bodies, and the accelerations of bodies and forces between them that sensors read.
 
-cacc sums cdof_dot qvel + cdof qacc from the world, which accelerates upward with gravity; cfrc_ext collects applied
-and constraint wrenches; cfrc_int is the force that a body's parent exerts on its subtree. Source: Featherstone 2008,
-ch. 5 (recursive Newton-Euler).
+cacc is the sum of cdof_dot qvel + cdof qacc over the chain from the world, which accelerates upward by gravity.
+cfrc_ext is the sum of applied and constraint wrenches. cfrc_int is the wrench that the parent of a body exerts on it.
+Source: Featherstone 2008, ch. 5 (recursive Newton-Euler).
 """
 
 import numpy as np
@@ -19,7 +19,10 @@ from diffsim.xla.gather import pick
 
 
 def applied_force(model: Model, inputs: Inputs, kinematics: Kinematics, com: ComFrame) -> Array:
-    """(nv,) N or N m: qfrc_applied + J^T xfrc_applied, which is (nbody, 6) force (N) and torque (N m) in world axes."""
+    """(nv,) the user's generalized force, N or N m: qfrc_applied + J^T xfrc_applied.
+
+    xfrc_applied (nbody, 6) is force (N) and torque (N m) at the centre of mass of each body, world axes.
+    """
     wrench = inputs.xfrc_applied
     bodies = np.arange(model.nbody)
     return inputs.qfrc_applied + forces_on_dofs(model, com, kinematics.xipos, bodies, wrench[:, :3], wrench[:, 3:])
@@ -28,11 +31,13 @@ def applied_force(model: Model, inputs: Inputs, kinematics: Kinematics, com: Com
 def compute_body_forces(
     model: Model, qvel: Array, qacc: Array, com: ComFrame, velocities: Velocities, external: Array
 ) -> BodyForces:
-    """cacc, cfrc_int, cfrc_ext (nbody, 6), world-oriented, about the centre of mass of each tree.
+    """cacc, cfrc_int and cfrc_ext (nbody, 6), world axes, about the centre of mass of each tree.
 
     Args:
-      qvel, qacc: (nv,) velocity and constrained acceleration, in m and rad per s and s^2.
-      external: (nbody, 6) torque (N m) and force (N) on each body from outside of the tree, cfrc_ext.
+      model: the model.
+      qvel, qacc: (nv,) velocity and constrained acceleration, in m/s, rad/s, m/s^2 and rad/s^2.
+      com, velocities: the results of these stages.
+      external: (nbody, 6) torque (N m) and force (N) of `external_wrenches`, which becomes cfrc_ext.
     """
     topology = model.topology
     rates = sum_chain(topology, (velocities.cdof_dot, qvel), (com.cdof, qacc))
@@ -42,12 +47,12 @@ def compute_body_forces(
 
 
 def external_wrenches(model: Model, inputs: Inputs, kinematics: Kinematics, com: ComFrame, constraint: Array) -> Array:
-    """(nbody, 6) torque (N m) and force (N) on each body from outside, about its tree's centre of mass, world axes.
+    """(nbody, 6) external torque (N m) and force (N) on each body, about its tree's centre of mass, world axes.
 
-    `constraint` (nbody, 6) is the part of contacts, connects and welds; the rest is xfrc_applied.
+    `constraint` (nbody, 6) are the wrenches of contacts, connects and welds; xfrc_applied is added to them.
     """
     offset = kinematics.xipos - pick(com.subtree_com, model.topology.body_rootid)
     wrench = inputs.xfrc_applied
     applied = transport_force(spatial_vector(wrench[:, 3:], wrench[:, :3]), offset)
-    # nothing acts on the world
+    # MuJoCo lists no force on the world
     return (applied + constraint).at[0].set(0)

@@ -1,10 +1,12 @@
-"""Composite inertias of subtrees and the joint-space inertia matrix M; armature and damping reflected through gears.
+"""Composite inertias of subtrees, the joint-space inertia matrix M, and armature and damping of actuators.
 
-M_ij = cdof_i . (crb of the deeper of the two bodies) cdof_j for dofs of one chain, zero otherwise; armature adds to
-the diagonal, tendon armature adds a J J^T. Source: Featherstone 2008, ch. 6 (composite rigid body algorithm).
+M_ij = cdof_i . (crb of the deeper of the two bodies) cdof_j for dofs i and j on one chain, and zero otherwise. The
+armature of a joint is added to the diagonal; the armature a of a tendon adds J^T a J.
+Source: Featherstone 2008, ch. 6 (composite rigid body algorithm).
 
-An actuator with rotor inertia a (or damping b) and gear g adds g^2 a (or g^2 b) to the joint or tendon that it drives.
-What can be non-zero is static (`Topology.present`), so models without it carry no code for it.
+An actuator with rotor inertia a (or damping b) and gear g adds g^2 a (or g^2 b) to the joint or tendon that it drives:
+the values are "reflected" through the gear. Which of these fields can be non-zero is static (`Topology.present`), so
+that models without them contain no code for them.
 """
 
 import jax.numpy as jnp
@@ -25,7 +27,7 @@ from diffsim.xla.gather import pick
 
 
 def compute_inertia(model: Model, com: ComFrame, tendons: Tendons) -> Inertia:
-    """crb (nbody, 10) as `cinert`, and M, kg m^2 and kg; armature of joints, actuators and tendons included."""
+    """Composite inertias crb (nbody, 10) in the layout of cinert, and M (kg m^2, kg) with armature of all kinds."""
     topology = model.topology
     crb = jnp.where(np.arange(topology.nbody)[:, None] > 0, sum_subtree(topology, com.cinert), 0)
     momentum = dof_momenta(pick(crb, topology.dof_bodyid), com.cdof)
@@ -34,16 +36,22 @@ def compute_inertia(model: Model, com: ComFrame, tendons: Tendons) -> Inertia:
 
 @computed_once
 def dof_momenta(crb: Array, cdof: Array) -> Array:
-    """(nv, 6) momenta of the subtrees that dofs move, crb (nv, 10), at unit velocity along cdof (nv, 6)."""
+    """(nv, 6) for each dof the momentum of the subtree that it moves, at unit velocity.
+
+    Args:
+      crb: (nv, 10) composite inertia of this subtree.
+      cdof: (nv, 6) motion axis of the dof.
+    """
     return inertia_mul(crb, cdof)
 
 
 @stored_results
 def joint_space_inertia(model: Model, momentum: Array, cdof: Array, tendons: Tendons) -> BlockDiagonal:
-    """M by blocks, from momenta of dofs (nv, 6) and their axes (nv, 6).
+    """M in blocks, from the momenta (nv, 6) of `dof_momenta` and the motion axes (nv, 6) of the dofs.
 
-    M_ij = momentum_i . cdof_j for j = i or before i on its chain (lower), and M_ji is the same (upper). The armature a
-    of tendons adds J^T a J; as in MuJoCo, whose M has no entries for dofs on different branches, these are left out.
+    M_ij = momentum_i . cdof_j where j is i or an ancestor of i (the mask `lower`), and M_ji = M_ij (`upper`). The
+    armature a of tendons adds J^T a J. As in MuJoCo, whose M has no entries for dofs on different branches, only the
+    other entries are added.
     """
     blocks = dof_blocks(model.topology)
     masks = [coupled(model.topology, index) for index in blocks.index]
@@ -64,19 +72,22 @@ def joint_space_inertia(model: Model, momentum: Array, cdof: Array, tendons: Ten
 
 
 def coupled(topology: Topology, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Two masks (count, size, size) for dofs (i, j) of blocks: j is i or an ancestor of it, and the other way round."""
+    """Two masks (count, size, size) for pairs of dofs (i, j) in the blocks `index` (count, size).
+
+    The first is True where j is i or an ancestor of i, the second where i is j or an ancestor of j.
+    """
     lower = dof_mask(topology)[index[:, :, None], index[:, None, :]]
     return lower, np.swapaxes(lower, 1, 2)
 
 
-# fields of linear damping, and of the coefficients of its higher terms
+# the field with the linear damping, and the field with the coefficients of its higher powers
 DOF_DAMPING = ("dof_damping", "dof_dampingpoly")
 TENDON_DAMPING = ("tendon_damping", "tendon_dampingpoly")
 
 
 @per_topology
 def _reflecting(topology: Topology, field: str) -> tuple[np.ndarray, np.ndarray]:
-    """Actuators (n,) that can add to a field of dofs or tendons, and the dof or tendon (n,) that each adds to."""
+    """Actuators (n,) that can add to a field of dofs or tendons, and the dof or tendon (n,) to which each one adds."""
     target, _, name = field.partition("_")
     present = topology.present[f"actuator_{name}"]
     present = np.any(present, axis=tuple(range(1, present.ndim)))
@@ -91,15 +102,16 @@ def _reflecting(topology: Topology, field: str) -> tuple[np.ndarray, np.ndarray]
 
 @per_topology
 def has_reflected(topology: Topology, *fields: str) -> bool:
-    """Whether any of some fields, as for `reflected`, can be non-zero."""
+    """Whether any of these fields, with what actuators add, can be non-zero; see `reflected` for their names."""
     return any(topology.has(field) or _reflecting(topology, field)[0].size > 0 for field in fields)
 
 
 def reflected(model: Model, field: str) -> Array:
-    """A field of dofs (nv, ...) or tendons (ntendon, ...), with what actuators reflect through their gears added.
+    """A field of dofs (nv, ...) or tendons (ntendon, ...), plus gear^2 times that field of the actuators on them.
 
     Args:
-      field: "dof_" or "tendon_" with "armature", "damping" or "dampingpoly"; armature in kg m^2 or kg.
+      model: the model.
+      field: "dof_" or "tendon_", followed by "armature" (kg m^2 or kg), "damping" or "dampingpoly".
     """
     base, (actuators, driven) = getattr(model, field), _reflecting(model.topology, field)
     if not actuators.size:

@@ -1,13 +1,13 @@
-"""Passive forces: springs, dampers, gravity compensation, the surrounding medium; and energy.
+"""Passive forces of springs, dampers, gravity compensation and the surrounding fluid; potential and kinetic energy.
 
-Springs and dampers are polynomial, -x (k + p0 x + p1 x^2) and -v (b + p0 |v| + p1 v^2); x is the displacement of a
-scalar joint or tendon, or the length of the displacement of a ball or free joint. Disabling springs and dampers
-together disables all passive forces.
+The force of a spring is -x (k + p0 x + p1 x^2), and the force of a damper -v (b + p0 |v| + p1 v^2). Here x is the
+displacement of a scalar joint or tendon, or the length of the displacement of a ball or free joint. Disabling springs
+and dampers together disables all passive forces.
 
-The medium exerts drag, lift and viscous resistance on a body as on the box of equal mass and inertia, or, if a geom has
-the attribute `fluidshape`, as on the ellipsoids of the body's geoms. The velocity is that of the centre of the box or
-ellipsoid relative to the wind, in local axes. Quadratic terms use v |v|, so that values and derivatives are finite at
-rest.
+The fluid acts on a body as on a box of the same mass and inertia. If a geom of the body has the attribute `fluidshape`,
+it acts on ellipsoids in the place of these geoms instead. Forces are computed in the frame of the box or ellipsoid,
+from the velocity of its centre relative to the wind. Quadratic terms are written as v |v|, so that values and
+derivatives are finite at rest.
 Source: MuJoCo documentation, "Computation", "Passive forces", "Fluid forces" and "Energy".
 """
 
@@ -47,10 +47,14 @@ def compute_passive(
     velocities: Velocities,
     flexes: Flexes | None = None,
 ) -> Passive:
-    """Passive forces (nv,), N or N m, by origin, and their sum.
+    """Passive forces (nv,), N or N m: each kind, and their sum.
 
-    Gravity compensation that goes through actuators is not in the sum. As in MuJoCo, the springs of stretched flex
-    elements are off only if both springs and dampers are disabled.
+    Gravity compensation that acts through actuators is not in the sum. As in MuJoCo, the elasticity of flex elements is
+    disabled only if both springs and dampers are.
+
+    Args:
+      model, state: the model and the state.
+      kinematics, com, tendons, velocities, flexes: the results of these stages; None for a model without flexes.
     """
     topology, qpos, qvel = model.topology, state.qpos, state.qvel
     zero = jnp.zeros_like(qvel)
@@ -87,17 +91,18 @@ def compute_passive(
 
 
 def stiffness(linear: Array, poly: Array, x: Array) -> Array:
-    """k + p0 x + p1 x^2: force per displacement, for coefficients (n,), (n, 2) and displacements (n,)."""
+    """(n,) force per displacement, k + p0 x + p1 x^2, from k (n,), p (n, 2) and displacements x (n,)."""
     return linear + x * (poly[:, 0] + x * poly[:, 1])
 
 
 class JointSprings(NamedTuple):
-    """Springs of n joints of one type, in one block of k dofs, such as the rotation of a ball.
+    """Springs of n joints of one type that act on one block of k dofs each, such as the rotation of a ball.
 
     Attributes:
-      joints, dofs: (n,), (n, k) their indices.
-      displacement: (n, k) from qpos_spring, m or rad.
-      extent: (n,) the displacement of scalar joints; its length for ball and free joints.
+      joints: (n,) indices of the joints.
+      dofs: (n, k) indices of their dofs.
+      displacement: (n, k) displacement from qpos_spring, m or rad.
+      extent: (n,) the displacement of a scalar joint, or the length of the displacement of a ball or free joint.
     """
 
     joints: np.ndarray
@@ -107,7 +112,7 @@ class JointSprings(NamedTuple):
 
 
 def joint_springs(model: Model, qpos: Array) -> list[JointSprings]:
-    """All springs of joints, at qpos (nq,)."""
+    """The springs of all joints that have one, at qpos (nq,)."""
     topology, springs = model.topology, []
     present = topology.present["jnt_stiffness"] | topology.present["jnt_stiffnesspoly"].any(axis=-1)
     for group in groups(topology):
@@ -124,7 +129,7 @@ def joint_springs(model: Model, qpos: Array) -> list[JointSprings]:
 
 
 def _joint_spring_force(model: Model, qpos: Array) -> Array:
-    """(nv,) forces that pull joints to qpos_spring, N or N m."""
+    """(nv,) forces of the joint springs, N or N m, which pull towards qpos_spring."""
     springs = joint_springs(model, qpos)
     if not springs:
         return jnp.zeros((model.nv,), qpos.dtype)
@@ -139,9 +144,9 @@ def _joint_spring_force(model: Model, qpos: Array) -> Array:
 
 
 def _dampers(model: Model, fields: tuple[str, str], velocity: Array) -> Array:
-    """(n,) forces -v (b + p0 |v| + p1 v^2), N or N m, at velocities v (n,) of dofs or tendons.
+    """(n,) forces of dampers, -v (b + p0 |v| + p1 v^2), N or N m, at velocities v (n,) of dofs or tendons.
 
-    `fields` are the fields of b and p, `DOF_DAMPING` or `TENDON_DAMPING`; damping of actuators is included.
+    `fields` names the fields of b and p: `DOF_DAMPING` or `TENDON_DAMPING`. The damping of actuators is included.
     """
     linear, higher = fields
     if has_reflected(model.topology, higher):
@@ -150,22 +155,22 @@ def _dampers(model: Model, fields: tuple[str, str], velocity: Array) -> Array:
 
 
 def damping_derivative(model: Model, fields: tuple[str, str], velocity: Array) -> Array:
-    """(n,) -d force / d velocity of the same dampers: b + 2 p0 |v| + 3 p1 v^2."""
+    """(n,) -d force / d velocity of these dampers, b + 2 p0 |v| + 3 p1 v^2; arguments as for `_dampers`."""
     linear, higher = (reflected(model, field) for field in fields)
     weight = jnp.array([[2, 3]], dtype=velocity.dtype)
     return stiffness(linear, higher * weight, jnp.abs(velocity))
 
 
 def tendon_extension(model: Model, tendons: Tendons) -> Array:
-    """(ntendon,) how far each tendon's length is outside of its spring's dead band, signed; zero within."""
+    """(ntendon,) m, signed distance of each tendon's length from the dead band of its spring; zero inside the band."""
     lower, upper = model.tendon_lengthspring[:, 0], model.tendon_lengthspring[:, 1]
     return tendons.ten_length - safe.clip(tendons.ten_length, lower, upper)
 
 
 def _gravity_compensation(model: Model, kinematics: Kinematics, com: ComFrame) -> Array:
-    """(nv,) forces that cancel the weight of bodies times their gravcomp."""
+    """(nv,) gravity compensation, N or N m: minus the weight of each body times its gravcomp."""
     topology = model.topology
-    # the world's own weight is never compensated
+    # the world does not move, so its weight needs no compensation
     bodies = np.flatnonzero(topology.present["body_gravcomp"])
     bodies = bodies[bodies > 0]
     if model.opt.disabled(DisableBit.GRAVITY) or not bodies.size:
@@ -176,21 +181,21 @@ def _gravity_compensation(model: Model, kinematics: Kinematics, com: ComFrame) -
 
 
 def fluid_force(model: Model, kinematics: Kinematics, com: ComFrame, velocities: Velocities) -> Array:
-    """(nv,) N or N m, generalized force of the medium on all bodies."""
+    """(nv,) generalized force of the fluid on all bodies, N or N m."""
     if not has_medium(model.topology):
         return jnp.zeros((model.nv,), com.cdof.dtype)
     return wrenches_on_dofs(model, com, fluid_wrenches(model, kinematics, com, velocities.cvel))
 
 
 def has_medium(topology: Topology) -> bool:
-    """Whether bodies can move through a medium."""
+    """Whether the model can have a surrounding fluid, with density or viscosity."""
     return topology.has("density") or topology.has("viscosity")
 
 
 def fluid_wrenches(model: Model, kinematics: Kinematics, com: ComFrame, cvel: Array) -> Array:
-    """(nbody, 6) torque (N m) and force (N) of the medium on each body that moves with cvel (nbody, 6), world axes.
+    """(nbody, 6) torque (N m) and force (N) of the fluid on each body, at the velocities cvel (nbody, 6).
 
-    They are taken about the centre of mass of the body's tree.
+    World axes, about the centre of mass of the body's tree.
     """
     topology = model.topology
     total = jnp.zeros((model.nbody, 6), cvel.dtype)
@@ -210,7 +215,10 @@ def fluid_wrenches(model: Model, kinematics: Kinematics, com: ComFrame, cvel: Ar
 def _wrenches(
     model: Model, com: ComFrame, pos: Array, mat: Array, bodies: np.ndarray, local: tuple[Array, Array]
 ) -> Array:
-    """(nbody, 6) spatial forces of local forces and torques (n, 3); none on bodies without mass."""
+    """(nbody, 6) spatial forces from `local` forces and torques (n, 3) at `pos`, in frames `mat`, on bodies (n,).
+
+    Bodies without mass feel none.
+    """
     heavy = (pick(model.body_mass, bodies) >= MINVAL)[:, None]
     force, torque = (jnp.where(heavy, mul_vec(mat, x), 0) for x in local)
     return body_wrenches(model, com, pos, bodies, force, torque)
@@ -218,7 +226,7 @@ def _wrenches(
 
 @per_topology
 def _immersed(topology: Topology) -> tuple[np.ndarray, np.ndarray]:
-    """Bodies that the medium sees as boxes, and geoms that it sees as ellipsoids."""
+    """The bodies that stand in the fluid as boxes, and the geoms that stand in it as ellipsoids."""
     ellipsoid = topology.present["geom_fluid"].any(axis=1)
     has_ellipsoid = np.zeros(topology.nbody, dtype=bool)
     has_ellipsoid[topology.geom_bodyid[ellipsoid]] = True
@@ -230,7 +238,7 @@ def _immersed(topology: Topology) -> tuple[np.ndarray, np.ndarray]:
 def _local_velocity(
     model: Model, com: ComFrame, cvel: Array, pos: Array, mat: Array, bodies: np.ndarray
 ) -> tuple[Array, Array]:
-    """Angular and linear velocity (n, 3) of frames fixed to bodies, relative to the wind, in those frames."""
+    """Angular velocity, and linear velocity relative to the wind, (n, 3) each, of frames on bodies, in these frames."""
     motion = pick(cvel, bodies)
     offset = pos - pick(com.subtree_com, model.topology.body_rootid[bodies])
     linear = motion[:, 3:] + cross(motion[:, :3], offset) - model.opt.wind[None]
@@ -238,15 +246,15 @@ def _local_velocity(
 
 
 def _box_force(model: Model, bodies: np.ndarray, angular: Array, linear: Array) -> tuple[Array, Array]:
-    """Force and torque (n, 3), local, on boxes with the mass and inertia of bodies (n,).
+    """Force and torque (n, 3) in the local frame on boxes with the mass and inertia of bodies (n,).
 
-    The full sides (a, b, c) of a box of mass m follow from a^2 = 6 (Iyy + Izz - Ixx) / m and so on. Along axis x: drag
-    force 1/2 density b c |v| v, drag torque density a (b^4 + c^4) / 64 |w| w. The viscous part is the resistance of a
-    sphere whose diameter is the mean side (Stokes).
+    A box of mass m has the sides a, b and c, with a^2 = 6 (Iyy + Izz - Ixx) / m, and so on. For axis x the quadratic
+    drag is -1/2 density b c |v| v, and its torque -density a (b^4 + c^4) / 64 |w| w. The viscous resistance is that of
+    a sphere whose diameter is the mean of the sides (Stokes).
     """
     density, viscosity = model.opt.density, model.opt.viscosity
     inertia, mass = pick(model.body_inertia, bodies), pick(model.body_mass, bodies)
-    # for each axis the moments of inertia, and the sides, of the next axis and of the axis after that
+    # for each axis the moments of inertia of the two axes after it, in cyclic order; below also their sides b and c
     next_inertia = jnp.stack([inertia[:, 1], inertia[:, 2], inertia[:, 0]], axis=1)
     last_inertia = jnp.stack([inertia[:, 2], inertia[:, 0], inertia[:, 1]], axis=1)
     square = 6 * safe.maximum(MINVAL, next_inertia + last_inertia - inertia)
@@ -258,6 +266,7 @@ def _box_force(model: Model, bodies: np.ndarray, angular: Array, linear: Array) 
     return force, -scale(angular, PI * viscosity * diameter**3) - drag_torque
 
 
+# for each geom type the columns of geom_size that are the semi-axes, and how often column 1 is added to each
 SEMI_AXES = {
     GeomType.SPHERE: ((0, 0, 0), (0, 0, 0)),
     GeomType.CAPSULE: ((0, 0, 0), (0, 0, 1)),
@@ -266,8 +275,7 @@ SEMI_AXES = {
 
 
 def semi_axes(model: Model, geoms: np.ndarray) -> Array:
-    """(n, 3) m, semi-axes of the ellipsoids that stand for geoms."""
-    # columns of geom_size, and how often to add column 1
+    """(n, 3) m, the semi-axes of the ellipsoids that stand for these geoms (n,)."""
     rows = [SEMI_AXES.get(GeomType(kind), ((0, 1, 2), (0, 0, 0))) for kind in model.topology.geom_type]
     columns, extra = np.array(rows, np.int32).reshape(-1, 2, 3).swapaxes(0, 1)
     size = pick(model.geom_size, geoms)
@@ -276,12 +284,12 @@ def semi_axes(model: Model, geoms: np.ndarray) -> Array:
 
 
 class FluidCoefficients(NamedTuple):
-    """The columns of geom_fluid, (n,) each and (n, 3) of the last two, in MuJoCo's order.
+    """The columns of geom_fluid, in MuJoCo's order.
 
     Attributes:
-      interaction: 1 where the geom meets the medium, else 0.
-      blunt_drag, slender_drag, angular_drag, kutta_lift, magnus_lift: dimensionless.
-      virtual_mass, virtual_inertia: of the fluid that moves with the geom, per density of the fluid: m^3, m^5.
+      interaction: (n,) 1 if the geom interacts with the fluid, else 0.
+      blunt_drag, slender_drag, angular_drag, kutta_lift, magnus_lift: (n,) dimensionless coefficients.
+      virtual_mass, virtual_inertia: (n, 3) added mass and inertia, per density of the fluid: m^3 and m^5.
     """
 
     interaction: Array
@@ -295,13 +303,14 @@ class FluidCoefficients(NamedTuple):
 
 
 def _ellipsoid_force(model: Model, geoms: np.ndarray, angular: Array, linear: Array) -> tuple[Array, Array]:
-    """Force and torque (n, 3), local, on ellipsoids: added mass, Magnus and Kutta lift, drag and viscous resistance."""
+    """Force and torque (n, 3) in the local frame on ellipsoids: added mass, Magnus and Kutta lift, drag, viscosity."""
     columns = pick(model.geom_fluid, geoms)
     coefficients = FluidCoefficients(
         *(columns[:, k] for k in range(6)), virtual_mass=columns[:, 6:9], virtual_inertia=columns[:, 9:]
     )
     size = semi_axes(model, geoms)
-    # momentum of the fluid that moves with the body (added mass); its rate in the body's frame is neglected
+    # the momentum of the fluid that moves with the body (added mass) turns with the body; its rate of change in the
+    # body's frame is neglected, as in MuJoCo
     momentum = model.opt.density * coefficients.virtual_mass * linear
     spin = model.opt.density * coefficients.virtual_inertia * angular
     force, torque = cross(momentum, angular), cross(momentum, linear) + cross(spin, angular)
@@ -314,12 +323,15 @@ def _ellipsoid_force(model: Model, geoms: np.ndarray, angular: Array, linear: Ar
 
 
 class Projection(NamedTuple):
-    """Ellipsoids with semi-axes (a, b, c), projected along their velocity v; with w = (b c, c a, a b)^2, by component:
+    """The projections of ellipsoids with semi-axes (a, b, c) along their velocities v.
+
+    With w = (b^2 c^2, c^2 a^2, a^2 b^2), which multiplies vectors by components:
 
     Attributes:
-      area: (n,) m^2, of the projection: pi sqrt(|w v|^2 / (w v . v)).
-      normal: (n, 3) w v, normal of the surface where its outline is, not unit.
-      along, square: (n,) w v . v and |w v|^2.
+      area: (n,) m^2, area of the projection, pi sqrt(|w v|^2 / (w v . v)).
+      normal: (n, 3) w v, the normal of the plane of the ellipsoid's outline, not of unit length.
+      along: (n,) w v . v.
+      square: (n,) |w v|^2.
     """
 
     area: Array
@@ -332,13 +344,13 @@ def _projection(size: Array, linear: Array) -> Projection:
     weight = pack([size[:, 1] * size[:, 2], size[:, 2] * size[:, 0], size[:, 0] * size[:, 1]])
     normal = weight**2 * linear
     square, along = dot(normal, normal), dot(normal, linear)
-    # at rest the area is zero, as MuJoCo's 0 / minval is
+    # at rest the ratio is 0 / MINVAL, so that the area is zero, as in MuJoCo
     ratio = square / safe.maximum(along, MINVAL)
     return Projection(PI * safe.sqrt(ratio), normal, along, square)
 
 
 def _lift(density: Array, coefficients: FluidCoefficients, size: Array, angular: Array, linear: Array) -> Array:
-    """(n, 3) Magnus force of spin, density volume w x v, and Kutta force of circulation, (G x v) x v."""
+    """(n, 3) lift, N: the Magnus force density volume w x v, and the Kutta force (n x v) x v of circulation."""
     volume = 4 / 3 * PI * size[:, 0] * size[:, 1] * size[:, 2]
     magnus = scale(cross(angular, linear), coefficients.magnus_lift * density * volume)
     projection = _projection(size, linear)
@@ -350,7 +362,7 @@ def _lift(density: Array, coefficients: FluidCoefficients, size: Array, angular:
 def _drag(
     model: Model, coefficients: FluidCoefficients, size: Array, angular: Array, linear: Array
 ) -> tuple[Array, Array]:
-    """Resistance per linear and per angular velocity (n,): Stokes' resistance of a sphere plus quadratic drag."""
+    """Resistance per linear velocity and per angular velocity (n,): Stokes' for a sphere, plus quadratic drag."""
     density, viscosity = model.opt.density, model.opt.viscosity
     a, b, c = size[:, 0], size[:, 1], size[:, 2]
     largest, smallest = safe.maximum(safe.maximum(a, b), c), safe.minimum(safe.minimum(a, b), c)
@@ -368,7 +380,7 @@ def _drag(
 
 
 def _max_moment(axis: Array, first: Array, second: Array) -> Array:
-    """(n,) m^5, moment that bounds the drag of an ellipsoid about the semi-axis `axis`; the others are given too."""
+    """(n,) m^5, the factor of the angular drag about the semi-axis `axis`, given the other two semi-axes."""
     return 8 / 15 * PI * axis * safe.maximum(first, second) ** 4
 
 
@@ -380,7 +392,12 @@ def compute_energy(
     inertia: Inertia,
     flexes: Flexes | None = None,
 ) -> Energy:
-    """energy (2,): potential and kinetic, J; zero unless the flag is set or a sensor reads one."""
+    """Potential and kinetic energy (2,), J; zero unless the flag `energy` is set or a sensor reads one of them.
+
+    Args:
+      model, state: the model and the state.
+      kinematics, tendons, inertia, flexes: the results of these stages; None for a model without flexes.
+    """
     qpos, qvel = state.qpos, state.qvel
     read = np.isin(model.topology.sensor_type, (SensorType.E_POTENTIAL, SensorType.E_KINETIC)).any()
     if not (read or model.opt.enabled(EnableBit.ENERGY)):
@@ -393,7 +410,7 @@ def compute_energy(
 
 
 def potential_energy(model: Model, qpos: Array, kinematics: Kinematics, tendons: Tendons) -> Array:
-    """() J, energy of gravity and of joint and tendon springs."""
+    """() potential energy of gravity, joint springs and tendon springs, J."""
     total = jnp.zeros((), qpos.dtype)
     if not model.opt.disabled(DisableBit.GRAVITY):
         total = total - jnp.sum(model.body_mass[1:] * dot(kinematics.xipos[1:], model.opt.gravity[None]))
@@ -407,5 +424,5 @@ def potential_energy(model: Model, qpos: Array, kinematics: Kinematics, tendons:
 
 
 def _spring_energy(linear: Array, poly: Array, x: Array) -> Array:
-    """(n,) J, the integral of x (k + p0 x + p1 x^2) from 0."""
+    """(n,) energy of springs, J: the integral of x (k + p0 x + p1 x^2) from 0 to x."""
     return x * x * (linear / 2 + x * (poly[:, 0] / 3 + x * poly[:, 1] / 4))

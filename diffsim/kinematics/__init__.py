@@ -1,1 +1,1 @@
-"""Where everything is and how it moves: poses, axes of motion, velocities, Jacobians, tendons."""
+"""Forward kinematics: poses, motion axes, velocities, Jacobians and tendons."""

@@ -1,11 +1,14 @@
-"""Centres of mass, and spatial quantities about them: inertias, motion axes, velocities, momenta.
+"""Centres of mass, and the spatial quantities that are expressed at them: inertias, motion axes, velocities, momenta.
 
-Spatial vectors are expressed at the centre of mass of their tree (world axes, at the `subtree_com` of the tree's root
-body), so that sums along the tree need no change of frame. cvel is the sum of cdof qvel over the dofs that move a body.
-cdof_dot = v x cdof, where v is the spatial velocity of the frame to which the axis is fixed, from the dofs before it on
-the chain. Momenta I cvel of bodies about the centre of mass o of their tree add up over a subtree to (L_o, p); about
-the centre of mass c of the subtree the angular momentum is L_o - (c - o) x p. The world is the sum of all trees, each
-with a point o of its own. Source: Featherstone 2008, ch. 2 and 5; MuJoCo mj_subtreeVel.
+All spatial vectors of a kinematic tree are expressed in world axes at the tree's centre of mass (`subtree_com` of its
+root body), so that sums along the tree need no change of frame.
+
+    cvel     = sum of cdof qvel over the dofs that move the body
+    cdof_dot = v x cdof, v the velocity of the frame to which the axis is fixed, from the dofs before it on the chain
+
+The momenta I cvel of the bodies of a subtree, about the centre of mass o of the tree, add up to (L_o, p). About the
+centre of mass c of the subtree, the angular momentum is L_o - (c - o) x p. The world's "subtree" consists of several
+trees, each with an o of its own. Source: Featherstone 2008, ch. 2 and 5; MuJoCo mj_subtreeVel.
 """
 
 import jax.numpy as jnp
@@ -25,7 +28,7 @@ from diffsim.xla.gather import pick
 
 
 def compute_com_frame(model: Model, kinematics: Kinematics) -> ComFrame:
-    """subtree_com (nbody, 3) m, cinert (nbody, 10) in kg m^2, kg m and kg, cdof (nv, 6), all world-oriented."""
+    """subtree_com (nbody, 3) in m, cinert (nbody, 10) in kg m^2, kg m and kg, and cdof (nv, 6), all in world axes."""
     topology = model.topology
     centre = subtree_com(model, kinematics.xipos)
     origin = pick(centre, topology.body_rootid)
@@ -33,16 +36,16 @@ def compute_com_frame(model: Model, kinematics: Kinematics) -> ComFrame:
     offset = pick(origin, topology.jnt_bodyid) - kinematics.xanchor
     return ComFrame(
         subtree_com=centre,
-        # the world carries nothing
+        # as in MuJoCo, the world has no inertia
         cinert=by_components(jnp.where(np.arange(topology.nbody)[:, None] > 0, inertia, 0)),
         cdof=by_components(joint_axes(topology, kinematics.xaxis, kinematics.xmat, offset)),
     )
 
 
 def subtree_com(model: Model, xipos: Array) -> Array:
-    """(nbody, 3) m, world: centre of mass of each body with its descendants; xipos if they have no mass."""
+    """(nbody, 3) m, world: centre of mass of each body together with its descendants; xipos if they have no mass."""
     mass = model.body_mass
-    # a sum apart from the moments, since worlds that share a model share the masses of subtrees
+    # masses are summed apart from moments, so that worlds that share a model share the masses of its subtrees
     subtree_mass = sum_subtree(model.topology, mass[:, None])[:, 0]
     heavy = subtree_mass > MINVAL
     inverse_mass = safe.divide(jnp.ones_like(mass), jnp.where(heavy, subtree_mass, 1))
@@ -51,7 +54,7 @@ def subtree_com(model: Model, xipos: Array) -> Array:
 
 
 def _inertia_about(mass: Array, diagonal: Array, ximat: Array, offset: Array) -> Array:
-    """(nbody, 10) inertias R diag R^T + m (o.o 1 - o o^T) about points; o is `offset`, from the point to the centre."""
+    """(nbody, 10) inertias R diag R^T + m (o.o 1 - o o^T) about points; o is the `offset` from point to body centre."""
     rows, sizes = [unpack(row) for row in unpack(ximat, axis=-2)], unpack(diagonal)
     scaled = [[size * x for size, x in zip(sizes, row, strict=True)] for row in rows]
     moment, arm = unpack(scale(offset, mass)), unpack(offset)
@@ -70,11 +73,12 @@ def compute_velocities(
 ) -> Velocities:
     """cvel (nbody, 6), cdof_dot (nv, 6), ten_velocity (ntendon,), actuator_velocity (nu,) from qvel (nv,).
 
-    Spatial vectors are (rad/s, m/s), world-oriented, about the centre of mass of each tree; tendons and actuators move
-    in m/s, or rad/s where their length is an angle. Actuators that are all disabled do not move, as in MuJoCo.
+    Spatial vectors are (rad/s, m/s), in world axes, about the centre of mass of each tree. Velocities of tendons and
+    actuators are in m/s, or rad/s where their length is an angle; those of actuators are zero if the flag `actuation`
+    is disabled, as in MuJoCo.
     """
     topology = model.topology
-    # bodies, and the frames that carry each motion axis, in one product
+    # one product gives the velocities of bodies, and of the frames to which the motion axes are fixed
     last = np.concatenate([last_dof(topology), earlier_dof(topology)])
     sums = sum_dofs(topology, last, (com.cdof, qvel))
     idle = model.opt.disabled(DisableBit.ACTUATION)
@@ -92,7 +96,7 @@ def compute_subtree_velocities(model: Model, com: ComFrame, velocities: Velociti
     momentum = sum_subtree(topology, inertia_mul(com.cinert, velocities.cvel))
     arm = com.subtree_com - pick(com.subtree_com, topology.body_rootid)
     spin = momentum[:, :3] - cross(arm, momentum[:, 3:])
-    # the world: momenta of the trees, carried from their points o to its centre of mass
+    # the world: the momenta of all trees, moved from their centres of mass o to the common one
     roots = np.flatnonzero((topology.body_rootid == np.arange(topology.nbody)) & (np.arange(topology.nbody) > 0))
     across = pick(com.subtree_com, roots) - com.subtree_com[:1]
     total = jnp.sum(pick(spin, roots) + cross(across, pick(momentum, roots)[:, 3:]), axis=0)

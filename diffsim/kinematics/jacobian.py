@@ -1,9 +1,10 @@
-"""Jacobians of points and rotations, from motion axes and the ancestry of dofs.
+"""Jacobians of points and rotations, computed from motion axes and from which dofs move which body.
 
-A row that measures the velocity of a point p along n is the wrench (p x n, n); one that measures a rotation about n is
-(n, 0). With all motion axes and wrenches taken about one point, the Jacobian of many rows is one (rows x 6) by
-(6 x nv) product, times a 0/1 mask of the dofs that move the body. The point lies amid the trees, so that float32 does
-not suffer far from the origin; results do not depend on it. Source: MuJoCo documentation, "Computation", "Jacobians".
+The velocity of a point p along a direction n is the product of the wrench (p x n, n) with the spatial velocity; the
+angular velocity about n is the product with (n, 0). With all wrenches and motion axes about one point, the Jacobian of
+many rows is therefore one (rows x 6) by (6 x nv) product, times a 0/1 mask of the dofs that move the body. The point is
+in the middle of the trees, so that float32 loses no digits far from the origin; results do not depend on it. Source:
+MuJoCo documentation, "Computation", "Jacobians".
 """
 
 import dataclasses
@@ -37,7 +38,7 @@ class MotionAxes(NamedTuple):
 
 
 def motion_axes(topology: Topology, com: ComFrame) -> MotionAxes:
-    """Motion axes about the mean of the trees' centres of mass."""
+    """The motion axes of all dofs about one point, the mean of the centres of mass of the trees."""
     roots = np.unique(topology.body_rootid[topology.dof_bodyid])
     centres = pick(com.subtree_com, roots)
     if len(roots) == 1:
@@ -48,23 +49,23 @@ def motion_axes(topology: Topology, com: ComFrame) -> MotionAxes:
 
 
 def wrench_along(axes: MotionAxes, pos: Array, direction: Array) -> Array:
-    """Wrenches (..., 6) that measure the velocity of points `pos` along `direction`, both (..., 3)."""
+    """(..., 6) wrenches whose product with a velocity is the velocity of points `pos` along `direction` (..., 3)."""
     arm = pos - jnp.broadcast_to(axes.point, pos.shape)
     return spatial_vector(cross(arm, direction), direction)
 
 
 def wrench_about(direction: Array) -> Array:
-    """Wrenches (..., 6) that measure the angular velocity about `direction`."""
+    """(..., 6) wrenches whose product with a velocity is the angular velocity about `direction` (..., 3)."""
     return spatial_vector(direction, jnp.zeros_like(direction))
 
 
 def wrench_rows(axes: MotionAxes, wrench: Array) -> Array:
-    """Unmasked Jacobian rows (n, nv) of wrenches (n, 6)."""
+    """(n, nv) Jacobian rows of wrenches (n, 6), before the mask of the dofs that move the body."""
     return matmul(wrench, axes.cdof.T)
 
 
 def wrench_columns(blocks: Blocks, axes: MotionAxes, wrench: Array) -> BlockColumns:
-    """`wrench_rows` by blocks of dofs; on a GPU an elementwise operation, which can be masked before it is stored."""
+    """`wrench_rows` in blocks of dofs: an elementwise operation, which a GPU can mask before it stores the result."""
 
     def of_size(index: np.ndarray) -> Array:
         cdof = pick(axes.cdof, index)
@@ -76,43 +77,56 @@ def wrench_columns(blocks: Blocks, axes: MotionAxes, wrench: Array) -> BlockColu
 def wrench_pairs(
     topology: Topology, blocks: Blocks, axes: MotionAxes, wrench: Array, bodies: Sequence[Array | np.ndarray]
 ) -> PairRows:
-    """Rows of wrenches (dim, n, 6) that measure how the second of two bodies (n,) moves relative to the first."""
+    """Jacobian rows of the motion of a second body relative to a first body, with the columns of two blocks each.
+
+    Args:
+      topology: of the model.
+      blocks: the blocks of dofs.
+      axes: motion axes of all dofs.
+      wrench: (dim, n, 6) the wrenches of the rows.
+      bodies: (n,) the first and the second body of each row, static or known at run time.
+    """
+    # A row has entries only in the blocks of its two bodies. `blocks.table` (nblock, d) has the dofs of each block;
+    # `number` says in which block a dof is, and is `none` for -1, a body that no dof moves. If both bodies are in one
+    # block, the row has this block once.
     none, last = len(blocks.table), last_dof(topology)
     number = np.full(topology.nv + 1, none)
     number[blocks.table] = np.arange(none)[:, None]
-    # the padding of small blocks, and bodies that no dof moves
+    # the table pads small blocks with -1, and `last_dof` is -1 for bodies that no dof moves
     number[-1] = none
     first, second = (pick_static(number[last], body) for body in bodies)
     rows = PairRows(blocks, wrench, jnp.stack([jnp.asarray(second), jnp.where(first == second, none, first)]))
-    # no chain contains the padding of a small block
+    # a dof moves a body if the body's last dof is in the span of the dof's descendants; padding (-2) has an empty span
     begin, end = (rows.read(jnp.asarray(np.append(x, -2)[blocks.table])) for x in chain_spans(topology))
     ends = (jnp.asarray(pick_static(last, body))[None, None] for body in bodies)
     first_moves, second_moves = (((x >= begin) & (x <= end)).astype(wrench.dtype) for x in ends)
-    # (2, d, dim, n), of axes (2, d, 1, n, 6) and a mask (2, d, 1, n)
+    # entries (2, d, dim, n), from axes (2, d, 1, n, 6) and a mask (2, d, 1, n) of values -1, 0 and 1
     cdof = jnp.moveaxis(rows.read(pick_some(axes.cdof, blocks.table)), 2, -1)[:, :, None]
     return dataclasses.replace(rows, entries=dot(wrench, cdof) * (second_moves - first_moves)[:, :, None])
 
 
 def moving_dofs(topology: Topology, body: np.ndarray, dtype: jnp.dtype) -> Array:
-    """(n, nv) 0/1: the dofs that move each of some bodies (n,)."""
+    """(n, nv) 1 for the dofs that move each body (n,), and 0 for the others."""
     return jnp.asarray(body_dof_mask(topology)[body], dtype)
 
 
 def point_jacobian(model: Model, com: ComFrame, point: Array, body: Ids) -> tuple[Array, Array]:
-    """Jacobians of points fixed to bodies: d velocity / d qvel and d angular velocity / d qvel, world axes.
+    """Jacobians of points that are fixed to bodies: of their velocities and angular velocities, world axes.
 
     Args:
-      point: (..., 3) world position.
-      body: (...) body of each point, static or traced.
+      model: the model.
+      com: the result of this stage.
+      point: (..., 3) m, positions in the world.
+      body: (...) the body of each point, static or known at run time.
 
     Returns:
-      translation and rotation, (..., 3, nv) each.
+      d velocity / d qvel and d angular velocity / d qvel, (..., 3, nv) each.
     """
     offset = point - com.subtree_com[rows_at(model.topology.body_rootid, body)]
     moves = rows_at(body_dof_mask(model.topology), body)
     angular, linear = com.cdof[:, :3], com.cdof[:, 3:]
     masked = moves[..., None, :]
-    # components first, so that each is one wide operation over dofs
+    # components come first, so that each of them is one wide operation over dofs
     lever = cross(
         jnp.broadcast_to(angular, (*offset.shape[:-1], *angular.shape)),
         jnp.broadcast_to(offset[..., None, :], (*offset.shape[:-1], *angular.shape)),
@@ -123,12 +137,12 @@ def point_jacobian(model: Model, com: ComFrame, point: Array, body: Ids) -> tupl
 
 
 def forces_on_dofs(model: Model, com: ComFrame, point: Array, body: np.ndarray, force: Array, torque: Array) -> Array:
-    """(nv,) generalized force of forces and torques (n, 3) that act at points (n, 3) of bodies (n,): sum of J^T f."""
+    """(nv,) generalized force, the sum of J^T f, of forces and torques (n, 3) at points (n, 3) of bodies (n,)."""
     return wrenches_on_dofs(model, com, body_wrenches(model, com, point, body, force, torque))
 
 
 def body_wrenches(model: Model, com: ComFrame, point: Array, body: np.ndarray, force: Array, torque: Array) -> Array:
-    """(nbody, 6) spatial forces of forces and torques (n, 3) that act at points (n, 3) of bodies (n,)."""
+    """(nbody, 6) spatial force on each body, the sum of forces and torques (n, 3) at points (n, 3) of bodies (n,)."""
     topology = model.topology
     origin = pick(com.subtree_com, topology.body_rootid[body])
     wrench = transport_force(spatial_vector(torque, force), point - origin)
@@ -138,10 +152,10 @@ def body_wrenches(model: Model, com: ComFrame, point: Array, body: np.ndarray, f
 
 
 def wrenches_on_dofs(model: Model, com: ComFrame, wrench: Array) -> Array:
-    """(nv,) generalized force of spatial forces (nbody, 6) on bodies."""
+    """(nv,) generalized force of the spatial forces (nbody, 6) on all bodies."""
     return dot(com.cdof, pick(sum_subtree(model.topology, wrench), model.topology.dof_bodyid))
 
 
 def rows_at(table: np.ndarray, index: Ids) -> Array | np.ndarray:
-    """Rows of a static table at static or traced indices."""
+    """Rows of a static table at indices that are static or known at run time."""
     return jnp.asarray(table)[index] if isinstance(index, Array) else table[index]

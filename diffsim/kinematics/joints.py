@@ -1,9 +1,10 @@
-"""How joints move: a class for each joint type, and all joints of a model at once.
+"""How joints move: one class per joint type, and functions for all joints of a model.
 
-The functions of a class are for one joint; facts of joint types are in `diffsim/base/joints.py`. `groups` lists the
-joints of a model by type; the functions after it run over each group and put the results into the model's order. qpos
-is in m, or rad for hinges, and quaternions are (w, x, y, z); qvel is in m/s and rad/s, for a ball in the frame after
-the joint. Source: MuJoCo documentation, "Computation", "Coordinate frames"; Featherstone 2008, ch. 4.
+The functions of a class are for a single joint. `groups` sorts the joints of a model by type; the functions after it
+evaluate each group and put the results in the model's order. Sizes and units of joint types are in
+`diffsim/base/joints.py`. qpos is in m, or rad for hinges, and quaternions are (w, x, y, z); qvel is in m/s and rad/s.
+The angular velocity of a ball is expressed in the frame after the joint. Source: MuJoCo documentation, "Computation",
+"Coordinate frames"; Featherstone 2008, ch. 4.
 """
 
 import dataclasses
@@ -35,31 +36,31 @@ from diffsim.xla.gather import pick
 
 
 class JointMotion(Protocol):
-    """The motion of one joint of a type."""
+    """The motion of one joint; each joint type has a class with these functions."""
 
     @staticmethod
     def rotation(qpos: Array, qpos0: Array, axis: Array) -> Array:
-        """(4,) the rotation that the joint adds to the frame before it; `axis` is jnt_axis."""
+        """(4,) the rotation of the frame after the joint in the frame before it; `axis` is jnt_axis."""
         ...
 
     @staticmethod
     def shift(qpos: Array, qpos0: Array, pos: Array, axis: Array) -> Array:
-        """(3,) m, the frame after the joint, seen from the joint's anchor jnt_pos."""
+        """(3,) m, from the joint's anchor jnt_pos to the origin of the frame after the joint, in this frame."""
         ...
 
     @staticmethod
     def axes(xaxis: Array, xmat: Array, offset: Array) -> Array:
-        """(nv, 6) motion axes in the world about the point `offset` (m) from the anchor."""
+        """(nv, 6) motion axes, world axes, about the point that is `offset` (3,), m, away from the anchor."""
         ...
 
     @staticmethod
     def difference(qpos: Array, reference: Array) -> Array:
-        """(nv,) the velocity that takes the reference to qpos in unit time."""
+        """(nv,) the constant velocity that moves the joint from `reference` to `qpos` in unit time."""
         ...
 
     @staticmethod
     def rate(qpos: Array, change: Array) -> Array:
-        """(nv,) the velocity with which qpos changes so, where quaternions are normalized on use."""
+        """(nv,) the velocity at which the rate of qpos is `change`; quaternions are normalized first."""
         ...
 
     @staticmethod
@@ -69,22 +70,24 @@ class JointMotion(Protocol):
 
     @staticmethod
     def drive(qpos: Array, gear: Array, in_parent: bool) -> tuple[Array, Array]:
-        """Length () and moment (nv,) of an actuator with a gear (6,) on this joint."""
+        """Length () and moment (nv,) of an actuator on this joint with the gear (6,), given in the parent's frame if
+        `in_parent`, else in the child's.
+        """
         ...
 
 
 def _rotation_axes(axes: Array, offset: Array) -> Array:
-    """Motion (axis, axis x offset) of a rotation about axes (n, 3), seen at `offset` (3,) from the anchor."""
+    """(n, 6) motion axes (axis, axis x offset) of rotations about axes (n, 3), at the point anchor + offset."""
     return spatial_vector(axes, cross(axes, jnp.broadcast_to(offset, axes.shape)))
 
 
 def _in_joint_frame(quat: Array, axis: Array, in_parent: bool) -> Array:
-    """An axis in the joint's frame, given there or (`in_parent`) in the parent's frame."""
+    """An axis (3,) in the joint's frame; with `in_parent` it is given in the parent's frame."""
     return rotate_inv(quat_normalize(quat), axis) if in_parent else axis
 
 
 class Pivot:
-    """The motion that hinges and balls share: the frame turns about the anchor, which stays at jnt_pos in it."""
+    """Common to hinges and balls: the frame rotates about the anchor, which stays at jnt_pos in this frame."""
 
     @staticmethod
     def shift(qpos: Array, qpos0: Array, pos: Array, axis: Array) -> Array:
@@ -92,7 +95,7 @@ class Pivot:
 
 
 class Scalar:
-    """The part that hinges and slides share: one number is the position."""
+    """Common to hinges and slides: the position is one number."""
 
     @staticmethod
     def difference(qpos: Array, reference: Array) -> Array:
@@ -169,7 +172,7 @@ class Ball(Pivot):
 
 
 class Free:
-    """A translation in the world, then a rotation: qpos is (position, quaternion), (7,)."""
+    """A free joint: qpos (7,) is the position in the world and a quaternion."""
 
     @staticmethod
     def rotation(qpos: Array, qpos0: Array, axis: Array) -> Array:
@@ -198,7 +201,7 @@ class Free:
 
     @staticmethod
     def drive(qpos: Array, gear: Array, in_parent: bool) -> tuple[Array, Array]:
-        # a free joint has no meaningful length
+        # an actuator on a free joint has no meaningful length
         torque = _in_joint_frame(qpos[3:], gear[3:], in_parent)
         return jnp.zeros((), qpos.dtype), jnp.concatenate([gear[:3], torque])
 
@@ -213,7 +216,16 @@ MOTIONS: dict[JointType, type[JointMotion]] = {
 
 @dataclasses.dataclass(frozen=True)
 class JointGroup:
-    """All joints of one type: ids (n,), their entries in qpos (n, nq) and qvel (n, nv), their bodies (n,)."""
+    """All joints of one type.
+
+    Attributes:
+      kind: facts of the type.
+      motion: how joints of the type move.
+      joints: (n,) indices of the joints.
+      qpos: (n, nq) indices of their entries in qpos.
+      dofs: (n, nv) indices of their dofs.
+      bodies: (n,) their bodies.
+    """
 
     kind: JointKind
     motion: type[JointMotion]
@@ -225,7 +237,7 @@ class JointGroup:
 
 @per_topology
 def groups(topology: Topology) -> tuple[JointGroup, ...]:
-    """The joints by type, in the order of their first joints; types without joints are left out."""
+    """The joints of a model, grouped by type, in the order of the groups' first joints."""
     groups = []
     for joint_type, motion in MOTIONS.items():
         kind, joints = kind_of(joint_type), np.flatnonzero(topology.jnt_type == joint_type)
@@ -238,7 +250,7 @@ def groups(topology: Topology) -> tuple[JointGroup, ...]:
 
 @per_topology
 def earlier_dof(topology: Topology) -> np.ndarray:
-    """(nv,) the last dof that moves the axis of each dof, -1 if none does."""
+    """(nv,) for each dof the last dof before it that moves its axis; -1 if none does."""
     earlier = np.full(topology.nv, -1, dtype=np.int32)
     for group in groups(topology):
         for dofs in group.dofs:
@@ -248,9 +260,13 @@ def earlier_dof(topology: Topology) -> np.ndarray:
 
 
 def _by_type(topology: Topology, field: str, of_type: Callable[[JointGroup], Array], empty: Array) -> Array:
-    """A function of the joints of each type, as one array for all joints, dofs or entries of qpos (`field`).
+    """The results of a function of each group, as one array in the model's order.
 
-    `empty` is the array of a model without joints.
+    Args:
+      topology: of the model.
+      field: what the rows of the results belong to, a field of `JointGroup`: "joints", "dofs" or "qpos".
+      of_type: the function.
+      empty: the result for a model without joints.
     """
     parts = [of_type(group).reshape(-1, *empty.shape[1:]) for group in groups(topology)]
     joined = jnp.concatenate(parts) if len(parts) > 1 else parts[0] if parts else empty
@@ -261,7 +277,7 @@ def _by_type(topology: Topology, field: str, of_type: Callable[[JointGroup], Arr
 
 
 def joint_rotations(model: Model, qpos: Array) -> Array:
-    """(njnt, 4) the rotation (w, x, y, z) that each joint adds to the frame before it."""
+    """(njnt, 4) for each joint the rotation of the frame after it in the frame before it."""
 
     def of_type(group: JointGroup) -> Array:
         axis = pick(model.jnt_axis, group.joints)
@@ -271,7 +287,7 @@ def joint_rotations(model: Model, qpos: Array) -> Array:
 
 
 def joint_shifts(model: Model, qpos: Array) -> Array:
-    """(njnt, 3) m, origin of the frame after each joint, from the joint's anchor, in that frame."""
+    """(njnt, 3) m, from each joint's anchor to the origin of the frame after the joint, in this frame."""
 
     def of_type(group: JointGroup) -> Array:
         pos, axis = pick(model.jnt_pos, group.joints), pick(model.jnt_axis, group.joints)
@@ -281,9 +297,13 @@ def joint_shifts(model: Model, qpos: Array) -> Array:
 
 
 def joint_axes(topology: Topology, xaxis: Array, xmat: Array, offset: Array) -> Array:
-    """(nv, 6) motion axes (rotation, translation) of all dofs, in the world, about a point `offset` from each anchor.
+    """(nv, 6) motion axes (rotation, translation) of all dofs, world axes, about points `offset` from the anchors.
 
-    xaxis and offset (m) are (njnt, 3), world; xmat (nbody, 3, 3) maps local to world.
+    Args:
+      topology: of the model.
+      xaxis: (njnt, 3) axes of the joints in the world.
+      xmat: (nbody, 3, 3) orientations of the bodies, local to world.
+      offset: (njnt, 3) m, from each anchor to the point, world axes.
     """
 
     def of_type(group: JointGroup) -> Array:
@@ -294,7 +314,10 @@ def joint_axes(topology: Topology, xaxis: Array, xmat: Array, offset: Array) -> 
 
 
 def position_difference(model: Model, qpos: Array, reference: Array) -> Array:
-    """(nv,) velocity that takes `reference` (nq,) to `qpos` (nq,) in unit time; quaternions are normalized on use."""
+    """(nv,) constant velocity that leads from `reference` (nq,) to `qpos` (nq,) in unit time (mj_differentiatePos).
+
+    Quaternions are normalized first.
+    """
 
     def of_type(group: JointGroup) -> Array:
         return jax.vmap(group.motion.difference)(pick(qpos, group.qpos), pick(reference, group.qpos))
@@ -303,7 +326,7 @@ def position_difference(model: Model, qpos: Array, reference: Array) -> Array:
 
 
 def position_rate(topology: Topology, qpos: Array, change: Array) -> Array:
-    """(nv,) velocity that changes qpos (nq,) by `change` (nq,) in unit time; quaternions are normalized on use."""
+    """(nv,) velocity at which the rate of qpos (nq,) is `change` (nq,); quaternions are normalized first."""
 
     def of_type(group: JointGroup) -> Array:
         return jax.vmap(group.motion.rate)(pick(qpos, group.qpos), pick(change, group.qpos))
@@ -312,7 +335,7 @@ def position_rate(topology: Topology, qpos: Array, change: Array) -> Array:
 
 
 def integrate_position(model: Model, qpos: Array, qvel: Array, dt: Array) -> Array:
-    """(nq,) position after moving with constant velocity (nv,) for dt (s); quaternions come out normalized."""
+    """(nq,) position after moving with constant velocity (nv,) for dt, s, with unit quaternions (mj_integratePos)."""
 
     def of_type(group: JointGroup) -> Array:
         return jax.vmap(group.motion.integrate, (0, 0, None))(pick(qpos, group.qpos), pick(qvel, group.dofs), dt)
@@ -321,9 +344,10 @@ def integrate_position(model: Model, qpos: Array, qvel: Array, dt: Array) -> Arr
 
 
 def rates_on_the_way(model: Model, way: Array, qvel: Array) -> Array:
-    """(nv,) the rates of the coordinates (nv,) in which `way` leads from a position to one with velocity qvel (nv,).
+    """(nv,) the rate of `way` (nv,), the tangent coordinates of a moving position relative to a fixed one.
 
-    They are qvel but for the rotations of balls, whose coordinates are rotation vectors.
+    `way` is `position_difference(model, qpos, start)`, where qpos moves with velocity qvel (nv,). For free and ball
+    joints, the rate of a rotation vector differs from the angular velocity; for all other coordinates the rate is qvel.
     """
     dofs = [group.dofs[:, -3:] for group in groups(model.topology) if group.kind.quaternion is not None]
     if not dofs:

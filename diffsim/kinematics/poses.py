@@ -1,14 +1,14 @@
-"""Poses of bodies, joints, geoms, sites, cameras and lights from qpos, and their rates: the first stage.
+"""The first stage: poses of bodies, joints, geoms, sites, cameras and lights at qpos, and their derivatives.
 
-Frames form a tree (`Chain`) with a node for each joint, and one for each body without joints. The frame of a node is
-the frame of its parent, moved by the body's fixed frame (at the first node of a body) and by its joint. Rotations are
-composed first, in ceil(log2(depth)) rounds; once all are known, each position is a sum of offsets over ancestors.
-Frames fixed to bodies follow from the frames of the bodies, all in one operation. Quaternions are normalized on use;
-`qpos` itself is not changed.
+Frames form a tree (`Chain`), with one node for each joint and for each body without joints. The frame of a node follows
+from its parent's by the body's fixed offset (for the first node of a body) and the motion of the node's joint.
+Rotations are composed first, in ceil(log2(depth)) rounds. Once they are known, each position is a sum of offsets over
+ancestors. Frames that are fixed to bodies (inertial frames, geoms, sites) follow from the frames of the bodies in one
+operation. Quaternions are normalized before use; `qpos` itself is not changed.
 
-The derivative of poses with respect to qpos does not go through this composition: every frame moves with its body, and
-bodies move with the velocities of the joints (`pose_rates`). Reverse mode is the transpose: forces and torques on
-frames add up over subtrees and are projected on the axes of the joints.
+The derivative of poses with respect to qpos is not the derivative of this composition. It is the velocity of the
+frames (`pose_rates`): every frame moves with its body, and bodies move with the velocities of the joints. Reverse mode
+is the transpose: forces and torques on frames are summed over subtrees and projected on the axes of the joints.
 Source: MuJoCo documentation, "Computation", "Kinematics"; XML reference, attribute `mode` of `camera`; Featherstone
 2008, ch. 2 and 4.
 """
@@ -46,21 +46,23 @@ from diffsim.xla.tree_sums import Trees
 Poses = dict[str, Array]
 
 
+# the unit quaternion
 IDENTITY = np.array([1, 0, 0, 0])
 
 
 @dataclasses.dataclass(frozen=True)
 class Chain:
-    """Nodes in tree order; node 0 is the world.
+    """The tree of frames; node 0 is the world, and parents come before children.
 
     Attributes:
-      parent: (n,) parent node, 0 for children of the world and the world itself.
-      body, joint: (n,) the body, and the joint or -1.
-      based: (n,) whether the node starts with its body's fixed frame (body_pos, body_quat).
-      absolute: (n, 3) for free joints the entries of qpos that are the position in the world, else -1.
-      last: (nbody,) the node that is the body's frame.
+      parent: (n,) parent node; 0 for children of the world and for the world itself.
+      body: (n,) the body of each node.
+      joint: (n,) the joint of each node, -1 for a body without joints.
+      based: (n,) whether the node starts with its body's fixed offset (body_pos, body_quat).
+      absolute: (n, 3) for a free joint the indices in qpos of its position in the world, else -1.
+      last: (nbody,) the last node of each body, whose frame is the body's.
       of_joint: (njnt,) the node of each joint.
-      trees: for sums and products along the chain.
+      trees: computes sums and products along the tree.
     """
 
     parent: np.ndarray
@@ -75,7 +77,7 @@ class Chain:
 
 @per_topology
 def chain(topology: Topology) -> Chain:
-    """The nodes of a model."""
+    """The tree of frames of a model."""
     parent, owner, joint = [0], [0], [-1]
     last = np.zeros(topology.nbody, dtype=np.int32)
     for body in range(1, topology.nbody):
@@ -108,15 +110,17 @@ def chain(topology: Topology) -> Chain:
 
 
 def compute_kinematics(model: Model, qpos: Array, mocap_pos: Array, mocap_quat: Array) -> Kinematics:
-    """World poses of everything that moves.
+    """The poses in the world of bodies, joints, geoms, sites, cameras and lights.
 
     Args:
+      model: the model.
       qpos: (nq,) generalized position.
       mocap_pos, mocap_quat: (nmocap, 3), (nmocap, 4) poses of mocap bodies.
     """
     frames = compose_poses(model, jax.lax.stop_gradient(qpos), mocap_pos, mocap_quat)
     if model.njnt:
-        # their derivative with respect to qpos is `pose_rates`; derivatives with respect to the Model pass through
+        # the derivative with respect to qpos is `pose_rates`; derivatives with respect to the Model go through
+        # `compose_poses`
         fields = with_pose_rates_p.bind(
             *varying([qpos, *frames.values()]), topology=model.topology, names=tuple(frames)
         )
@@ -125,16 +129,16 @@ def compute_kinematics(model: Model, qpos: Array, mocap_pos: Array, mocap_quat: 
 
 
 def compose_poses(model: Model, qpos: Array, mocap_pos: Array, mocap_quat: Array) -> Poses:
-    """The fields of Kinematics except cameras and lights; arguments as for `compute_kinematics`."""
+    """The fields of Kinematics by name, without cameras and lights; arguments as for `compute_kinematics`."""
     links = chain(model.topology)
     base_pos, base_quat = _base_frames(model, links, mocap_pos, mocap_quat)
-    # the rotation of a node in its parent: the fixed rotation, then the rotation of the joint
+    # the rotation of a node in its parent is the body's fixed rotation times the rotation of the joint
     turns = computed_once(quat_mul)(base_quat, _at_nodes(links, joint_rotations(model, qpos), [1, 0, 0, 0]))
     quat = links.trees.compose(turns, quat_mul, IDENTITY)
     mat = computed_once(quat_to_mat)(quat)
 
-    # a position is its parent's, plus the anchor, which is fixed in the frame before the joint, plus the shift from the
-    # anchor to the origin of the frame after the joint
+    # the position of a node is the position of its parent, plus the joint's anchor, which is fixed in the frame before
+    # the joint, plus the shift from the anchor to the origin of the frame after the joint
     anchor = base_pos + rotate(base_quat, _at_nodes(links, model.jnt_pos, [0, 0, 0]))
     if np.any(links.absolute >= 0):
         # the anchor of a free joint is a position in the world, from qpos
@@ -143,11 +147,11 @@ def compose_poses(model: Model, qpos: Array, mocap_pos: Array, mocap_quat: Array
     axis = rotate(base_quat, _at_nodes(links, model.jnt_axis, [0, 0, 0]))
     before = pick(mat, links.parent)
     shift = mul_vec(mat, _at_nodes(links, joint_shifts(model, qpos), [0, 0, 0]))
-    # offset 0, of the world, is zero
+    # position = sum over ancestors of R_before anchor + shift; the term of the world is zero
     pos = links.trees.above(computed_once(lambda: mul_vec(before, anchor) + shift)())
 
     xpos, xmat = pick(pos, links.last), pick(mat, links.last)
-    # frames that are fixed to bodies: inertial frames, geoms, sites
+    # frames that are fixed to bodies: inertial frames, geoms and sites
     local = {
         "xi": (np.arange(model.nbody), model.body_ipos, model.body_iquat),
         "geom_x": (model.topology.geom_bodyid, model.geom_pos, model.geom_quat),
@@ -166,9 +170,9 @@ def compose_poses(model: Model, qpos: Array, mocap_pos: Array, mocap_quat: Array
 
 
 def _base_frames(model: Model, links: Chain, mocap_pos: Array, mocap_quat: Array) -> tuple[Array, Array]:
-    """Fixed frames of nodes in their parents, (n, 3) and (n, 4): the body's at its first node, else the identity.
+    """Fixed offsets (n, 3) and rotations (n, 4) of nodes in their parents.
 
-    Frames of mocap bodies come from the inputs.
+    They are the body's at the first node of a body, and the identity at others. Those of mocap bodies are inputs.
     """
     pos, quat = model.body_pos, quat_normalize(model.body_quat)
     mocap = np.flatnonzero(model.topology.body_mocapid >= 0)
@@ -182,22 +186,22 @@ def _base_frames(model: Model, links: Chain, mocap_pos: Array, mocap_quat: Array
 
 
 def _at_nodes(links: Chain, values: Array, default: list[int]) -> Array:
-    """Values (njnt, k) of joints at their nodes (n, k), and a constant at nodes without a joint."""
+    """(n, k) the values (njnt, k) of joints, in the order of nodes; nodes without a joint get `default`."""
     constant = jnp.array([default], dtype=values.dtype)
     return pick(jnp.concatenate([values, constant]), links.joint)
 
 
 @computed_once
 def _attached(xpos: Array, xmat: Array, body: np.ndarray, pos: Array, quat: Array) -> tuple[Array, Array]:
-    """World positions (n, 3) and matrices (n, 3, 3) of frames at pos (n, 3) and quat (n, 4) in bodies (n,)."""
+    """World positions (n, 3) and matrices (n, 3, 3) of frames with poses pos (n, 3), quat (n, 4) in bodies (n,)."""
     above = pick(xmat, body)
     return pick(xpos, body) + mul_vec(above, pos), mul_mat(above, quat_to_mat(quat_normalize(quat)))
 
 
 def geom_frames(model: Model, kinematics: Kinematics, geoms: np.ndarray) -> tuple[Array, Array]:
-    """Positions (n, 3), m, and matrices (n, 3, 3) in the world of some geoms (n,).
+    """Positions (n, 3), m, and matrices (n, 3, 3) of some geoms (n,) in the world.
 
-    Where a program needs these geoms alone, the poses of all others are not computed.
+    A program that needs no other geoms does not compute their poses.
     """
 
     def of_bodies() -> tuple[Array, Array]:
@@ -212,9 +216,9 @@ class Modes:
     """How n cameras or lights follow bodies (mjtCamLight).
 
     Attributes:
-      track: (n,) whether it keeps its orientation and its offset from the body in the world.
+      track: (n,) whether its orientation, and its offset from the body, are constant in the world.
       target: (n,) whether it looks at a body.
-      by_com: (n,) whether the centre of mass of the subtree counts instead of the body.
+      by_com: (n,) whether it follows the centre of mass of the subtree instead of the body.
       targets: (n,) the body that it looks at; 0 for none.
     """
 
@@ -225,7 +229,7 @@ class Modes:
 
     @property
     def fixed(self) -> bool:
-        """Whether every object is simply fixed to its body."""
+        """Whether every camera or light is simply fixed to its body."""
         return not (np.any(self.track) or np.any(self.target))
 
 
@@ -249,7 +253,7 @@ def cameras_and_lights(model: Model, xpos: Array, xmat: Array, xipos: Array) -> 
     body = topology.cam_bodyid
     cam_pos = xpos[body] + mul_vec(xmat[body], model.cam_pos)
     cam_mat = mul_mat(xmat[body], quat_to_mat(quat_normalize(model.cam_quat)))
-    # what tracks keeps a constant offset, in the world, from its body or the centre of mass of the subtree
+    # cameras that track keep a constant offset, in the world, from the body or from the centre of mass of its subtree
     if not cameras.fixed:
         initial = model.cam_mat0.reshape(-1, 3, 3)
         tracked = jnp.where(cameras.by_com[:, None], centre[body] + model.cam_poscom0, xpos[body] + model.cam_pos0)
@@ -275,12 +279,12 @@ def cameras_and_lights(model: Model, xpos: Array, xmat: Array, xipos: Array) -> 
 
 
 def _targets(modes: Modes, xpos: Array, centre: Array) -> Array:
-    """The points (n, 3) that objects look at."""
+    """(n, 3) the points that cameras or lights look at."""
     return jnp.where(modes.by_com[:, None], centre[modes.targets], xpos[modes.targets])
 
 
 def _look_at(pos: Array, target: Array) -> Array:
-    """Orientation (n, 3, 3), local to world, of cameras that look along -z at targets, with a horizontal x axis."""
+    """(n, 3, 3) orientations, local to world, of cameras that look along -z at targets, with a horizontal x axis."""
     z = safe.normalize(pos - target)
     up = jnp.broadcast_to(jnp.array([0, 0, 1], dtype=pos.dtype)[None], z.shape)
     x = safe.normalize(cross(up, z))
@@ -290,7 +294,7 @@ def _look_at(pos: Array, target: Array) -> Array:
 
 @stored_results
 def pose_rates(topology: Topology, qpos: Array, change: Array, poses: Poses) -> Poses:
-    """d poses / dt for d qpos / dt = `change` (nq,), at qpos (nq,)."""
+    """d poses / dt, by name, for d qpos / dt = `change` (nq,), at qpos (nq,) and the poses there."""
     count = topology.nbody
     origin = pick(poses["xpos"], topology.body_rootid)
     offset = pick(origin, topology.jnt_bodyid) - poses["xanchor"]
@@ -298,8 +302,9 @@ def pose_rates(topology: Topology, qpos: Array, change: Array, poses: Poses) -> 
     last = np.concatenate([last_dof(topology), _last_before(topology)])
     velocities = sum_dofs(topology, last, (axes, position_rate(topology, qpos, change)))
 
-    # spatial velocities of the bodies, and of the frames to which the anchors and axes of joints are fixed. A point at
-    # `arm` moves with v + omega x arm, a rotation with omega x R, a quaternion with (0, omega / 2) q
+    # `velocities` are spatial velocities (omega, v) of the bodies, and of the frames to which the anchors and axes of
+    # joints are fixed. The rate of a point at `arm` is v + omega x arm, the rate of a rotation matrix R is omega x R,
+    # and the rate of a quaternion q is (0, omega / 2) q
     of_bodies, of_joints = velocities[:count], velocities[count:]
     half_omega = jnp.concatenate([jnp.zeros_like(of_bodies[:, :1]), 0.5 * of_bodies[:, :3]], axis=1)
     rates = {
@@ -323,9 +328,9 @@ def pose_rates(topology: Topology, qpos: Array, change: Array, poses: Poses) -> 
 
 @per_topology
 def _last_before(topology: Topology) -> np.ndarray:
-    """(njnt,) the last dof that moves the anchor of each joint and its axis, -1 if none does.
+    """(njnt,) the last dof that moves anchor and axis of each joint; -1 if none does.
 
-    The anchor of a free joint moves with its own translations.
+    The anchor of a free joint moves with the joint's own translations.
     """
     first = topology.jnt_dofadr
     last = topology.dof_parentid[first]
@@ -336,14 +341,17 @@ def _last_before(topology: Topology) -> np.ndarray:
 
 
 def _identity(qpos: Array, *poses: Array, topology: Topology, names: tuple[str, ...]) -> list[Array]:
-    """The value: the poses as they are."""
+    """The poses, unchanged: the value of the primitive `with_pose_rates`."""
     return list(poses)
 
 
 def _derivative(
     primals: Sequence[Array], tangents: Sequence[Any], *, topology: Topology, names: tuple[str, ...]
 ) -> tuple[list[Array], list[Any]]:
-    """The jvp; all arrays have the leading axes of batches."""
+    """The jvp of `with_pose_rates`: `pose_rates` for the tangent of qpos, plus the tangents of the poses.
+
+    Arrays may have leading batch axes, over which `pose_rates` is mapped.
+    """
     qpos, (change, *pose_tangents) = primals[0], tangents
     poses = with_pose_rates_p.bind(*primals, topology=topology, names=names)
     if isinstance(change, ad.Zero):
@@ -360,7 +368,10 @@ def _derivative(
 def _batch(
     arguments: Sequence[Array], dims: Sequence[int | None], *, topology: Topology, names: tuple[str, ...]
 ) -> tuple[list[Array], list[int]]:
-    """Every result gets an axis of worlds, also one that is equal in all of them: its derivative may differ."""
+    """The batch rule of `with_pose_rates`: every result gets a batch axis.
+
+    A result that is equal in all worlds gets one too, because its derivative may differ between worlds.
+    """
     size = next(x.shape[dim] for x, dim in zip(arguments, dims, strict=True) if dim is not None)
     moved = [
         jnp.broadcast_to(x, (size, *x.shape)) if dim is None else jnp.moveaxis(x, dim, 0)
@@ -369,9 +380,9 @@ def _batch(
     return with_pose_rates_p.bind(*moved, topology=topology, names=names), [0] * len(names)
 
 
-# Poses, computed at qpos (nq,), with `pose_rates` as their derivative with respect to qpos. A primitive and not
-# `jax.custom_jvp`, which wants value and tangent with the same batch axes: the orientation of a sliding body is the
-# same in all worlds, and its tangent is not.
+# The primitive `with_pose_rates` returns poses that were computed at qpos (nq,), and gives them `pose_rates` as their
+# derivative with respect to qpos. `jax.custom_jvp` cannot do this, because it requires the same batch axes of value and
+# tangent: the orientation of a sliding body is the same in all worlds, and its tangent is not.
 with_pose_rates_p = Primitive("with_pose_rates")
 RULES["with_pose_rates"] = lambda qpos, *poses, **params: poses
 with_pose_rates_p.multiple_results = True

@@ -1,10 +1,11 @@
 """Tendon lengths and moment arms, and the points of tendon paths.
 
-A fixed tendon is a linear function of scalar joints. A spatial tendon is a path through sites, and around spheres and
-cylinders (wrap.py); the length of each part is divided by the divisor of its pulley. Moment arms are the generalized
-forces of unit forces along the straight parts, at both ends of each: parts on a surface do no work. For drawing,
-`tendon_points` lists paths as MuJoCo does (wrap_xpos, wrap_obj): sites, and two points on the surface of each geom that
-the tendon touches; a pulley has a row without a point. Source: MuJoCo documentation, "Modeling", "Tendon"; mj_tendon.
+The length of a fixed tendon is a linear function of scalar joints. A spatial tendon is a path through sites, which may
+go around spheres and cylinders (wrap.py); the length of each part is divided by the divisor of its pulley. Moment arms
+are the generalized forces of unit forces at both ends of each straight part. Parts on a surface need none, because they
+do no work. For drawing, `tendon_points` lists paths as MuJoCo does (wrap_xpos, wrap_obj): the sites, and two points on
+the surface of each geom that the tendon touches; a pulley has a row without a point. Source: MuJoCo documentation,
+"Modeling", "Tendon"; mj_tendon.
 """
 
 from typing import NamedTuple
@@ -28,12 +29,12 @@ from diffsim.xla.gather import pick
 
 
 def _tendons(topology: Topology) -> np.ndarray:
-    """(nwrap,) the tendon of each path element."""
+    """(nwrap,) the tendon to which each path element belongs."""
     return np.repeat(np.arange(topology.ntendon), topology.tendon_num)
 
 
 def compute_tendons(model: Model, qpos: Array, kinematics: Kinematics, com: ComFrame) -> Tendons:
-    """ten_length (ntendon,), m, or rad for fixed tendons of hinges, and its derivative ten_J (ntendon, nv)."""
+    """ten_length (ntendon,), in m, or rad for fixed tendons of hinges, and ten_J (ntendon, nv), its derivative."""
     topology = model.topology
     # path elements of fixed tendons, their tendons and joints
     wraps = np.flatnonzero(topology.wrap_type == WrapType.JOINT)
@@ -52,13 +53,13 @@ def compute_tendons(model: Model, qpos: Array, kinematics: Kinematics, com: ComF
 
 
 class Path(NamedTuple):
-    """Parts (n,) of spatial tendons, each from one site to the next, all of one kind.
+    """Parts of spatial tendons, each from one site to the next: all straight parts, or all parts around a geom.
 
     Attributes:
       tendon, first, last: (n,) the tendon and the two sites.
       pulley: (n,) the path element of the pulley before the part, -1 for none.
-      geom, sphere, around: (n,) for parts around geoms: the geom, whether it is a sphere, its path element; else None.
-      side: (n,) side sites of parts around geoms, -1 for none; None if no part has one.
+      geom, sphere, around: (n,) the geom, whether it is a sphere, and its path element; None for straight parts.
+      side: (n,) the side site of each part, -1 for none; None if no part has one.
     """
 
     tendon: np.ndarray
@@ -73,18 +74,18 @@ class Path(NamedTuple):
 
 @per_topology
 def spatial_paths(topology: Topology) -> tuple[Path, ...]:
-    """The parts of all spatial tendons, by kind: straight, and around a geom. Kinds without parts are left out."""
+    """The parts of all spatial tendons: the straight ones, and those around a geom, as far as there are any."""
     kinds, objects = topology.wrap_type, topology.wrap_objid
     straight, wrapped = [], []
     for tendon in range(topology.ntendon):
         start = topology.tendon_adr[tendon]
         end = start + topology.tendon_num[tendon]
-        # the last pulley, the last site and the geom between two sites; -1 for none
+        # walk along the path; so far the last pulley, the last site, and a geom since that site; -1 for none
         pulley = site = around = -1
         for element in range(start, end):
             kind = kinds[element]
             if kind == WrapType.PULLEY:
-                # the path begins anew
+                # after a pulley the path starts again
                 pulley, site, around = element, -1, -1
             elif kind in (WrapType.SPHERE, WrapType.CYLINDER):
                 around = element
@@ -102,7 +103,7 @@ def spatial_paths(topology: Topology) -> tuple[Path, ...]:
 
 
 def _inverse_divisors(model: Model, path: Path) -> Array:
-    """(n,) one over the divisor of the pulley before each part."""
+    """(n,) 1 / divisor of the pulley before each part."""
     divisor = jnp.where(path.pulley >= 0, model.wrap_prm[np.maximum(path.pulley, 0)], 1)
     return safe.divide(jnp.ones_like(divisor), divisor)
 
@@ -116,9 +117,9 @@ def _straight(model: Model, kinematics: Kinematics, axes: MotionAxes, path: Path
 
 
 def _wrapped(model: Model, kinematics: Kinematics, axes: MotionAxes, path: Path) -> tuple[Array, Array]:
-    """Lengths (n,) and moment arms (n, nv) of the parts around a geom: a line to the geom, and one from it.
+    """Lengths (n,) and moment arms (n, nv) of the parts around a geom, each with a line to the geom and one from it.
 
-    If the part does not touch the geom, both are the line from site to site, and their forces on the geom cancel.
+    Where a part does not touch the geom, both lines go from site to site, and their forces on the geom cancel.
     """
     topology, weight = model.topology, _inverse_divisors(model, path)
     start, end = kinematics.site_xpos[path.first], kinematics.site_xpos[path.last]
@@ -129,7 +130,7 @@ def _wrapped(model: Model, kinematics: Kinematics, axes: MotionAxes, path: Path)
     around = before + touch.length + safe.norm(end - far)
     on_geom = topology.geom_bodyid[path.geom]
     from_body, to_body = topology.site_bodyid[path.first], topology.site_bodyid[path.last]
-    # both lines of all parts as one set, which compiles in half the time
+    # both lines of all parts are computed as one array, which compiles in half the time
     lines = jnp.concatenate([start, far]), jnp.concatenate([near, end])
     bodies = np.concatenate([from_body, on_geom]), np.concatenate([on_geom, to_body])
     to_geom, from_geom = jnp.split(_line_moments(topology, axes, lines, jnp.tile(weight, 2), bodies), 2)
@@ -137,7 +138,7 @@ def _wrapped(model: Model, kinematics: Kinematics, axes: MotionAxes, path: Path)
 
 
 def touches(model: Model, kinematics: Kinematics, path: Path) -> Wrap:
-    """Where the parts (n,) around a geom touch it."""
+    """The paths of n parts around their geoms."""
     ends = jnp.stack([kinematics.site_xpos[path.first], kinematics.site_xpos[path.last]], axis=1)
     side = None if path.side is None else (kinematics.site_xpos[path.side], jnp.asarray(path.side >= 0))
     return jax.vmap(wrap, in_axes=(0, 0, 0, 0, 0, None if side is None else 0))(
@@ -156,9 +157,16 @@ def _line_moments(
     weight: Array,
     bodies: tuple[np.ndarray, np.ndarray],
 ) -> Array:
-    """(n, nv) moment arms of straight lines between points `ends` (n, 3), fixed to bodies (n,), times `weight` (n,).
+    """(n, nv) moment arms of n straight lines, times `weight` (n,).
 
-    A force along a line acts on both bodies, with opposite signs; a dof that moves both feels nothing.
+    A force along a line acts on both bodies with opposite signs, so that it does no work on a dof that moves both.
+
+    Args:
+      topology: of the model.
+      axes: motion axes of all dofs.
+      ends: first and last point (n, 3) of the lines.
+      weight: (n,) factors.
+      bodies: the body (n,) of the first and of the last points.
     """
     (start, end), (first, last) = ends, bodies
     unit_force = scale(safe.normalize(end - start), weight)
@@ -168,7 +176,7 @@ def _line_moments(
 
 
 def _by_tendon(topology: Topology, tendon: np.ndarray, values: Array) -> Array:
-    """(ntendon, ...) sums of the values (n, ...) of parts."""
+    """(ntendon, ...) for each tendon the sum of the values (n, ...) of its parts."""
     if np.array_equal(tendon, np.arange(topology.ntendon)):
         return values
     owner = np.arange(topology.ntendon)[:, None] == tendon[None]
@@ -176,10 +184,10 @@ def _by_tendon(topology: Topology, tendon: np.ndarray, values: Array) -> Array:
 
 
 def tendon_drift(model: Model, qvel: Array, kinematics: Kinematics, com: ComFrame, velocities: Velocities) -> Array:
-    """(ntendon,) m/s^2, the rate of tendon velocities at constant qvel: (d ten_J / dt) qvel.
+    """(ntendon,) m/s^2, the acceleration of tendon lengths at constant qvel (nv,): (d ten_J / dt) qvel.
 
     For a straight part r with unit vector u it is |r|'' = u . r'' + |r' - u (u . r')|^2 / |r|. Only tendons with
-    armature need it, and these cannot wrap.
+    armature need it, and these cannot go around geoms.
     """
     topology = model.topology
     path = next((path for path in spatial_paths(topology) if path.geom is None), None)
@@ -188,12 +196,12 @@ def tendon_drift(model: Model, qvel: Array, kinematics: Kinematics, com: ComFram
     cacc = sum_chain(topology, (velocities.cdof_dot, qvel))
     ends = []
     for site in (path.first, path.last):
-        # position, velocity and acceleration of a point fixed to a body
+        # position, velocity and acceleration of the site
         body, point = topology.site_bodyid[site], kinematics.site_xpos[site]
         offset, cvel = point - pick(com.subtree_com, topology.body_rootid[body]), velocities.cvel[body]
         velocity = cvel[:, 3:] + cross(cvel[:, :3], offset)
         ends.append((point, velocity, cacc[body, 3:] + cross(cacc[body, :3], offset) + cross(cvel[:, :3], velocity)))
-    # r, r' and r''
+    # r, r' and r'' of the formula
     part, velocity, acceleration = (last - first for first, last in zip(*ends, strict=True))
     unit = safe.normalize(part)
     across = velocity - scale(unit, dot(unit, velocity))
@@ -201,19 +209,20 @@ def tendon_drift(model: Model, qvel: Array, kinematics: Kinematics, com: ComFram
     return _by_tendon(topology, path.tendon, (dot(unit, acceleration) + turning) * _inverse_divisors(model, path))
 
 
-# what `wrap_obj` has in place of a geom, as in mjData
+# values of `wrap_obj` for points that are not on a geom, as in mjData
 SITE = -1
 PULLEY = -2
+# path elements with two points, where the tendon reaches and leaves the geom
 AROUND = (WrapType.SPHERE, WrapType.CYLINDER)
 
 
 class TendonPoints(NamedTuple):
-    """Paths of all tendons, one after another, at most 2 nwrap points.
+    """The points of all tendons, one tendon after another, at most 2 nwrap of them.
 
     Attributes:
       ten_wrapadr, ten_wrapnum: (ntendon,) first point and number of points of each tendon.
-      wrap_obj: (2 nwrap,) the geom that a point is on; -1 for a site, -2 for a pulley, 0 beyond the last point.
-      wrap_xpos: (2 nwrap, 3) m, world; zero of pulleys and beyond the last point.
+      wrap_obj: (2 nwrap,) the geom on which a point is; -1 for a site, -2 for a pulley, 0 beyond the last point.
+      wrap_xpos: (2 nwrap, 3) m, positions in the world; zero for pulleys and beyond the last point.
     """
 
     ten_wrapadr: Array
@@ -223,14 +232,14 @@ class TendonPoints(NamedTuple):
 
 
 def tendon_points(model: Model, kinematics: Kinematics) -> TendonPoints:
-    """The points of all tendons at the poses of one state."""
+    """The points of all tendons in one state, with the poses `kinematics`."""
     topology = model.topology
-    # the path element of each point that there may be: two at a geom
+    # the path element of each possible point; a geom has two
     element = np.repeat(np.arange(topology.nwrap), np.where(np.isin(topology.wrap_type, AROUND), 2, 1))
     tendon = _tendons(topology)[element]
     kind = topology.wrap_type[element]
     point = jnp.zeros((len(element), 3), kinematics.xpos.dtype)
-    # points that do not exist, as at a geom that the tendon does not touch, are sorted behind all others
+    # whether a point exists: those on a geom that the tendon does not touch do not, and are sorted to the end below
     exists = jnp.asarray(kind != WrapType.JOINT)
     sites = np.flatnonzero(kind == WrapType.SITE)
     point = point.at[sites].set(kinematics.site_xpos[topology.wrap_objid[element[sites]]])

@@ -1,8 +1,8 @@
 """The kinematic tree: ancestors of bodies and dofs, sums over chains and subtrees, and the blocks of M.
 
-All spatial quantities of a tree are expressed in one frame, at its centre of mass, so that every recursion over the
-tree is a plain sum over ancestors or over a subtree (xla/tree_sums.py). The blocks of M are the dofs of each tree, and
-the points of flexes, each a tree of one body.
+The chain of a body or dof consists of the dofs from the root to it. All spatial quantities of a tree are expressed at
+the tree's centre of mass, so that every recursion over the tree is a plain sum over a chain or over a subtree
+(xla/tree_sums.py). M is block-diagonal: each tree is a block, and so is each flex vertex that is a tree of one body.
 """
 
 from typing import NamedTuple
@@ -20,13 +20,13 @@ from diffsim.xla.tree_sums import Scaled, Trees
 
 @per_topology
 def bodies(topology: Topology) -> Trees:
-    """The bodies, all below the world."""
+    """The tree of bodies, with the world as its root."""
     return Trees(np.append(-1, topology.body_parentid[1:]).astype(np.int32), rooted=True)
 
 
 @per_topology
 def dofs(topology: Topology) -> Trees:
-    """The dofs, each below the one before it on its chain."""
+    """The forest of dofs, in which the parent of a dof is the one before it on its chain."""
     return Trees(topology.dof_parentid)
 
 
@@ -42,7 +42,7 @@ def dof_mask(topology: Topology) -> np.ndarray:
 
 @per_topology
 def last_dof(topology: Topology) -> np.ndarray:
-    """(nbody,) the last dof that moves each body, -1 for static bodies."""
+    """(nbody,) the last dof on the chain of each body, -1 for static bodies."""
     last = np.full(topology.nbody, -1, dtype=np.int32)
     for body in range(1, topology.nbody):
         count = topology.body_dofnum[body]
@@ -52,15 +52,15 @@ def last_dof(topology: Topology) -> np.ndarray:
 
 @per_topology
 def body_dof_mask(topology: Topology) -> np.ndarray:
-    """(nbody, nv) bool: row i marks the dofs that move body i."""
+    """(nbody, nv) bool: row i marks the dofs on the chain of body i, which move it."""
     padded = np.vstack([dof_mask(topology), np.zeros((1, topology.nv), dtype=bool)])
     return padded[last_dof(topology)]
 
 
 def chain_mask(topology: Topology, last: Array, dofs: np.ndarray) -> Array:
-    """(count, n, k) bool: which of `dofs` (count, k) are on the chain that ends with `last` (n,), none where it is -1.
+    """(count, n, k) bool: whether each of `dofs` (count, k) is on the chain that ends with dof `last` (n,).
 
-    For ids that are known only at run time: comparisons are faster than looking up a table.
+    `last` is known at run time only; -1 is an empty chain. Comparisons are faster than looking up `dof_mask`.
     """
     begin, end = (x[dofs][:, None] for x in chain_spans(topology))
     return (last[None, :, None] >= begin) & (last[None, :, None] <= end)
@@ -68,38 +68,46 @@ def chain_mask(topology: Topology, last: Array, dofs: np.ndarray) -> Array:
 
 @per_topology
 def chain_spans(topology: Topology) -> tuple[np.ndarray, np.ndarray]:
-    """First and last dof (nv,) of those whose chains contain each dof; dofs are numbered depth first."""
+    """First and last descendant (nv,) of each dof, which is on the chains of all dofs between the two.
+
+    This holds because dofs are numbered depth first.
+    """
     last = [np.flatnonzero(column)[-1] for column in dof_mask(topology).T]
     return np.arange(topology.nv, dtype=np.int32), np.array(last, dtype=np.int32)
 
 
 def sum_subtree(topology: Topology, values: Array) -> Array:
-    """(nbody, k): sum of `values` (nbody, k) over each body and its descendants."""
+    """(nbody, k) for each body the sum of `values` (nbody, k) over itself and its descendants."""
     return bodies(topology).below(values)
 
 
 def sum_dofs(topology: Topology, last: np.ndarray, *terms: Scaled) -> Array:
-    """(n, k): sum of vectors (nv, k) times factors (nv,), of all terms, over the chain of dofs that ends with `last`.
+    """(n, k) sums over the chains of dofs that end with `last` (n,); zero where it is -1.
 
-    Zero where last (n,) is -1.
+    Each of the `terms` is a pair of vectors (nv, k) and factors (nv,), whose products are summed.
     """
     return dofs(topology).above_at(last, *terms)
 
 
 def sum_chain(topology: Topology, *terms: Scaled) -> Array:
-    """(nbody, k): sum of vectors (nv, k) times factors (nv,), of all terms, over the dofs that move each body."""
+    """(nbody, k) for each body the sum over its chain; terms as for `sum_dofs`."""
     return sum_dofs(topology, last_dof(topology), *terms)
 
 
 class FreePoints(NamedTuple):
-    """Bodies that are points of flexes: the index of each body (nbody,) in `points`, -1 for other bodies."""
+    """Flex vertices that are trees of one body.
+
+    Attributes:
+      number: (nbody,) the index of each body in `points`, -1 for other bodies.
+      points: the vertices, with their dofs.
+    """
 
     number: np.ndarray
     points: Points
 
 
 def dofs_of(topology: Topology, bodies: np.ndarray, width: int) -> np.ndarray:
-    """(n, width) the dofs of bodies (n,), padded with -1; a body may be -1, and has none."""
+    """(n, width) the dofs of bodies (n,), padded with -1; body -1 has none."""
     number = np.arange(width)[None]
     count = np.where(bodies < 0, 0, topology.body_dofnum[bodies])
     return np.where(number < count[:, None], topology.body_dofadr[bodies][:, None] + number, -1)
@@ -107,17 +115,17 @@ def dofs_of(topology: Topology, bodies: np.ndarray, width: int) -> np.ndarray:
 
 @per_topology
 def sliding_bodies(topology: Topology) -> np.ndarray:
-    """(nbody,) whether a body has degrees of freedom and all of them are slides."""
+    """(nbody,) bool: whether a body has dofs, and all of them are translations."""
     turning = topology.dof_bodyid[dofs_angular(topology.jnt_type)]
     return (topology.body_dofnum > 0) & ~np.isin(np.arange(topology.nbody), turning)
 
 
 @per_topology
 def free_points(topology: Topology) -> FreePoints:
-    """Bodies of vertices that slide on their own, each a tree of one body, if M has several blocks.
+    """The flex vertices that are trees of one body with slide joints; none if splitting M into blocks does not pay.
 
-    Constraints of such bodies are rows of points (math/stencil_rows.py). Vertices attached to something that moves, and
-    the few vertices of a small flex, are articulated bodies like all others.
+    Their constraint rows have a sparse form of their own (math/stencil_rows.py). Vertices that are attached to a moving
+    body, and those of a small flex, are treated like all other bodies.
     """
     number = np.full(topology.nbody, -1)
     bodies = np.unique(topology.flex_vertbodyid.astype(int))
@@ -137,9 +145,10 @@ def free_points(topology: Topology) -> FreePoints:
 
 @per_topology
 def coupled_dofs(topology: Topology) -> np.ndarray:
-    """(nv,) the block of each dof: its tree, except that all trees of an interpolated flex's nodes are one block.
+    """(nv,) the label of the block of M to which each dof belongs.
 
-    Contacts, cells and their strain tie all nodes of a flex to each other, whatever their trees are.
+    Each tree is a block, except that the trees of all nodes of an interpolated flex are one block, because contacts and
+    elastic forces couple all its nodes.
     """
     label = np.arange(max(topology.ntree, 1))
     for flex in np.flatnonzero(topology.flex_interp):
@@ -151,13 +160,13 @@ def coupled_dofs(topology: Topology) -> np.ndarray:
 
 @per_topology
 def dof_limbs(topology: Topology) -> Limbs | None:
-    """The sparsity of M: dofs of two limbs, such as arms and legs, have no common entry."""
+    """The sparsity of M by limbs, such as arms and legs: entries of dofs on two different limbs are zero."""
     return limbs_of(dof_mask(topology) | dof_mask(topology).T)
 
 
 @per_topology
 def dof_blocks(topology: Topology) -> Blocks:
-    """The blocks of M; those of points come last."""
+    """The blocks of M; those of single flex vertices come last."""
     points = free_points(topology).points
     if not points.number:
         return worthwhile_blocks(coupled_dofs(topology))
@@ -167,7 +176,7 @@ def dof_blocks(topology: Topology) -> Blocks:
 
 @per_topology
 def articulated_blocks(topology: Topology) -> Blocks:
-    """The blocks of M without those of points, whose rows of J have a form of their own."""
+    """The blocks of M without those of single flex vertices (`free_points`)."""
     dofs = free_points(topology).points.dofs.array
     if not len(dofs):
         return dof_blocks(topology)

@@ -1,9 +1,10 @@
-"""Wrapping of a tendon around a sphere or a cylinder: where the path touches, and how long it is on the surface.
+"""Wrapping of a tendon around a sphere or a cylinder: where the path touches the surface, and how long it is there.
 
-The problem is planar: seen along the cylinder's axis, or in the plane of the two ends and the sphere's centre. The path
-goes around the outside of a circle, or, if the side site lies inside the geom, touches the circle once from within.
-Whether the path wraps, and which of two ways it takes, are discrete choices and not differentiated; lengths and points
-are. Source: MuJoCo documentation, "Modeling", "Spatial tendons"; the choices follow MuJoCo 3.8.1.
+The problem is planar: it is solved in the projection along the cylinder's axis, or in the plane of the sphere's centre
+and the two ends of the path. The path goes around the outside of a circle; if the side site is inside the geom, it
+touches the circle from within at one point instead. Lengths and points are differentiated. Whether the path wraps, and
+on which side, are discrete decisions without derivative. Source: MuJoCo documentation, "Modeling", "Spatial tendons";
+the decisions are those of MuJoCo 3.8.1.
 """
 
 from typing import NamedTuple
@@ -18,18 +19,23 @@ from diffsim.math.vector import cross, dot, mul_vec, mul_vec_t, scale
 from diffsim.xla.loops import while_loop
 from diffsim.xla.select import where_tree
 
-# Newton iterations at most in the search for the touching point of a path that wraps from within, as in MuJoCo
+# largest number of Newton iterations for the touching point of a path that wraps from within, as in MuJoCo
 ITERATIONS = 20
-# its first guess, just below the largest sine that a solution can have
+# first guess of this iteration, just below 1, the largest sine that a solution can have
 START = 1 - 1e-7
-# rad; a search that ends further from a solution counts as failed
+# rad, residual above which this iteration has failed
 TOLERANCE = 1e-6
+# score of a path that crosses itself, below all others, which are squared distances in m^2 or cosines
+CROSSED = -10000
 
 
 class Wrap(NamedTuple):
-    """A wrapped path: whether it touches (), its first and last point on the surface, and the length between ().
+    """A path around a geom.
 
-    The points are (3,) in the world, or (2,) in the plane of the circle.
+    Attributes:
+      active: () whether the path touches the geom.
+      first, last: first and last point on the surface, (3,) in the world or (2,) in the plane of the circle, m.
+      length: () m, length of the path on the surface, between the two.
     """
 
     active: Array
@@ -38,7 +44,7 @@ class Wrap(NamedTuple):
     length: Array
 
 
-# a position or direction, and whether it exists ()
+# the position or direction of a side site, and whether there is one ()
 Side = tuple[Array, Array]
 
 
@@ -46,11 +52,11 @@ def wrap(ends: Array, pos: Array, mat: Array, radius: Array, is_sphere: Array, s
     """The path between two points around one geom.
 
     Args:
-      ends: (2, 3) world positions of the sites before and after the geom.
+      ends: (2, 3) m, world positions of the sites before and after the geom.
       pos, mat: (3,), (3, 3) the geom's frame.
-      radius: () the geom's radius.
-      is_sphere: () sphere, else cylinder along the frame's z.
-      side: (3,) world position of the side site, and whether there is one; None for no side site.
+      radius: () m, the geom's radius.
+      is_sphere: () True for a sphere, False for a cylinder along the z axis of the frame.
+      side: (3,) m, world position of the side site, and whether there is one; None if no part has a side site.
     """
     local = mul_vec_t(mat[None], ends - pos[None])
     x, y = _plane(local, is_sphere)
@@ -65,7 +71,8 @@ def wrap(ends: Array, pos: Array, mat: Array, radius: Array, is_sphere: Array, s
         around, within = _around(in_plane, radius, (direction, exists)), _within(in_plane, radius, inside)
         planar = where_tree(inside, within, around)
 
-    # a geodesic on a cylinder is a helix: the height grows evenly along the path, on its straight parts too
+    # the shortest path around a cylinder is straight when the surface is unrolled: the height grows evenly along all of
+    # it, and on the surface it is a helix
     before, after = safe.norm(in_plane[0] - planar.first), safe.norm(in_plane[1] - planar.last)
     rate = safe.divide(local[1, 2] - local[0, 2], before + planar.length + after)
     rate = jnp.where(is_sphere, 0, rate)
@@ -83,10 +90,10 @@ def wrap(ends: Array, pos: Array, mat: Array, radius: Array, is_sphere: Array, s
 
 
 def _plane(local: Array, is_sphere: Array) -> tuple[Array, Array]:
-    """Two axes (3,) of the plane of the circle, in the geom's frame, for ends (2, 3)."""
+    """Two axes (3,) of the plane of the circle, in the geom's frame, for ends (2, 3) in this frame."""
     first = safe.normalize(local[0])
     normal = cross(local[0], local[1])
-    # if the ends are in line with the centre, any plane through them will do: take an axis that is not along them
+    # if the ends and the centre are on one line, any plane through the line will do: take an axis that is not along it
     largest = jnp.argmax(jnp.abs(jax.lax.stop_gradient(first)))
     other = cross(first, jnp.where(jnp.arange(3) == largest, 0, 1).astype(first.dtype))
     aligned = dot(normal, normal) < MINVAL**2
@@ -97,13 +104,16 @@ def _plane(local: Array, is_sphere: Array) -> tuple[Array, Array]:
 
 
 def _cross(a: Array, b: Array) -> Array:
-    """Plane cross product of (..., 2)."""
+    """(...) cross product of vectors (..., 2) in the plane."""
     return a[..., 0] * b[..., 1] - a[..., 1] * b[..., 0]
 
 
 def _nearest(ends: Array) -> tuple[Array, Array, Array]:
-    """The point (2,) of the segment between ends (2, 2) nearest to the origin, its share () of the way, and the squared
-    length () of the segment.
+    """The point of the segment between two ends (2, 2) that is nearest to the origin.
+
+    Returns:
+      () its position on the line, 0 at the first and 1 at the second end; (2,) the point, between the ends; () the
+      squared length of the segment.
     """
     along = ends[1] - ends[0]
     square = dot(along, along)
@@ -112,17 +122,18 @@ def _nearest(ends: Array) -> tuple[Array, Array, Array]:
 
 
 def _around(ends: Array, radius: Array, side: Side | None) -> Wrap:
-    """Around the outside of a circle, from end 0 to end 1, past `side` if there is one, else the shorter way."""
+    """The path around the outside of a circle, from end 0 to end 1, on the side of `side`, or else the shorter way."""
     square = radius * radius
     lengths = dot(ends, ends)
-    # no wrapping if the straight line misses the circle, and passes it on the side of the side site
+    # the path does not wrap if the straight line misses the circle and passes it on the side of the side site
     _, nearest, gap = _nearest(jax.lax.stop_gradient(ends))
     clear = dot(nearest, nearest) > square
     clear = clear if side is None else clear & (~side[1] | (dot(side[0], nearest) >= 0))
     active = jnp.all(lengths >= square) & (radius >= MINVAL) & (gap >= MINVAL) & ~clear
 
-    # tangent points t of an end e satisfy t . t = r^2 and t . (e - t) = 0: t = (r^2 e +- r sqrt(e.e - r^2) e_perp) /
-    # e.e. End 0 turns one way and end 1 the other, in two mirrored solutions (2, 2, 2)
+    # the tangent point t of a line from an end e satisfies t . t = r^2 and t . (e - t) = 0, so that
+    # t = (r^2 e +- r sqrt(e.e - r^2) e_perp) / e.e. The two ends take opposite signs: that makes two solutions of two
+    # points each, (2, 2, 2), which go around the circle in opposite senses
     tangent = safe.sqrt(lengths - square)
     shift = radius * scale(jnp.stack([ends[:, 1], -ends[:, 0]], axis=-1), tangent)
     turn = jnp.array([[1, -1], [-1, 1]], ends.dtype)
@@ -132,15 +143,17 @@ def _around(ends: Array, radius: Array, side: Side | None) -> Wrap:
     first, last = points[choice, 0], points[choice, 1]
     active &= ~crossed
 
-    # the angle from first to last in the sense of the chosen way, from 0 to 2 pi
+    # the angle from first to last, in the sense of the chosen solution, from 0 to 2 pi
     sense = jnp.where(choice == 0, -1, 1).astype(ends.dtype)
     angle = safe.arctan2(sense * _cross(first, last), dot(first, last))
     return Wrap(active, first, last, radius * jnp.where(angle < 0, angle + 2 * jnp.pi, angle))
 
 
 def _better(ends: Array, points: Array, side: Side | None) -> tuple[Array, Array]:
-    """() the better of the two solutions: one that does not cross itself if possible, then the one nearer to the side
-    site, or the shorter one; and whether it crosses itself.
+    """The index () of the better of two solutions, and whether it crosses itself.
+
+    A solution that does not cross itself is better. Otherwise it is the one nearer to the side site, or, without a side
+    site, the one with the shorter distance between its tangent points.
     """
     apart = points[:, 0] - points[:, 1]
     score = -dot(apart, apart)
@@ -148,7 +161,8 @@ def _better(ends: Array, points: Array, side: Side | None) -> tuple[Array, Array
         score = jnp.where(side[1], dot(safe.normalize(points[:, 0] + points[:, 1]), side[0][None]), score)
 
     def crosses(pair: Array) -> Array:
-        """Whether the segments from the ends to the tangent points (2, 2) of a solution meet."""
+        """Whether the segments from the ends to the tangent points (2, 2) of a solution intersect."""
+        # solve ends[0] + s along = ends[1] + t across; they intersect if 0 <= s, t <= 1
         along, across, between = pair[0] - ends[0], pair[1] - ends[1], ends[0] - ends[1]
         determinant = _cross(along, across)
         valid = jnp.abs(determinant) >= MINVAL
@@ -157,14 +171,15 @@ def _better(ends: Array, points: Array, side: Side | None) -> tuple[Array, Array
         return valid & (s >= 0) & (s <= 1) & (t >= 0) & (t <= 1)
 
     crossed = jax.vmap(crosses)(points)
-    score = jnp.where(crossed, -10000, score)
+    score = jnp.where(crossed, CROSSED, score)
     choice = jnp.where(score[0] > score[1], 0, 1)
     return choice, jnp.where(choice == 0, crossed[0], crossed[1])
 
 
 def _within(ends: Array, radius: Array, wanted: Array) -> Wrap:
-    """The path from end 0 to end 1 that touches the circle from within at one point; searched only if `wanted`."""
-    # none if an end is inside, if the straight line passes through the circle, or if the ends are opposite
+    """The path from end 0 to end 1 that touches the circle from within at one point; computed only if `wanted`."""
+    # there is none if an end is inside the circle, if the straight line passes through it, or if the ends are on
+    # opposite sides of the centre
     lengths = safe.norm(ends)
     share, nearest, gap = _nearest(jax.lax.stop_gradient(ends))
     hits = (gap > MINVAL) & (share > 0) & (share < 1) & (dot(nearest, nearest) <= radius * radius)
@@ -172,13 +187,14 @@ def _within(ends: Array, radius: Array, wanted: Array) -> Wrap:
     cosine = dot(ends[0], ends[1]) / jnp.where(outside, lengths[0] * lengths[1], 1)
     active = outside & ~hits & (cosine >= -1 + MINVAL)
 
-    # at the touching point both straight parts make the same angle with the normal. With z its sine, the angle at the
-    # centre to an end at distance l is asin(z) - asin(z r / l); both add up to the opening between the ends
+    # at the touching point both straight parts make the same angle with the normal. Let z be its sine. The angle, seen
+    # from the centre, between the touching point and an end at distance l is then asin(z) - asin(z r / l), and the
+    # angles of both ends add up to the opening between them
     opening = safe.arctan2(jnp.abs(_cross(ends[0], ends[1])), dot(ends[0], ends[1]))
     ratio = radius / jnp.where(outside, lengths, 2 * radius + 1)
     sine, touches = _touching_sine(ratio, opening, wanted & active & (cosine <= 1 - MINVAL))
 
-    # turn from one end towards the other by that angle; without a solution touch halfway
+    # rotate the direction of one end by this angle towards the other; without a solution take the direction halfway
     ahead = _cross(ends[0], ends[1]) > 0
     start, part = jnp.where(ahead, ends[0], ends[1]), jnp.where(ahead, ratio[0], ratio[1])
     whole, rest = jnp.arcsin(sine * jnp.stack([jnp.ones_like(part), part]))
@@ -190,12 +206,12 @@ def _within(ends: Array, radius: Array, wanted: Array) -> Wrap:
 
 
 def _touching_sine(ratio: Array, opening: Array, wanted: Array) -> tuple[Array, Array]:
-    """z with asin(a z) + asin(b z) - 2 asin(z) + opening = 0 for ratios (a, b), by Newton's method, and success.
+    """z with asin(a z) + asin(b z) - 2 asin(z) + opening = 0, by Newton's method, and whether it was found.
 
-    The iterations stop as in MuJoCo. The solution is differentiated as an implicit function.
+    `ratio` (2,) is (a, b). The iterations stop as in MuJoCo. The derivative is that of an implicit function.
     """
 
-    # an inverse sine is a hundred operations for XLA: compute all three as one array, and none twice
+    # an inverse sine is a hundred operations for XLA, so that all three are computed as one array, and only once
     def excess(z: Array, ratio: Array, opening: Array) -> Array:
         one, other, twice = jnp.arcsin(z * jnp.append(ratio, 1.0))
         return one + other - 2 * twice + opening
@@ -224,7 +240,7 @@ def _touching_sine(ratio: Array, opening: Array, wanted: Array) -> tuple[Array, 
         searching, improve, (start, first, jnp.zeros((), jnp.int32), searched & (first <= 0))
     )
     good &= (count < ITERATIONS) & (jnp.abs(z) < 1)
-    # f(z; inputs) = 0: dz = -df / f'(z), as a term that is zero and has this derivative
+    # f(z; inputs) = 0 gives dz = -df / f'(z): subtract a term whose value is zero and whose derivative is df / f'(z)
     z = jnp.where(good, z, 0.5)
     change = excess(z, ratio, opening) - excess(z, ratio0, opening0)
     correction = change / jnp.where(good, slope(z, ratio0), 1)
