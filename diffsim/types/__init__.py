@@ -1,4 +1,6 @@
-"""The types that all rooms share: Topology and Model (the system), State and Inputs, Data (what follows)."""
+"""The types that all modules share: Topology and Model describe the system, State and Inputs go into a step, and Data
+is computed from them.
+"""
 
 from diffsim.types.data import Data as Data
 from diffsim.types.model import Model as Model

@@ -1,10 +1,11 @@
-"""Constraints: the rows of the soft constraints, J qacc = aref with weight D, grouped by family.
+"""Constraints: the rows J qacc = aref of the soft constraints, with weights D, grouped by family.
 
-A family is what constraint/families.py defines: joint limits, welds, elliptic contacts ... It has one law (how the
-force depends on x = J qacc - aref) and one group of rows, contacts one for each dimension. Rows on single degrees of
-freedom (hinge and slide limits, dof friction) are vectors over all dofs and need no Jacobian; all other rows share the
-one matrix J. A contact of dimension d has d basis rows (normal, tangents, torsion, rolling) for both cones: the edges
-of a pyramid are J_n +- mu_i J_i. An inactive row has D = 0 (or frictionloss = 0) and is never removed.
+A family is a kind of constraint, such as joint limits, welds or elliptic contacts; constraint/families.py has the
+table. Each family has one law, which says how the force depends on x = J qacc - aref, and one group of rows (contacts
+have one group per contact dimension). Rows on single degrees of freedom (limits of hinges and slides, friction of dofs)
+are stored as vectors over all dofs and need no Jacobian. All other rows share one matrix J. A contact of dimension d
+has d basis rows (normal, tangents, torsion, rolling) with both friction cones; the edges of a pyramid are
+J_n +- mu_i J_i. The number of rows is static: an inactive row has D = 0 (or frictionloss = 0).
 Source: MuJoCo documentation, "Computation", constraint model.
 """
 
@@ -25,13 +26,13 @@ PerGroup = tuple[Array, ...]
 
 
 class ActiveSet(NamedTuple):
-    """Decisions of a state, bool, as constraint/active_set.py fixes them; one array for each group.
+    """The discrete decisions of the constraints in one state, which constraint/active_set.py can fix (all bool).
 
     Attributes:
-      acts: (n,) which constraints act.
-      pushes: (force_count, n) which of their rows or edges push.
-      deep: (2, n) which constraints are deeper than the two `kinks` of their impedance.
-      binds: () whether these decisions hold; else the state decides.
+      acts: for each group, (n,) whether each constraint is active.
+      pushes: for each group, (force_count, n) whether each row or pyramid edge exerts a force.
+      deep: for each group, (2, n) whether each constraint is deeper than the two `kinks` of its impedance.
+      binds: () whether these decisions are used; if not, they are made anew from the state.
     """
 
     acts: tuple[Array, ...]
@@ -41,36 +42,36 @@ class ActiveSet(NamedTuple):
 
 
 class Law(IntEnum):
-    """How force depends on x = J qacc - aref."""
+    """How the force f of a row depends on x = J qacc - aref."""
 
     # f = -D x
     QUADRATIC = 0
-    # f = -D x, bounded by frictionloss
+    # f = -D x, clipped to +- frictionloss
     BOUNDED = 1
     # f = -D x where x < 0
     ONE_SIDED = 2
-    # one-sided on each edge x_n +- mu_i x_i
+    # ONE_SIDED for each edge x_n +- mu_i x_i
     PYRAMID = 3
-    # projection on the dual of an elliptic cone
+    # f is in an elliptic cone: minus the projection of D x on its dual
     CONE = 4
 
 
 @record
 class RowGroup(Record):
-    """n constraints of one family with `dim` rows each, component-major: row i of all, then row i + 1 of all."""
+    """n constraints of one family, with `dim` rows each. In J, row i of all constraints comes before row i + 1."""
 
     # key of constraint.families.FAMILIES
     family: str = static()
     law: Law = static()
     dim: int = static()
-    # 0 for rows of J; +1 or -1 for one row per dof, J = sign * identity, which is not stored
+    # 0 if the rows are in J; +1 or -1 if the group has one row per dof, with J = sign * identity, which is not stored
     sign: int = static()
-    # first row in J, of groups with sign 0
+    # index of the first row in J, for groups with sign 0
     start: int = static()
-    # first slot of the contact buffer that the group stands for; None if these are no contacts
+    # index of the group's first slot in the contact buffer; None for other constraints than contacts
     slot: int | None = static()
 
-    # distance, angle or residual (m or rad), and the value below which a row is active
+    # distance, angle or residual (m or rad), and the value below which the constraint is active
     pos: Array = leaf("n")
     margin: Array = leaf("n")
     # depths (m or rad) of the midpoint and of the end of the impedance curve (solimp); 0 where it is constant
@@ -78,16 +79,16 @@ class RowGroup(Record):
     # J qvel (m/s or rad/s) and reference acceleration (m/s^2 or rad/s^2)
     vel: Array = leaf("dim", "n")
     aref: Array = leaf("dim", "n")
-    # inverse regularization, 1 / R; the weight of an edge for pyramids
+    # inverse regularization, 1 / R; for pyramids that of an edge
     D: Array = leaf("dim", "n")
-    # threshold of x below which a one-sided row, or an edge of a pyramid, pushes; empty where it is 0
+    # value of x below which a one-sided row, or an edge of a pyramid, exerts a force; empty if it is 0
     threshold: Array = leaf("force_count", "n")
-    # (n,) for bounded rows (N or N m), else empty
+    # largest force of bounded rows (N or N m); empty for other laws
     frictionloss: Array = leaf("n")
-    # (dim - 1, n) friction coefficients and (n,) coefficient of the regularized cone, else empty
+    # contacts: friction coefficients, and the coefficient mu of the regularized cone; else empty
     friction: Array = leaf("dim - 1", "n")
     mu: Array = leaf("n")
-    # world anchors (m) on body 1 and body 2 of equalities that hold points of bodies together, else empty
+    # connects and welds: anchors (m) on body 1 and body 2 in the world; else empty
     anchor: Array = leaf("nanchor", 2, 3)
 
     @property
@@ -97,7 +98,7 @@ class RowGroup(Record):
 
     @property
     def force_count(self) -> int:
-        """Number of rows of one constraint as MuJoCo counts them: 2 (dim - 1) edges for pyramids, else dim."""
+        """Number of forces of one constraint, which is MuJoCo's number of rows: 2 (dim - 1) for pyramids, else dim."""
         return 2 * (self.dim - 1) if self.law == Law.PYRAMID else self.dim
 
     @property
@@ -106,36 +107,36 @@ class RowGroup(Record):
         return 0 if self.sign else self.dim * self.count
 
     def select(self, values: Array) -> Array:
-        """The part (dim, n, ...) of an array (nrow, ...) over the rows of J that belongs to the group."""
+        """(dim, n, ...) the group's part of an array (nrow, ...) over the rows of J."""
         part = values[self.start : self.start + self.height]
         return part.reshape(self.dim, self.count, *values.shape[1:])
 
 
 @record
 class Constraints(Record):
-    """All rows. `jacobian` holds those of the groups with sign 0, by blocks of M."""
+    """All constraint rows. `jacobian` has the rows of the groups with sign 0, in columns of the blocks of M."""
 
     jacobian: BlockColumns | SparseRows = child()
-    # in the order of the table of families; only those that have rows
+    # in the order of the table of families; families without rows are left out
     groups: tuple[RowGroup, ...] = child()
-    # J qacc_warmstart (m/s^2 or rad/s^2), where the solver starts; empty where it has to compute that
+    # J qacc_warmstart (m/s^2 or rad/s^2), at which the solver starts; empty if the solver has to compute it
     warm: Array = leaf("nrow")
-    # how M + J^T K J falls apart, of which solves make use; None if that is not known
+    # the sparsity of M + J^T K J by limbs, which linear solves use; None if it is not known
     limbs: Limbs | None = static(default=None)
 
     @property
     def J(self) -> Array:
-        """The rows of the groups with sign 0, in the order of `groups`, dense (nrow, nv)."""
+        """(nrow, nv) the rows of the groups with sign 0, in the order of `groups`, as a dense matrix."""
         return self.jacobian.dense
 
     def basis_jacobian(self, rows: RowGroup) -> Array:
-        """The basis rows of a group, dense (dim, n, nv)."""
+        """(dim, n, nv) the basis rows of a group, as a dense array."""
         if rows.sign:
             return rows.sign * jnp.eye(rows.count, dtype=self.jacobian.dtype)[None]
         return rows.select(self.J)
 
     def split(self, row_force: Array) -> tuple[Array, ...]:
-        """(force_count, n) of each of `groups`, from all row forces one after another."""
+        """The forces (force_count, n) of each group, from the vector of all row forces."""
         forces, start = [], 0
         for rows in self.groups:
             stop = start + rows.force_count * rows.count
@@ -144,11 +145,11 @@ class Constraints(Record):
         return tuple(forces)
 
     def concatenate(self, forces: Sequence[Array]) -> Array:
-        """All row forces in one vector, from those of each of `groups`: the inverse of `split`."""
+        """The vector of all row forces, from the forces of each group: the inverse of `split`."""
         return jnp.concatenate([jnp.zeros((0,), self.jacobian.dtype), *[force.reshape(-1) for force in forces]])
 
     def find(self, family: str) -> RowGroup | None:
-        """The first group of a family, by its name in the table; None where the family has no rows."""
+        """The first group of a family, by the family's name in the table; None if the family has no rows."""
         return next((rows for rows in self.groups if rows.family == family), None)
 
     @property

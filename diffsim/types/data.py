@@ -1,8 +1,8 @@
-"""Data: everything that follows from one state, one record per stage of the pipeline, with mjData's names.
+"""Data: everything that is computed from one state, under mjData's names, with one record per stage of the pipeline.
 
-A stage asks for the records that it reads and returns the record that it computes; `Data` inherits them all.
-Frames are world frames unless said otherwise; rotation matrices are (3, 3) and map local to world. Spatial vectors
-are (rotation, translation), world-oriented, centred at the centre of mass of the kinematic tree (`subtree_com` of the
+A stage takes the records that it reads and returns the record that it computes; `Data` has the fields of all of them.
+Positions and directions are in the world frame unless said otherwise; rotation matrices map local to world. Spatial
+vectors are (rotation, translation) in world axes, about the centre of mass of the kinematic tree (`subtree_com` of its
 root body).
 """
 
@@ -21,7 +21,7 @@ from diffsim.types.views import viewed
 
 @record
 class Kinematics(Record):
-    """Poses of everything that moves."""
+    """Poses of bodies, joints, geoms, sites, cameras and lights in the world, m."""
 
     xpos: Array = leaf("nbody", 3)
     xquat: Array = leaf("nbody", 4)
@@ -42,9 +42,9 @@ class Kinematics(Record):
 
 @record
 class ComFrame(Record):
-    """Inertias and motion axes about the centre of mass of each tree.
+    """Inertias of bodies and motion axes of dofs, about the centre of mass of their tree.
 
-    `cinert` is (Ixx, Iyy, Izz, Ixy, Ixz, Iyz, m cx, m cy, m cz, m).
+    `cinert` is (Ixx, Iyy, Izz, Ixy, Ixz, Iyz, m cx, m cy, m cz, m), in kg m^2, kg m and kg.
     """
 
     subtree_com: Array = leaf("nbody", 3)
@@ -54,7 +54,7 @@ class ComFrame(Record):
 
 @record
 class Tendons(Record):
-    """Tendon lengths (m, or rad for fixed tendons) and moment arms."""
+    """Tendon lengths (m, or rad for fixed tendons of hinges) and moment arms, their derivatives."""
 
     ten_length: Array = leaf("ntendon")
     ten_J: Array = leaf("ntendon", "nv")
@@ -62,10 +62,9 @@ class Tendons(Record):
 
 @record
 class Flexes(Record):
-    """Vertices of flexes (m), lengths of their edges (m) and how fast these grow (m/s), boxes around their elements.
+    """Flexes: positions of vertices (m), and lengths (m) and rates (m/s) of edges.
 
-    `flexvert_length` are two invariants of the strain at vertices, for flexvert equalities. Boxes are centre and half
-    sizes, radius included.
+    `flexvert_length` has two invariants of the strain at each vertex, for equalities of type flexvert.
     """
 
     flexvert_xpos: Array = leaf("nflexvert", 3)
@@ -79,18 +78,18 @@ class Inertia(Record):
     """Composite inertias and the joint-space inertia matrix, armature included."""
 
     crb: Array = leaf("nbody", 10)
-    # by kinematic trees where there are many
+    # one block per kinematic tree, where splitting M pays
     M: BlockDiagonal = child()
 
     @property
     def qM(self) -> Array:
-        """The joint-space inertia matrix, dense and symmetric (nv, nv)."""
+        """(nv, nv) the joint-space inertia matrix, dense and symmetric."""
         return self.M.dense
 
 
 @record
 class Transmission(Record):
-    """Actuator lengths and moments, d length / d qpos in tangent coordinates."""
+    """Actuator lengths, and actuator moments, which are d length / d qpos in tangent coordinates."""
 
     actuator_length: Array = leaf("nu")
     actuator_moment: Array = leaf("nu", "nv")
@@ -98,7 +97,7 @@ class Transmission(Record):
 
 @record
 class Velocities(Record):
-    """Everything linear in qvel."""
+    """Velocities of bodies, tendons and actuators, and rates of the motion axes: all that is linear in qvel."""
 
     cvel: Array = leaf("nbody", 6)
     cdof_dot: Array = leaf("nv", 6)
@@ -108,7 +107,7 @@ class Velocities(Record):
 
 @record
 class SubtreeVelocities(Record):
-    """Velocity (m/s) of the centre of mass of each body with all that hangs on it, and its angular momentum about that.
+    """Velocity of the centre of mass (m/s) and angular momentum (kg m^2/s) of each body with its descendants.
 
     A program that does not read them does not compute them.
     """
@@ -119,7 +118,7 @@ class SubtreeVelocities(Record):
 
 @record
 class Passive(Record):
-    """Forces of springs, dampers, gravity compensation and the surrounding medium."""
+    """Forces of springs, dampers, gravity compensation and the surrounding fluid, N or N m, and their sum."""
 
     qfrc_spring: Array = leaf("nv")
     qfrc_damper: Array = leaf("nv")
@@ -130,14 +129,14 @@ class Passive(Record):
 
 @record
 class Bias(Record):
-    """Coriolis, centrifugal and gravitational forces."""
+    """Coriolis, centrifugal and gravitational forces, N or N m."""
 
     qfrc_bias: Array = leaf("nv")
 
 
 @record
 class Actuation(Record):
-    """Activation rates and actuator forces."""
+    """Rates of activations (1/s), forces of actuators, and the generalized forces that they cause (N or N m)."""
 
     act_dot: Array = leaf("na")
     actuator_force: Array = leaf("nu")
@@ -146,16 +145,16 @@ class Actuation(Record):
 
 @record
 class Contacts(Record):
-    """The fixed contact buffer, ordered by contact dimension (static, see `diffsim.collision`).
+    """The contact buffer, which has a fixed number of slots, ordered by contact dimension.
 
-    `dist` is a true signed distance, also where the geoms are apart; but of round bodies and meshes whose boxes are
-    further apart than the margin it is the gap of these boxes, which is less. A slot is active when
-    `dist < includemargin`, and in its gap, without force, when `dist < margin`. `frame` rows are the normal (from
-    geom1 to geom2) and two tangents. An unused slot has geom ids -1 and a distance far above its margin. `sort_key`
-    orders the slots as MuJoCo sorts contacts: by bodies, then geoms.
+    `dist` is the signed distance, also where the geoms are apart. For round bodies and meshes it may be smaller where
+    their bounding boxes are farther apart than the margin: then it is the distance of the boxes. A contact pushes when
+    `dist < includemargin`. When `dist < margin`, it is listed but exerts no force (it is "in the gap"). The rows of
+    `frame` are the normal, from geom1 to geom2, and two tangents. An unused slot has geom ids -1 and a distance far
+    above its margin. Sorted by `sort_key`, contacts are in MuJoCo's order: by bodies, then by geoms.
 
-    Of a side that is a flex `geom` is -1, `flex` says which, and `elem` or `vert` which element or vertex of it; they
-    are -1 of other sides, and empty where the model has no flexes.
+    Where one side of a contact is a flex, its `geom` is -1, `flex` is the flex, and `elem` or `vert` the element or
+    vertex. For geoms these three are -1; without flexes they are empty.
     """
 
     dist: Array = leaf("ncon")
@@ -177,7 +176,7 @@ class Contacts(Record):
 
 @record
 class Smooth(Record):
-    """Everything but the constraint forces: passive - bias + actuator + applied; acceleration without constraints."""
+    """The forces without constraints, passive - bias + actuator + applied, and the acceleration that they cause."""
 
     qfrc_smooth: Array = leaf("nv")
     qacc_smooth: Array = leaf("nv")
@@ -185,10 +184,11 @@ class Smooth(Record):
 
 @record
 class Solution(Record):
-    """The constrained acceleration and what the solver says of itself.
+    """The constrained acceleration, the constraint forces, and statistics of the solver.
 
-    `row_force` holds the forces of all rows (N or N m), group by group as in `Constraints.split`, of pyramids one
-    per edge. `solver_stalled`: the iteration limit came before the tolerance, or a direction led nowhere.
+    `row_force` has the forces of all rows (N or N m), group by group (see `Constraints.split`); pyramids have one per
+    edge. `solver_stalled` is True if the solver reached its iteration limit before its tolerance, or found no step that
+    reduces the cost.
     """
 
     qacc: Array = leaf("nv")
@@ -202,7 +202,7 @@ class Solution(Record):
 
 @record
 class BodyForces(Record):
-    """Body accelerations (gravity as an upward acceleration) and forces, from the constrained acceleration."""
+    """Spatial accelerations of bodies, of which gravity is an upward part, and spatial forces between and on bodies."""
 
     cacc: Array = leaf("nbody", 6)
     cfrc_int: Array = leaf("nbody", 6)
@@ -211,50 +211,54 @@ class BodyForces(Record):
 
 @record
 class Sensors(Record):
-    """All sensor readings, at `sensor_adr`: what the sensors show, and what they read now, before any delay."""
+    """Sensor readings, those of a sensor at its `sensor_adr`: `sensordata`, and `sensor_now` without any delays."""
 
     sensordata: Array = leaf("nsensordata")
     sensor_now: Array = leaf("nsensordata")
 
 
 class Sleepers:
-    """Which trees sleep, of a record with `tree_sleep`, mjData's `tree_asleep` as floats (simulate/sleep.py)."""
+    """The properties `tree_asleep` and `tree_awake` of a record that has `tree_sleep` (simulate/sleep.py).
+
+    `tree_sleep` is mjData's `tree_asleep` as floats, so that `jax.grad` takes the record as an argument.
+    """
 
     tree_sleep: Array
 
     @property
     def tree_asleep(self) -> Array:
-        """(nsleep,) int: negative if awake, counted up to -1; else the next of those that sleep together.
+        """(nsleep,) int, as mjData's: negative for a tree that is awake, counting up to -1 while it is at rest.
 
-        Empty without the flag `sleep`.
+        For a tree that sleeps, the index of the next tree in the cycle of trees that sleep together. Empty without the
+        flag `sleep`.
         """
         return jax.lax.stop_gradient(self.tree_sleep).astype(jnp.int32)
 
     @property
     def tree_awake(self) -> Array:
-        """(nsleep,) bool: which trees are awake; empty without the flag `sleep`."""
+        """(nsleep,) bool: whether each tree is awake; empty without the flag `sleep`."""
         return self.tree_sleep < 0
 
 
 @record
 class Sleep(Sleepers, Record):
-    """Which trees sleep after all has woken that a state wakes; empty without the flag `sleep`."""
+    """Which trees sleep, after those that must wake in this state have woken; empty without the flag `sleep`."""
 
     tree_sleep: Array = leaf("nsleep")
 
 
 @record
 class Energy(Record):
-    """Potential and kinetic energy in joules; zero unless the energy flag is set."""
+    """Potential and kinetic energy, J; zero unless the flag `energy` is set or a sensor reads one of them."""
 
     energy: Array = leaf(2)
 
 
 @record
 class ForwardInverse(Record):
-    """How far forward and inverse dynamics differ: norms of constraint forces and of applied forces.
+    """How far forward and inverse dynamics differ: norms of the differences of constraint forces and of applied forces.
 
-    Zero unless the `fwdinv` flag is set.
+    Zero unless the flag `fwdinv` is set.
     """
 
     solver_fwdinv: Array = leaf(2)
@@ -262,9 +266,9 @@ class ForwardInverse(Record):
 
 @record
 class Inverse(Record):
-    """The results of inverse dynamics: applied and constraint forces, and the acceleration that they were taken at.
+    """The results of inverse dynamics: applied and constraint forces, and the acceleration for which they hold.
 
-    `qacc` is the continuous-time acceleration, which differs from the given one under the `invdiscrete` flag.
+    `qacc` is the acceleration in continuous time; with the flag `invdiscrete` it differs from the given one.
     """
 
     qfrc_inverse: Array = leaf("nv")
@@ -295,10 +299,10 @@ class Data(
     Energy,
     ForwardInverse,
 ):
-    """Everything computed from one state by `forward`. It belongs to that state; only `State` is carried.
+    """Everything that `forward` computes from one state. No step reads the Data of an earlier one: State has it all.
 
-    `contact` is the contact buffer, `efc` the constraint rows. `status` is a bit mask of `diffsim.base.enums.Status`,
-    explained by `diffsim.check`.
+    `contact` is the contact buffer, and `efc` has the constraint rows. `status` is a bit mask of
+    `diffsim.base.enums.Status`, which `diffsim.check` explains.
     """
 
     contact: Contacts = child()
@@ -307,7 +311,7 @@ class Data(
 
     @classmethod
     def of(cls, *stages: Record, **fields: Any) -> Self:
-        """Data with the fields of some stages, and `fields` by name; fields of all other stages are None."""
+        """A Data with the fields of these `stages`, and with `fields` by name; all other fields are None."""
         known = dict.fromkeys(field.name for field in dataclasses.fields(cls))
         for stage in stages:
             known |= vars(stage)

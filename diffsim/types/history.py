@@ -1,9 +1,10 @@
-"""History buffers: past samples with their times (s), read at a delay and interpolated.
+"""History buffers for delays: past samples with their times (s), which are read a delay ago and interpolated.
 
-A buffer of n samples of `dim` numbers is (clock, cursor, n times, n values), a ring with increasing times whose newest
-sample is at the cursor. The clock of a sensor that is sampled at intervals is the time of its last sample, to the
-interval. Only this file knows the layout. All buffers of one shape are read and written together. Source: MuJoCo
-documentation, "Computation", "Delays"; mju_historyRead and mju_historyInsert; mj_advance.
+A buffer of n samples of `dim` values each is the vector (clock, cursor, n times, n dim values). It is a ring, in which
+the newest sample is at the cursor and times increase. The clock is used by sensors that are sampled at intervals: it is
+the time at which the last sample was due. Only this file knows the layout. All buffers of one shape are read and
+written together. Source: MuJoCo documentation, "Computation", "Delays"; mju_historyRead and mju_historyInsert;
+mj_advance.
 """
 
 import dataclasses
@@ -18,20 +19,22 @@ from diffsim.base.enums import MINVAL, DisableBit
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology, per_topology
 
-# MuJoCo's numbers of the kinds of interpolation: the last sample before, and a line between two; 2 is a cubic spline
+# kinds of interpolation in MuJoCo's numbering; 2 is a cubic spline
+# the value of the last sample before
 HOLD = 0
+# a line between two samples
 LINEAR = 1
-# how many numbers come before the times: clock and cursor
+# number of elements before the times: clock and cursor
 HEAD = 2
 
 
 def buffer_size(count: Any, dim: Any) -> Any:
-    """Size of a buffer of `count` samples of `dim` numbers, 0 without samples; numbers or arrays."""
+    """Size of a buffer of `count` samples of `dim` values each, 0 without samples; the arguments may be arrays."""
     return np.where(np.greater(count, 0), HEAD + count * (1 + dim), 0)
 
 
 class Samples(NamedTuple):
-    """A buffer unrolled, oldest first: times (n,), values (n, dim)."""
+    """The samples of a buffer, the oldest first: times (n,), s, and values (n, dim)."""
 
     times: Array
     values: Array
@@ -39,12 +42,12 @@ class Samples(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Buffers:
-    """Actuators or sensors (k,) with buffers of n samples of `dim` numbers.
+    """The buffers of k actuators or sensors that have one shape: n samples of `dim` values each.
 
     Attributes:
       owners: (k,) the actuators or sensors.
-      places: (k, size) the indices of the buffers in the history.
-      values: (k, dim) the indices of their numbers among all controls or readings.
+      places: (k, size) indices of the buffers' elements in the history.
+      values: (k, dim) indices of their values among all controls, or among all readings.
       interpolation: (k,) HOLD, LINEAR, or another number for a cubic spline.
     """
 
@@ -55,30 +58,30 @@ class Buffers:
 
     @property
     def dim(self) -> int:
-        """Numbers in a sample."""
+        """Number of values in a sample."""
         return self.values.shape[1]
 
     @property
     def count(self) -> int:
-        """Samples in a buffer."""
+        """Number of samples in a buffer."""
         return _samples_in(self.places.shape[1], self.dim)
 
 
 def _samples_in(size: int, dim: int) -> int:
-    """Samples in a buffer of `size` numbers."""
+    """Number of samples in a buffer with `size` elements."""
     return (size - HEAD) // (1 + dim)
 
 
 @per_topology
 def control_buffers(topology: Topology) -> tuple[Buffers, ...]:
-    """The buffers of controls, by length."""
+    """The buffers of controls, grouped by their number of samples."""
     one = np.ones(topology.nu, int)
     return _buffers(topology.actuator_history, topology.actuator_historyadr, one, np.arange(topology.nu))
 
 
 @per_topology
 def sensor_buffers(topology: Topology) -> tuple[Buffers, ...]:
-    """The buffers of sensor readings, by length and size."""
+    """The buffers of sensor readings, grouped by their number of samples and by dimension."""
     return _buffers(topology.sensor_history, topology.sensor_historyadr, topology.sensor_dim, topology.sensor_adr)
 
 
@@ -86,9 +89,9 @@ def _buffers(history: np.ndarray, address: np.ndarray, dims: np.ndarray, start: 
     """Buffers, grouped by shape.
 
     Args:
-      history: (n, 2) number of samples, and interpolation.
-      address: (n,) first index in the history.
-      dims, start: (n,) size and first index of the values.
+      history: (n, 2) number of samples, and kind of interpolation.
+      address: (n,) index of the first element in the history.
+      dims, start: (n,) number of values, and index of the first one among all controls or readings.
     """
     count, kind = history.reshape(-1, 2).T
     buffers = []
@@ -100,10 +103,10 @@ def _buffers(history: np.ndarray, address: np.ndarray, dims: np.ndarray, start: 
 
 
 def empty_history(model: Model) -> Array:
-    """(nhistory,) buffers of n zeros, sampled at the n timesteps before time zero.
+    """(nhistory,) the history at time 0: buffers of n zeros, sampled at the n timesteps before.
 
-    Samples of a sensor with an interval are an interval apart, on timesteps. The last sample was at the phase, or, if
-    the phase is zero, one interval ago, so that a sample is due at once.
+    Samples of a sensor with an interval are one interval apart, at multiples of the timestep. The last of them was at
+    the sensor's phase. If the phase is zero, it was one interval ago, so that a new sample is due at time 0.
     """
     h = model.opt.timestep
     history = jnp.zeros(model.topology.nhistory, h.dtype)
@@ -122,7 +125,7 @@ def empty_history(model: Model) -> Array:
 
 
 def _age(buffers: Buffers, dtype: Any) -> Array:
-    """(1, n) the number of samples after each sample, in buffers that were never written."""
+    """(1, n) the number of newer samples than each sample of an initial buffer."""
     return jnp.arange(buffers.count - 1, -1, -1, dtype=dtype)[None]
 
 
@@ -139,7 +142,7 @@ def filled(clock: Array, times: Array, values: Array) -> Array:
 
 
 def delayed_controls(model: Model, history: Array, time: Array, ctrl: Array) -> Array:
-    """(nu,) controls as actuators see them: from `actuator_delay` seconds ago if there is a delay."""
+    """(nu,) controls that act at a time: those of `actuator_delay` seconds ago where an actuator has a delay."""
     for buffers in control_buffers(model.topology):
         delay = model.actuator_delay[buffers.owners]
         past, now = _read_all(buffers, history, time - delay), ctrl[buffers.values]
@@ -148,7 +151,7 @@ def delayed_controls(model: Model, history: Array, time: Array, ctrl: Array) -> 
 
 
 def record_controls(model: Model, history: Array, time: Array, ctrl: Array) -> Array:
-    """(nhistory,) the history with the controls (nu,) of this time."""
+    """(nhistory,) the history with the controls (nu,) of this time added."""
     for buffers in control_buffers(model.topology):
         old = history[buffers.places]
         history = history.at[buffers.places].set(_insert_all(buffers, old, time, ctrl[buffers.values]))
@@ -156,10 +159,10 @@ def record_controls(model: Model, history: Array, time: Array, ctrl: Array) -> A
 
 
 def delayed_readings(model: Model, history: Array, time: Array, readings: Array) -> Array:
-    """(nsensordata,) what sensors show at a time, given what they would read now.
+    """(nsensordata,) the sensors' output at a time, given their undelayed `readings`.
 
-    A sensor with a delay shows what it read `sensor_delay` seconds ago. One without, that is sampled at intervals,
-    holds its last sample until the next is due. Disabled sensors show zero.
+    The output of a sensor with a delay is its reading of `sensor_delay` seconds ago. The output of a sensor without a
+    delay that is sampled at intervals is its last sample, until the next one is due. Disabled sensors return zero.
     """
     if model.opt.disabled(DisableBit.SENSOR):
         return jnp.zeros_like(readings)
@@ -172,10 +175,10 @@ def delayed_readings(model: Model, history: Array, time: Array, readings: Array)
 
 
 def record_readings(model: Model, history: Array, time: Array, readings: Array, sample: Array) -> Array:
-    """(nhistory,) the history with what the sensors read now (nsensordata,), of those whose sample is due.
+    """(nhistory,) the history with new samples of the sensors whose sample is due.
 
-    Sensors with a delay record `sample` (nsensordata,), which the integrator gives. Of disabled sensors, those with a
-    delay still record what they read, and the others zero, which is what they show.
+    Sensors with a delay record `sample` (nsensordata,), which the integrator computes; other sensors record their
+    `readings` (nsensordata,). If sensors are disabled, those with a delay still record `sample`, and the others zero.
     """
     disabled = model.opt.disabled(DisableBit.SENSOR)
     for buffers in sensor_buffers(model.topology):
@@ -183,7 +186,7 @@ def record_readings(model: Model, history: Array, time: Array, readings: Array, 
         late = model.sensor_delay[buffers.owners, None] > 0
         values = jnp.where(late, sample[buffers.values], 0 if disabled else readings[buffers.values])
         new = _insert_all(buffers, old, time, values)
-        # the clock of samples advances by whole intervals
+        # the clock advances by whole intervals, from one due time to the next
         new = new.at[:, 0].add(jnp.where(interval > 0, interval, 0))
         due = _due(model, buffers, old, time)
         history = history.at[buffers.places].set(jnp.where(due[:, None], new, old))
@@ -191,19 +194,19 @@ def record_readings(model: Model, history: Array, time: Array, readings: Array, 
 
 
 def _due(model: Model, buffers: Buffers, old: Array, time: Array) -> Array:
-    """(k,) whether a sample is taken at a time: always without an interval, else one interval after the last."""
+    """(k,) bool: whether a sample is due at a time: always without an interval, else one interval after the last."""
     interval = model.sensor_interval[buffers.owners, 0]
     return (interval <= 0) | (old[:, 0] + interval <= time)
 
 
 def _read_all(buffers: Buffers, history: Array, times: Array) -> Array:
-    """(k, dim) the value of each buffer at a time of its own (k,)."""
+    """(k, dim) the interpolated value of each buffer at `times` (k,)."""
     look = jax.vmap(lambda b, t, k: read(unroll(b, buffers.dim), t, k))
     return look(history[buffers.places], times, jnp.asarray(buffers.interpolation))
 
 
 def _insert_all(buffers: Buffers, old: Array, time: Array, values: Array) -> Array:
-    """Buffers with values (k, dim) of one time."""
+    """(k, size) the buffers `old` with the values (k, dim) of one time added."""
     return jax.vmap(lambda b, x: insert(b, buffers.dim, time, x))(old, values)
 
 
@@ -216,7 +219,11 @@ def unroll(buffer: Array, dim: int) -> Samples:
 
 
 def read(samples: Samples, time: Array, interpolation: Array) -> Array:
-    """(dim,) the value at a time: held, linear, or a cubic spline whose end slopes are zero; constant outside."""
+    """(dim,) the value at a time, interpolated by hold, linearly, or by a cubic spline whose end slopes are zero.
+
+    Before the first and after the last sample it is constant.
+    """
+    # the samples `low` and `high` before and after the time; with one sample both are 0
     times, values = samples
     last = times.shape[0] - 1
     after = jnp.clip(jnp.sum(times < time), 1, max(last, 1))
@@ -225,6 +232,7 @@ def read(samples: Samples, time: Array, interpolation: Array) -> Array:
     share = (time - times[low]) / jnp.where(span > 0, span, 1)
     start, end = values[low], values[high]
 
+    # cubic Hermite spline, with the slope at each sample from the samples next to it (Catmull-Rom)
     def slope(first: Array, second: Array, inside: Array) -> Array:
         gap = jnp.where(inside, times[second] - times[first], 1)
         return jnp.where(inside, (values[second] - values[first]) / gap, 0)
@@ -242,14 +250,14 @@ def read(samples: Samples, time: Array, interpolation: Array) -> Array:
 
 
 def insert(buffer: Array, dim: int, time: Array, value: Array) -> Array:
-    """The buffer with a sample (dim,) at a time; one of the same time is replaced, else the oldest goes."""
+    """The buffer with a sample (dim,) at a time; it replaces a sample of the same time, or else the oldest sample."""
     times, values = unroll(buffer, dim)
     count = times.shape[0]
     slots = jnp.arange(count)
     after = jnp.sum(times < time)
     same = (after < count) & (jnp.abs(time - times[jnp.minimum(after, count - 1)]) < MINVAL)
     slot = jnp.where(same, after, jnp.maximum(after - 1, 0))
-    # samples before the new one move down, unless nothing was dropped
+    # the oldest sample is dropped, and those before the new one move down by one, unless one was replaced
     source = jnp.where((slots < slot) & ~same, slots + 1, slots)
     times = jnp.where(slots == slot, time, times[source])
     values = jnp.where((slots == slot)[:, None], value[None], values[source])
@@ -260,5 +268,5 @@ def insert(buffer: Array, dim: int, time: Array, value: Array) -> Array:
 
 
 def _cursor(buffer: Array) -> Array:
-    """Index of the newest sample, an integer."""
+    """() int: index of the newest sample."""
     return jax.lax.stop_gradient(buffer[1]).astype(jnp.int32)

@@ -1,19 +1,20 @@
-"""Hooks: the user's own forces, laws, sensors, distance fields, contact filter and plugins, as pure functions.
+"""Hooks: the user's own forces, actuator laws, sensors, distance fields, contact filter and plugins, as pure functions.
 
     model = model.replace(hooks=Hooks(passive=lambda model, state, data: -0.1 * state.qvel))
 
-Hooks are static: equal functions share a compiled program, and new functions compile another. They read the model, the
-state, and a Data with everything computed so far (positions and velocities); its other fields are None.
+Hooks are static: a model with a new function needs a new compilation. Their arguments are the model, the state, and a
+Data in which all fields are set that are computed before the hook is called (positions and velocities); its other
+fields are None.
 
-A plugin is what an element `<plugin plugin="my.name">` does:
+A `Plugin` defines what an element `<plugin plugin="my.name">` of a model does:
 
     law = Plugin({"gain": 1.0}, states=1, force=force, advance=advance)
     model = diffsim.load("model.xml", hooks=Hooks(plugins={"my.name": law}))
 
-The model counts and names instances as MuJoCo does (`plugin_*`): first the named instances of `<extension>`, then the
-instances that elements declare themselves. Their settings are numbers of the model (`plugin_number`), and their states
-are numbers of `State.plugin_state`, so that both have derivatives. MuJoCo's own plugins are functions elsewhere in the
-package.
+Instances of plugins are counted and named as in MuJoCo (`plugin_*`): first the named instances of `<extension>`, then
+the instances that elements declare themselves. Settings are values of the model (`plugin_number`), and states are in
+`State.plugin_state`, so that there are derivatives with respect to both. MuJoCo's own plugins are implemented elsewhere
+in the package, without hooks.
 Source: MuJoCo "Extensions", engine plugins; mjplugin.h of 3.8.1.
 """
 
@@ -39,18 +40,19 @@ DistanceField = Callable[[Array, Array], Array]
 NamedFields = tuple[tuple[str, DistanceField], ...]
 
 Settings = dict[str, Array]
-# a number that is the same for all instances, or a function of the settings of one
+# a count that is the same for all instances of a plugin, or a function of an instance's settings that returns it
 Count = int | Callable[[Mapping[str, np.ndarray]], int]
 
 
 class PluginUse(NamedTuple):
-    """One instance of a plugin: what its functions are called with.
+    """One instance of a plugin, with the arguments for the plugin's functions.
 
     Attributes:
-      model, state, inputs, data: as for hooks; `data` has everything computed so far, its other fields are None.
-      settings: the numbers of the instance by name, () or (k,) like the default of the setting.
+      model, state, inputs: the model, the state and its inputs.
+      data: has all fields that are computed before the function is called; its other fields are None.
+      settings: the settings of the instance by name, () or (k,) as in the plugin's defaults.
       plugin_state: (states,) the states of the instance.
-      ids: (n,) in numpy, the actuators, sensors or bodies that use the instance.
+      ids: (n,) numpy array of the actuators, sensors or bodies that use the instance.
     """
 
     model: Any
@@ -74,19 +76,21 @@ def check_settings(settings: Iterable[str], known: Iterable[str]) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Plugin:
-    """What a plugin does; None for what it does not do.
+    """The functions of a plugin. Each takes a `PluginUse`, unless said otherwise; None for what the plugin lacks.
 
     Attributes:
-      settings: what `<config>` may set: default values by name, a number or several.
-      states: how many numbers of `plugin_state` an instance has, or a function of its settings that returns it.
-      dim: how many numbers a sensor reads, or a function of the settings that returns it.
-      reset: settings -> (states,) the first states; zero without it.
-      advance: (states,) the states one timestep later, from `state` and `data` before it.
-      force: (n,) forces of actuators, N or N m, before their limits.
-      act_dot: (n, actdim) d act / dt of actuators, per second, which need `actdim`; None: the dynamics of dyntype.
-      passive: (nv,) force that each instance adds to qfrc_passive, whether or not a body uses it.
-      sensor: (n, dim) readings, before their cutoff.
-      distance: of a geom of type sdf, as in `Hooks.sdf`; its parameters are the settings in their order.
+      settings: default values, each a number or a sequence, of the settings that `<config>` can change, by name.
+      states: number of states of an instance, or a function of its settings that returns the number.
+      dim: number of values that a sensor returns, or a function of its settings that returns the number.
+      reset: settings -> (states,) initial states; without it they are zero.
+      advance: -> (states,) the states one timestep later; `state` and `data` are those at the beginning of the step.
+      force: -> (n,) forces of actuators, N or N m, before they are limited.
+      act_dot: -> (n, actdim) d act / dt of actuators, per second; the actuators need `actdim`. Without it they have the
+        dynamics of their dyntype.
+      passive: -> (nv,) generalized force that each instance adds to qfrc_passive, whether or not a body uses it.
+      sensor: -> (n, dim) readings, before their cutoff.
+      distance: (point, parameters) -> distance of a geom of type sdf, as in `Hooks.sdf`; the parameters are the
+        settings in their order.
     """
 
     settings: Mapping[str, float | Sequence[float]] | tuple[tuple[str, Any], ...] = ()
@@ -106,10 +110,10 @@ class Plugin:
         object.__setattr__(self, "settings", tuple(zip([name for name, _ in rows], plain, strict=True)))
 
     def values(self, texts: Mapping[str, str]) -> dict[str, np.ndarray]:
-        """The settings of an instance, by default or as its `<config>`s say.
+        """The settings of an instance by name, from the texts of its `<config>` elements and the defaults.
 
         Raises:
-          ValueError: one is unknown, or not as many numbers as by default.
+          ValueError: a setting is unknown, or does not have as many numbers as its default.
         """
         values = {name: np.asarray(value, float) for name, value in dict(self.settings).items()}
         check_settings(texts, values)
@@ -123,25 +127,26 @@ class Plugin:
 
 @dataclasses.dataclass(frozen=True)
 class Hooks:
-    """Functions of the user that stages call, like MuJoCo's callbacks; None for none.
+    """The user's functions that stages call, like MuJoCo's callbacks; None where there is none.
 
     Attributes:
-      passive: (nv,) force added to qfrc_passive, N or N m.
-      act_dyn: (na,) d act / dt, per second; used for actuators with dyntype `user`.
-      act_gain: (nu,) force per signal (control or activation); used for actuators with gaintype `user`.
-      act_bias: (nu,) force, N or N m; used for actuators with biastype `user`.
-      sensor: (nsensordata,) readings before their cutoff; used for sensors of type `user`, which read zero without it.
-        Its Data has all fields except those of sensors.
-      contact_filter: (topology, geom1, geom2) -> (n,) bool, True for pairs of geoms that shall not touch; ids are in
-        numpy. It is called once per program, with all pairs that their bodies allow, and replaces contype and
-        conaffinity of geoms (mjcb_contactfilter). It does not apply to explicit pairs. The contact buffer has no slots
-        for excluded pairs.
-      sdf: signed distance fields of sdf geoms with a `<plugin>` other than MuJoCo's, by the name of the plugin. Each
-        takes a point (3,), m, in the frame in which the mesh of the geom is written, and the numbers (k,) of the
-        plugin's `<config>`s in their order. It returns the distance (), m, negative inside, with a slope of at most 1.
-        Mass, bounds, pictures and contacts with planes come from the mesh. Kept as pairs of names and functions.
-      plugins: what the plugins of actuators, sensors, bodies and geoms do, by the name that the model uses. They are
-        needed when the model is loaded, since they define its sizes: `diffsim.load(path, hooks=...)`.
+      passive: (model, state, data) -> (nv,) generalized force that is added to qfrc_passive, N or N m.
+      act_dyn: (model, state, inputs, data) -> (na,) d act / dt, per second, used for actuators with dyntype `user`.
+      act_gain: (model, state, inputs, data) -> (nu,) force per signal (control or activation), used for actuators with
+        gaintype `user`.
+      act_bias: (model, state, inputs, data) -> (nu,) force, N or N m, used for actuators with biastype `user`.
+      sensor: (model, state, inputs, data) -> (nsensordata,) readings before their cutoff, used for sensors of type
+        `user`, which return zero without it. Its Data has all fields except those of sensors.
+      contact_filter: (topology, geom1, geom2) -> (n,) bool, True for pairs of geoms that cannot touch; geom1 and geom2
+        (n,) are numpy arrays. Like mjcb_contactfilter, it replaces contype and conaffinity, and does not apply to
+        explicit pairs. It is called once when a program is traced, and the contact buffer has no slots for the pairs
+        that it excludes.
+      sdf: signed distance functions of geoms of type sdf whose `<plugin>` is not one of MuJoCo's, by the name of the
+        plugin: (point, parameters) -> distance. The point (3,), m, is in the frame of the mesh's file; the parameters
+        (k,) are the numbers of the plugin's `<config>` elements in their order. The distance (), m, is negative inside,
+        and its slope is at most 1. Mass, bounds, pictures and contacts with planes are those of the geom's mesh.
+      plugins: the plugins of actuators, sensors, bodies and geoms, by the name that the model uses. Give them when the
+        model is loaded, since they define its sizes: `diffsim.load(path, hooks=...)`.
     """
 
     passive: Hook | None = None
@@ -163,24 +168,24 @@ class Hooks:
 
 
 def count_of(count: Count, values: Mapping[str, np.ndarray]) -> int:
-    """The number of states or readings of an instance with these settings."""
+    """The number of states, or of readings, of an instance with these settings."""
     return int(count(values) if callable(count) else count)
 
 
 def instances(topology: Any) -> list[tuple[str, dict[str, str]]]:
-    """Names and settings of all instances, including instances of MuJoCo's plugins."""
+    """The plugin name and the settings of each instance, including instances of MuJoCo's plugins."""
     return [tuple(json.loads(text)) for text in topology.plugins]  # type: ignore[misc]
 
 
 def plugin_uses(
     model: Any, state: Any, inputs: Any, data: Any, job: str, kind: str = "body"
 ) -> Iterator[tuple[Plugin, PluginUse]]:
-    """The instances whose plugin has a function `job`, one after another, with the arguments of the function.
+    """Yields the plugin and the arguments of each instance whose plugin has the function `job`.
 
     Args:
       model, state, inputs, data: the arguments that all instances share.
       job: a field of `Plugin`; "states" for all instances.
-      kind: of the objects in `ids`: "body", "actuator" or "sensor".
+      kind: the objects in `ids`: "body", "actuator" or "sensor".
 
     Raises:
       UnsupportedError: a plugin is neither MuJoCo's nor one of the model's hooks.
@@ -200,13 +205,13 @@ def plugin_uses(
 
 
 def _place(topology: Any, number: int) -> slice:
-    """Where the states of an instance are."""
+    """The indices of an instance's states in `State.plugin_state`."""
     first = int(topology.plugin_stateadr[number])
     return slice(first, first + int(topology.plugin_statenum[number]))
 
 
 def _settings_of(model: Any, number: int, plugin: Plugin) -> Settings:
-    """The settings of an instance, which are numbers of the model (`plugin_number`)."""
+    """The settings of an instance by name, read from `model.plugin_number`."""
     first, settings = int(model.topology.plugin_numberadr[number]), {}
     for name, value in plugin.settings:
         size = int(np.size(value))
@@ -217,7 +222,7 @@ def _settings_of(model: Any, number: int, plugin: Plugin) -> Settings:
 
 
 def first_plugin_state(model: Any) -> Array:
-    """(npluginstate,) the first states of all plugins."""
+    """(npluginstate,) the initial states of all plugins."""
     values = jnp.zeros(model.topology.npluginstate, model.qpos0.dtype)
     for number, (name, _) in enumerate(instances(model.topology)):
         plugin = dict(model.hooks.plugins or ()).get(name)

@@ -1,7 +1,8 @@
-"""The kinds of objects that a model counts and names: one row each, for the compiler, for names and for views.
+"""The kinds of objects in a model, such as joints and geoms: one row of a table each, for compiler, names and views.
 
-A row says which size counts the objects, how their fields begin in mjModel and mjData, and where an object's part is in
-arrays that hold several rows for each: qpos of joints, readings of sensors, vertices of meshes.
+A row says which size counts the objects (`njnt`), with which prefixes the names of their fields begin (`jnt_`), and
+which rows belong to an object in arrays that have several rows per object: qpos of joints, readings of sensors,
+vertices of meshes.
 """
 
 from collections.abc import Callable
@@ -14,13 +15,14 @@ from diffsim.base.joints import dof_widths, qpos_widths
 
 
 class Block(NamedTuple):
-    """Arrays with several rows for each object.
+    """Arrays that have several rows for each object.
 
     Attributes:
-      size: the size that counts their rows, which is the first that they are declared with.
-      first: the integer field that has an object's first row; -1 where it has none.
-      number: how many rows these are, an integer field or a function of the topology; None for one row.
-      integers: the integer fields that are such arrays; of other fields the declared shape says so.
+      size: the size that counts their rows, which is the first size in their declared shape.
+      first: the integer field with an object's first row; -1 for an object without rows.
+      number: the integer field with an object's number of rows, or a function of the topology that returns it for all
+        objects; None if an object has at most one row.
+      integers: the integer fields that are such arrays, since integer fields have no declared shape.
     """
 
     size: str
@@ -29,15 +31,18 @@ class Block(NamedTuple):
     integers: tuple[str, ...] = ()
 
     def counts(self, topology: Any) -> np.ndarray:
-        """How many rows each object has; of blocks with a `number`."""
+        """The number of rows of each object, for a block with a `number`."""
         assert self.number is not None
         return self.number(topology) if callable(self.number) else getattr(topology, self.number)
 
 
 class Kind(NamedTuple):
-    """A kind of object: the size that counts it, how names of its fields begin, and its blocks.
+    """A kind of object.
 
-    The first of `prefixes` is mjModel's; those of fields in blocks are left out of short names too.
+    Attributes:
+      size: the size that counts the objects.
+      prefixes: with which the names of their fields begin, and which short names leave out; the first is mjModel's.
+      blocks: arrays with several rows per object.
     """
 
     size: str
@@ -46,7 +51,7 @@ class Kind(NamedTuple):
 
     @property
     def prefix(self) -> str:
-        """mjModel's abbreviation: "jnt" of joints."""
+        """mjModel's abbreviation, such as "jnt" for joints."""
         return self.prefixes[0].removesuffix("_")
 
 
@@ -58,7 +63,10 @@ _BONES = ("skin_bonevertadr", "skin_bonevertnum", "skin_bonebodyid")
 
 
 def _until_next(first: str, size: str) -> Callable[[Any], np.ndarray]:
-    """How many rows each object has of blocks that follow one another; they begin at -1 where there are none."""
+    """A function that returns the number of rows of each object, where MuJoCo stores only the first row of each.
+
+    The rows of an object end where those of the next one begin; objects without rows begin at -1.
+    """
 
     def counts(topology: Any) -> np.ndarray:
         begins, end = getattr(topology, first), getattr(topology, size)
@@ -75,7 +83,7 @@ def _flex_block(what: str, size: str, *integers: str) -> Block:
     return Block(size, first, _until_next(first, size), integers)
 
 
-# in MuJoCo's order; the keys are what users call them, in capitals the names of `ObjType`
+# in MuJoCo's order; the keys are the words that users write, and in capitals the names of `ObjType`
 KINDS: dict[str, Kind] = {
     "body": Kind("nbody", ("body_",), (Block("nmocap", "body_mocapid", None),)),
     "joint": Kind(
@@ -166,8 +174,8 @@ KINDS: dict[str, Kind] = {
     ),
 }
 
-# the kind of object that an object type of sensors and tuples names
+# the kind for each object type (mjtObj) that sensors and tuples can refer to
 OBJECT_KIND = {ObjType[kind.upper()]: kind for kind in KINDS} | {ObjType.XBODY: "body"}
 
-# arrays that are found by way of others, with rows that belong to no one object
+# arrays to which other arrays point, and whose rows belong to no single object
 SHARED = ("mesh_graph", "mesh_facet", "mesh_polyvert", "mesh_polymap", "skin_bonevertid", "flex_cellempty")

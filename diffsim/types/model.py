@@ -1,7 +1,7 @@
-"""Model: the numbers of a compiled model, under mjModel's names, as a pytree.
+"""Model: the compiled model, as a pytree of the float fields of mjModel.
 
-Every float field is a leaf, so `jax.grad(loss)(model)` is a Model and domain randomization is a `replace`. What decides
-which program runs is static: `model.topology`, and the static fields of `model.opt`.
+Every float field is a leaf, so that `jax.grad(loss)(model)` is a Model, and domain randomization is a `replace`.
+Everything that decides which program is compiled is static: `model.topology`, and the static fields of `model.opt`.
 """
 
 import dataclasses
@@ -35,24 +35,24 @@ from diffsim.types.views import named, viewed, write_named
 
 R = TypeVar("R", bound=Record)
 
-# how many numbers MuJoCo keeps of each: mjNREF ... mjNFLUID of mjmodel.h
+# lengths of parameter vectors in MuJoCo: mjNREF to mjNFLUID of mjmodel.h
 # solref
 NREF = 2
 # solimp
 NIMP = 5
-# stiffness and damping polynomials, without the linear term
+# higher coefficients of the polynomials of stiffness and damping
 NPOLY = 2
-# data of an equality
+# eq_data
 NEQDATA = 11
-# parameters of actuator dynamics, gain and bias
+# dynprm, gainprm and biasprm of actuators
 NDYN = 10
 NGAIN = 10
 NBIAS = 10
-# coefficients of a geom in a fluid
+# geom_fluid
 NFLUID = 12
 
 SOLVER_GRADIENTS = ("auto", "implicit", "unroll")
-# iterations up to which "auto" differentiates them: fewer often end before the optimum is reached
+# largest number of iterations that "auto" differentiates: so few often end before the optimum is reached
 FEW_ITERATIONS = 8
 
 
@@ -65,11 +65,11 @@ def _length(value: Any) -> float:
 @held_as("model.opt")
 @record
 class Option(Record):
-    """Physics options (mjOption): numbers are leaves, choices are static.
+    """Physics options (mjOption): floats are leaves, and choices and flags are static.
 
-    Without effect, and kept for writing and comparing: `ccd_iterations`, `ccd_tolerance` and the flag `nativeccd` (the
-    one convex search has a fixed number of Newton iterations, enough to converge to rounding), and `jacobian` except
-    for what `support.efc` lists (how J is stored follows from the trees).
+    Some options have no effect, and are kept so that models can be written and compared. `ccd_iterations`,
+    `ccd_tolerance` and the flag `nativeccd` have none, because the convex collision search always has enough Newton
+    iterations to converge to rounding. `jacobian` changes only how `support.efc` lists J.
     """
 
     timestep: Array = leaf()
@@ -102,33 +102,34 @@ class Option(Record):
     disableactuator: int = static(whole_number)
     sdf_initpoints: int = static(whole_number)
     sdf_iterations: int = static(whole_number)
-    # ours: "implicit" differentiates the optimum, "unroll" the iterations, "auto" those if there are few of them
+    # the following options are diffsim's
+    # "implicit" differentiates the optimum, "unroll" the solver's iterations, "auto" these only if there are few
     solver_gradient: str = static(one_word(SOLVER_GRADIENTS), default="auto")
-    # ours: how many times within a step contacts may begin or end; 0: at its beginning only
+    # number of times that contacts can begin or end within a step; 0: only at its beginning
     # (simulate/integrate/events.py)
     events: int = static(whole_number, default=0)
-    # ours: m, distance from which on contacts act on derivatives; 0: when they touch (constraint/contact.py)
+    # m, distance below which contacts influence derivatives; 0: only when they touch (constraint/contact.py)
     contact_reach: float = static(_length, default=0.0)
-    # ours: the version of MuJoCo whose semantics the model has (base/changes.py)
+    # the version of MuJoCo whose semantics the model has (base/changes.py)
     mujoco: str = static(changes.version_of, default=changes.DEFAULT)
 
     def follows(self, change: str) -> bool:
-        """Whether the model follows a change that MuJoCo made after 3.8.1, a name of `base.changes.CHANGES`."""
+        """Whether the model follows a change that MuJoCo made after 3.8.1, given its name in `base.changes.CHANGES`."""
         return changes.follows(self.mujoco, change)
 
     @property
     def unrolled(self) -> bool:
-        """Whether derivatives go through the solver's iterations instead of being those of the optimum.
+        """Whether derivatives are those of the solver's iterations, and not those of the optimum.
 
-        "auto" unrolls few iterations, unless the solver is PGS or `contact_reach` is set, which have no derivative but
-        that of the optimum.
+        "auto" differentiates the iterations if there are few. With PGS or `contact_reach` only the derivative of the
+        optimum exists.
         """
         few = self.few_iterations and self.solver != Solver.PGS and not self.contact_reach
         return self.solver_gradient == "unroll" or (self.solver_gradient == "auto" and few)
 
     @property
     def few_iterations(self) -> bool:
-        """Whether the solver may end before the optimum."""
+        """Whether the number of iterations is so small that the solver may end before the optimum."""
         return self.iterations <= FEW_ITERATIONS
 
     def disabled(self, bit: DisableBit) -> bool:
@@ -156,7 +157,7 @@ class Statistic(Record):
 @viewed
 @record
 class Model(Record):
-    """A compiled model: mjModel's float fields as leaves, the rest in `topology`, whose fields can be read here too."""
+    """A compiled model: mjModel's float fields, and `topology` with all other fields, which can be read here too."""
 
     topology: Topology = static()
     opt: Option = child()
@@ -207,10 +208,10 @@ class Model(Record):
     geom_friction: Array = leaf("ngeom", 3)
     geom_margin: Array = leaf("ngeom")
     geom_gap: Array = leaf("ngeom")
-    # ours: parameters of the function of a distance field (geometry/sdf/functions.py, `Hooks.sdf`)
+    # diffsim's: parameters of the function of a distance field (geometry/sdf/functions.py, `Hooks.sdf`)
     geom_sdfparam: Array = leaf("ngeom", "nsdfparam")
     geom_fluid: Array = leaf("ngeom", NFLUID, switch=True)
-    # of MuJoCo 3.11: velocity of the surface by itself, linear and angular, in the frame of the geom
+    # from MuJoCo 3.11: linear and angular velocity of the surface relative to the geom, in the geom's frame
     geom_surfacevel: Array = leaf("ngeom", 6, switch=True)
     geom_rgba: Array = leaf("ngeom", 4)
     mat_rgba: Array = leaf("nmat", 4)
@@ -226,12 +227,13 @@ class Model(Record):
     mesh_normal: Array = leaf("nmeshnormal", 3)
     mesh_texcoord: Array = leaf("nmeshtexcoord", 2)
     mesh_polynormal: Array = leaf("nmeshpoly", 3)
-    # ours: the same minus the normals of polygons of mesh_vert, which is rounded to float32 (compiler/assets/hull.py)
+    # diffsim's: mesh_polynormal minus the normals computed from mesh_vert, which MuJoCo rounds to float32
+    # (compiler/assets/hull.py)
     mesh_polyrounding: Array = leaf("nmeshpoly", 3)
     mesh_scale: Array = leaf("nmesh", 3)
     mesh_pos: Array = leaf("nmesh", 3)
     mesh_quat: Array = leaf("nmesh", 4)
-    # ours: triangles in the leaves of trees, and the boxes around them, for rays (geometry/rays/bvh.py)
+    # diffsim's: for rays, the triangles in the leaves of bounding volume trees, and the boxes (geometry/rays/bvh.py)
     mesh_leafvert: Array = leaf("nmeshleaf", 9, 8, derived=True)
     mesh_boxes: Array = leaf("nmeshbox", 6, 8, derived=True)
     # cells of octrees, and the signed distance at their corners (geometry/sdf/data.py)
@@ -250,11 +252,12 @@ class Model(Record):
     flex_edgestiffness: Array = leaf("nflex")
     flex_edgedamping: Array = leaf("nflex")
     flex_rgba: Array = leaf("nflex", 4)
-    # ours: Young's modulus (Pa), Poisson's ratio, thickness (m); stiffness and bending follow from them
+    # diffsim's: Young's modulus (Pa), Poisson's ratio and thickness (m), from which flex_stiffness and flex_bending
+    # are computed
     flex_young: Array = leaf("nflex")
     flex_poisson: Array = leaf("nflex")
     flex_thickness: Array = leaf("nflex")
-    # vertices and nodes in the frames of their bodies, and at qpos0 in the box of their flex
+    # positions of vertices and nodes in the frames of their bodies, m; with 0: at qpos0, in units of the flex's box
     flex_vert: Array = leaf("nflexvert", 3)
     flex_vert0: Array = leaf("nflexvert", 3, derived=True)
     flex_vertmetric: Array = leaf("nflexvert", 4, derived=True)
@@ -343,15 +346,15 @@ class Model(Record):
     actuator_delay: Array = leaf("nu")
     actuator_acc0: Array = leaf("nu", derived=True)
     actuator_length0: Array = leaf("nu", derived=True)
-    # ours: kp, ki, kd, imax, slewmax of each actuator with the plugin mujoco.pid (actuator/pid.py)
+    # diffsim's: kp, ki, kd, imax, slewmax of each actuator with the plugin mujoco.pid (actuator/pid.py)
     actuator_pidprm: Array = leaf("npid", 5)
-    # ours, of cables (flex/cable.py): stiffness to twist about x and bend about y and z, N m^2; curvature at rest, rad;
-    # distance from the body that a body hangs on, m
+    # diffsim's, for the bodies of cables (flex/cable.py): stiffness, N m^2, against torsion about x and bending about y
+    # and z; angles at rest, rad, about these axes; distance from the previous body, m
     cable_stiffness: Array = leaf("ncable", 3)
     cable_curvature: Array = leaf("ncable", 3)
     cable_length: Array = leaf("ncable")
     actuator_lengthrange: Array = leaf("nu", 2)
-    # ours: settings of the user's plugins (types/hooks.py)
+    # diffsim's: settings of the user's plugins (types/hooks.py)
     plugin_number: Array = leaf("npluginnumber")
 
     sensor_cutoff: Array = leaf("nsensor")
@@ -370,42 +373,43 @@ class Model(Record):
     key_mquat: Array = leaf("nkey", "nmocap", 4)
     key_ctrl: Array = leaf("nkey", "nu")
 
-    # ours: functions of the user
+    # diffsim's: the user's functions
     hooks: Hooks = static(default=Hooks())
 
     def id(self, kind: str, name: str) -> int:
         """Index of a named object: `model.id("body", "torso")`.
 
         Args:
-          kind: a key of `diffsim.types.kinds.KINDS`.
-          name: of the object.
+          kind: the kind of object, a key of `diffsim.types.kinds.KINDS`.
+          name: the name of the object.
 
         Returns:
           Its index.
 
         Raises:
-          KeyError: no such kind or name; the message lists near matches.
+          KeyError: the kind or the name does not exist; the message suggests similar ones.
         """
         return self.topology.id(kind, name)
 
     def name(self, kind: str, index: int) -> str:
-        """Name of an object, empty if it has none: `model.name("body", 1)`."""
+        """Name of an object: `model.name("body", 1)`; "" if it has none."""
         return self.topology.name(kind, index)
 
     def save(self, path: str | Path) -> None:
-        """Writes the model to a file (npz) that `diffsim.load` reads: arrays and JSON, no code."""
+        """Writes the model to a file (npz with arrays and JSON, no code) that `diffsim.load` reads."""
         save(self, path)
 
     def replace(self, **fields: Any) -> Self:
         """A copy with some fields changed; names, shapes and dtypes are checked.
 
-        Leaves may get a leading batch axis, for `vmap` with `model_axes`. A switch field that was zero when the model
-        was compiled has no code in the program (`topology.present`). Set to other values, or to values that are not
-        known when tracing, it gets its code: the topology changes, and programs are compiled again. `load(keep=...)`
-        keeps the code from the start.
+        Leaves may get a leading batch axis, for `vmap` with `model_axes`.
+
+        Some fields ("switch fields", such as `dof_damping`) have no code in compiled programs while they are zero. When
+        such a field is set to other values, or to values that are not known when JAX traces, the topology changes and
+        programs are compiled again. `load(keep=...)` keeps the code from the start.
 
         Raises:
-          TypeError: an unknown field. ValueError: a wrong shape.
+          TypeError: a field does not exist. ValueError: a value has a wrong shape.
         """
         changed = super().replace(**fields)
         if changed.opt.enabled(EnableBit.SLEEP) and changed.topology.nsleep != changed.topology.ntree:
@@ -425,13 +429,13 @@ class Model(Record):
         return dataclasses.replace(changed, topology=topology)
 
     def without_contacts(self) -> Self:
-        """The model as if nothing could touch anything: its programs hold no collisions and compile faster.
+        """The model without contacts: its programs contain no collision detection and compile faster.
 
-        Joint limits, equalities and friction of joints stay. States, inputs and controls are those of the model.
+        Joint limits, equalities and friction of joints remain. States and inputs of the two models are interchangeable.
         """
         return self.replace(opt=self.opt.replace(disableflags=self.opt.disableflags | DisableBit.CONTACT))
 
-    # one object, by name or index, with its fields
+    # methods that return a `View` of one object, by name or index: `model.joint("hip").range`
     body, joint, geom, site, camera, light = map(named, ("body", "joint", "geom", "site", "camera", "light"))
     mesh, hfield, texture, material = map(named, ("mesh", "hfield", "texture", "material"))
     flex, skin = map(named, ("flex", "skin"))
@@ -440,27 +444,30 @@ class Model(Record):
     numeric, text, tuple = map(named, ("numeric", "text", "tuple"))
 
     def set_qpos(self, state: R, values: Mapping[Any, Any]) -> R:
-        """A state with other positions of some joints: `model.set_qpos(state, {"hip": 0.3})`.
+        """A copy of a state with other positions of some joints: `model.set_qpos(state, {"hip": 0.3})`.
 
         Args:
-          state: of one world or of a batch.
-          values: by joint name or index: m or rad; (7,) of free joints, unit quaternions (4,) of balls.
+          state: the State of one world, or of a batch.
+          values: positions by joint name or index: m or rad; (7,) for a free joint, a unit quaternion (4,) for a ball.
+
+        Returns:
+          The new State.
 
         Raises:
-          KeyError: no joint of a name; the message lists near matches. ValueError: a value of a wrong shape.
+          KeyError: no joint has this name; the message suggests similar ones. ValueError: a value has a wrong shape.
         """
         return write_named(self, "joint", state, "qpos", values)
 
     def set_qvel(self, state: R, values: Mapping[Any, Any]) -> R:
-        """A state with other velocities of some joints, m/s or rad/s; else as `set_qpos`."""
+        """A copy of a state with other velocities of some joints, m/s or rad/s; otherwise as `set_qpos`."""
         return write_named(self, "joint", state, "qvel", values)
 
     def set_ctrl(self, inputs: R, values: Mapping[Any, Any]) -> R:
-        """Inputs with other controls of some actuators; else as `set_qpos`."""
+        """A copy of the inputs with other controls of some actuators; otherwise as `set_qpos`."""
         return write_named(self, "actuator", inputs, "ctrl", values)
 
     def __getattr__(self, name: str) -> Any:
-        """mjModel's integers, sizes and flags, which the topology holds: `model.jnt_qposadr`, `model.nsensor`."""
+        """A field of the topology, such as `model.jnt_qposadr` or `model.nsensor`."""
         topology = self.__dict__.get("topology")
         if name.startswith("_") or not isinstance(topology, Topology):
             raise AttributeError(name)
@@ -471,5 +478,5 @@ class Model(Record):
 
 
 def switch_fields() -> dict[str, type]:
-    """Names of the switch fields, whose code can be absent from the program, with the record that each belongs to."""
+    """The record of each switch field, by name: fields that have no code in the program while they are zero."""
     return {f.name: cls for cls in (Model, Option) for f in dataclasses.fields(cls) if f.metadata.get("switch")}

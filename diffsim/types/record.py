@@ -1,6 +1,6 @@
-"""Records: frozen dataclasses that are pytrees, each field declared once with its shape; and their files.
+"""Records: frozen dataclasses that are pytrees, in which each field is declared with its shape; and saving them.
 
-A saved model, state or inputs is a file of arrays (npz). Nothing in it is code.
+A saved model, state or inputs is an npz file of arrays and JSON. It contains no code.
 """
 
 import dataclasses
@@ -29,53 +29,53 @@ def leaf(*shape: str | int, dtype: type = float, switch: bool = False, derived: 
     """Declares an array field.
 
     Args:
-      shape: sizes by MuJoCo's name (`"nbody"`) or number.
+      shape: each size as MuJoCo's name (`"nbody"`) or as a number.
       dtype: `float` (float32, or float64 under x64), `int` (int32) or `bool`.
-      switch: a value of zero removes code from the compiled program (see `Topology.present`).
-      derived: computed from other fields by `set_const`.
+      switch: whether the field has no code in the compiled program while it is zero (see `Topology.present`).
+      derived: whether `set_const` computes the field from other fields.
     """
     metadata = {"shape": shape, "dtype": dtype, "switch": switch, "derived": derived}
     return dataclasses.field(metadata=metadata)
 
 
 def static(legal: Callable[[Any], Any] | None = None, **options: Any) -> Any:
-    """Declares a field that is part of the program, not of the numbers.
+    """Declares a static field, which is part of the program: other values need another compilation.
 
-    `legal` makes a legal value of what a user gives to `replace`, or raises ValueError.
+    `legal` converts a value that a user gives to `replace`, or raises ValueError.
     """
     return dataclasses.field(metadata={"static": True, "legal": legal}, **options)
 
 
 def one_of(enum: type[Enum]) -> Callable[[Any], Any]:
-    """Legal values of an enum: a member, its number, or its name in any case."""
+    """A converter for `static`: a member of the enum from a member, its number, or its name in any case."""
 
     def legal(value: Any) -> Any:
         if isinstance(value, str):
             members = {name.lower(): member for name, member in enum.__members__.items()}
             if value.lower() in members:
                 return members[value.lower()]
-            raise ValueError(f"{value!r} is none of {', '.join(enum.__members__)}{near(value.lower(), members)}")
+            raise ValueError(f"{value!r} is not one of {', '.join(enum.__members__)}{near(value.lower(), members)}")
         return enum(value)
 
     return legal
 
 
 def one_word(words: Collection[str]) -> Callable[[Any], str]:
-    """Legal values of a choice that is a word."""
+    """A converter for `static` that accepts only these words."""
 
     def legal(value: Any) -> str:
         if value not in words:
-            raise ValueError(f"{value!r} is none of {', '.join(words)}{near(str(value), words)}")
+            raise ValueError(f"{value!r} is not one of {', '.join(words)}{near(str(value), words)}")
         return value
 
     return legal
 
 
 def whole_number(value: Any) -> int:
-    """A number of iterations or bits: an integer that is not negative.
+    """A converter for `static`: an integer that is not negative, such as a number of iterations.
 
     Raises:
-      ValueError: anything else.
+      ValueError: the value is anything else.
     """
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 0:
         raise ValueError(f"{value!r} is not a whole number, zero or more")
@@ -89,7 +89,7 @@ def child() -> Any:
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(leaf, static, child))
 def record(cls: C) -> C:
-    """Makes a class a frozen, keyword-only dataclass and a pytree."""
+    """A class decorator: makes the class a frozen, keyword-only dataclass and a pytree."""
     cls = dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)(cls)  # type: ignore[assignment]
     fields = dataclasses.fields(cls)  # type: ignore[arg-type]
     meta = [f.name for f in fields if f.metadata.get("static")]
@@ -100,7 +100,7 @@ def record(cls: C) -> C:
 
 
 def _refuse_assignment(self: Any, name: str, value: Any) -> None:
-    """Records are immutable: says how to make a changed copy instead."""
+    """Raises FrozenInstanceError with a message that says how to make a changed copy, since records are immutable."""
     cls = type(self)
     variable = next((variable for variable, known in _PLACES.items() if known is cls), cls.__name__.lower())
     change = f"{variable}.replace({name}=...)"
@@ -113,12 +113,12 @@ def _refuse_assignment(self: Any, name: str, value: Any) -> None:
 
 
 class Record:
-    """What all records share: a readable repr and field lists."""
+    """Base class of records: a readable repr, `replace`, and messages for fields that do not exist."""
 
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            """Says where a field is that stands elsewhere: `data.qpos`, `state.ctrl`."""
+            """Raises AttributeError; the message says where the field is, if another record has it (`data.qpos`)."""
             raise AttributeError(
                 f"{type(self).__name__} has no field {name!r}{elsewhere(self, name)}", name=name, obj=self
             )
@@ -132,12 +132,12 @@ class Record:
         return "\n".join([f"{type(self).__name__}(", *lines, ")"])
 
     def replace(self, **fields: Any) -> Self:
-        """A copy with some fields changed; names, shapes (trailing) and dtypes are checked against the old values.
+        """A copy with some fields changed; names, dtypes and the last axes of shapes are checked.
 
-        A leading batch axis may be added to a leaf, for use under `vmap`.
+        A leaf may get a leading batch axis, for use under `vmap`.
 
         Raises:
-          TypeError: an unknown field. ValueError: a shape that does not end with the field's shape.
+          TypeError: a field does not exist. ValueError: a shape does not end with the field's shape.
         """
         known = {f.name: f for f in dataclasses.fields(self)}  # type: ignore[arg-type]
         unknown = sorted(set(fields) - set(known))
@@ -147,13 +147,13 @@ class Record:
         return dataclasses.replace(self, **checked)  # type: ignore[type-var]
 
 
-# a URDF cannot contain actuators, so this is often the first surprise with one
+# a URDF cannot contain actuators, so that users of one often see this message first
 NO_ACTUATORS = (
     "; the model has no actuators (a URDF has none): add them to its Spec before compiling, such as "
     'spec = diffsim.mjcf.read(path); spec.actuator.add("motor", name="m", joint="..."); model = diffsim.compile(spec)'
 )
 
-# names of MuJoCo's Python and of MJX for what is reached in another way
+# attributes of MuJoCo's Python bindings and of MJX that records lack, and what to use instead
 HABITS = {
     "keyframe": "use model.key(name) for its numbers, diffsim.make_state(model, name) to start there",
     "ncon": "diffsim.support.contacts(model, data) lists contacts as MuJoCo does",
@@ -164,7 +164,13 @@ HABITS = {
 
 
 def elsewhere(owner: Record, name: str, known: Iterable[str] = ()) -> str:
-    """Where a field is that `owner` does not have, or what of the known names is nearly so, as the end of a message."""
+    """The end of a message about a field that `owner` lacks: which record has it, or which name is similar.
+
+    Args:
+      owner: the record.
+      name: the field.
+      known: names to compare with; by default the fields of the record.
+    """
     if name.startswith("_"):
         return ""
     if name in HABITS:
@@ -175,12 +181,12 @@ def elsewhere(owner: Record, name: str, known: Iterable[str] = ()) -> str:
     return near(name, known or [f.name for f in dataclasses.fields(owner)])  # type: ignore[arg-type]
 
 
-# records that users hold, by what they are mostly called
+# records that users have in variables, by the usual names of these variables
 _PLACES: dict[str, Any] = {}
 
 
 def held_as(variable: str) -> Callable[[C], C]:
-    """Names the variable in which users have a record, for messages about fields that they look for elsewhere."""
+    """A class decorator that notes the usual variable name of a record, for messages about fields of other records."""
 
     def note(cls: C) -> C:
         _PLACES[variable] = cls
@@ -190,7 +196,12 @@ def held_as(variable: str) -> Callable[[C], C]:
 
 
 def conform(field: dataclasses.Field, old: Any, new: Any) -> Any:
-    """`new` as a legal value of a field that holds `old`: array of the same dtype and trailing shape."""
+    """The value `new`, checked and converted for a field whose value is `old`.
+
+    Raises:
+      TypeError: the field is a record, and `new` is not one of its class.
+      ValueError: the shape does not end with the shape of `old`, or a static value is not allowed.
+    """
     if field.metadata.get("static"):
         legal = field.metadata.get("legal")
         try:
@@ -202,7 +213,7 @@ def conform(field: dataclasses.Field, old: Any, new: Any) -> Any:
             raise TypeError(f"{field.name} must be a {type(old).__name__}, got {type(new).__name__}")
         return new
     array = new if isinstance(new, jax.Array | np.ndarray) else np.asarray(new)
-    # the old value may be a placeholder of a transformation (vmap axes, sharding): nothing to compare with
+    # the old value may be a placeholder of a transformation (axes of vmap, a sharding), without a shape to compare
     if not hasattr(old, "shape"):
         return new
     rank = len(field.metadata.get("shape", old.shape))
@@ -216,19 +227,21 @@ def conform(field: dataclasses.Field, old: Any, new: Any) -> Any:
 
 
 def near(name: str, known: Iterable[str], listed: int = 0) -> str:
-    """The near match of a misspelt name, or all names if they are few, as the end of a message; empty if neither."""
+    """The end of a message about a misspelt name: a similar name, or all names if they are few; "" if neither."""
     hint = near_match(name, known, listed)
     return f"; {hint}" if hint else ""
 
 
+# version of the file format, which grows when saved fields change
 VERSION = 6
+# the first bytes of a zip file, which an npz file is
 MAGIC = b"PK\x03\x04"
 SUFFIX = ".npz"
 
-# arrays of a file may have this many bytes altogether
+# bytes: largest total size of a file's arrays, so that a damaged or hostile file cannot fill the memory
 LARGEST = 2**30
 
-# what a damaged file makes zipfile, zlib, json and numpy raise (RuntimeError: encrypted, nested too deep, odd methods)
+# errors of zipfile, zlib, json and numpy for a damaged file (RuntimeError: encrypted, nested too deep, rare methods)
 DAMAGED = (
     OSError,
     ValueError,
@@ -252,10 +265,10 @@ T = TypeVar("T")
 
 
 def is_saved(source: Any) -> bool:
-    """Whether this is the path of a saved model, and not of XML."""
+    """Whether `source` is the path of a saved model, and not of an XML file."""
     path = Path(source)
     try:
-        # others, such as pipes, may wait for ever
+        # reading from others, such as pipes, may block
         if not path.is_file():
             return False
         with path.open("rb") as file:
@@ -265,7 +278,7 @@ def is_saved(source: Any) -> bool:
 
 
 def save(record: Any, path: str | Path) -> None:
-    """Writes a record of arrays and records, of a model its Topology too, to `path`."""
+    """Writes a record to `path`, a model together with its Topology."""
     arrays: dict[str, np.ndarray] = {}
     facts: dict[str, Any] = {}
     _take_apart("", record, arrays, facts)
@@ -277,12 +290,16 @@ def save(record: Any, path: str | Path) -> None:
 
 
 def restore(cls: type[T], path: str | Path) -> T:
-    """Reads what `save` wrote. Raises MjcfError if the file is damaged, or of another version or program."""
+    """The record of class `cls` in a file that `save` wrote.
+
+    Raises:
+      MjcfError: the file is damaged, has another version of the format, or was not written by diffsim.
+    """
     try:
         with zipfile.ZipFile(path) as archive:
             size = sum(info.file_size for info in archive.infolist())
             if size > LARGEST:
-                raise ValueError(f"it claims {size} bytes, more than {LARGEST}")
+                raise ValueError(f"its arrays have {size} bytes, more than {LARGEST}")
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
         header = json.loads(arrays.pop("facts").tobytes())
@@ -292,7 +309,7 @@ def restore(cls: type[T], path: str | Path) -> T:
     if kind != _format(cls):
         raise _refused(path, f"not a saved {cls.__name__}: it says {kind!r}")
     if version != VERSION:
-        hint = "make it anew from its XML; numpy.load reads the arrays of the file"
+        hint = "create it again from its XML; numpy.load reads the arrays of the file"
         raise _refused(path, f"saved in format {version}, this diffsim reads format {VERSION}", hint)
     try:
         strange = [f"{name} of type {array.dtype}" for name, array in arrays.items() if array.dtype.kind not in "biuf"]
@@ -303,11 +320,11 @@ def restore(cls: type[T], path: str | Path) -> T:
     except MjcfError:
         raise
     except DAMAGED as problem:
-        raise _refused(path, f"does not fit this diffsim ({problem})") from None
+        raise _refused(path, f"does not fit this version of diffsim ({problem})") from None
     return result
 
 
-def _refused(path: str | Path, message: str, hint: str = "save it again, or make it anew from its XML") -> MjcfError:
+def _refused(path: str | Path, message: str, hint: str = "save it again, or create it again from its XML") -> MjcfError:
     return MjcfError([Problem(str(path), 0, "", message, hint)])
 
 
@@ -316,7 +333,7 @@ def _format(cls: type) -> str:
 
 
 def _digest(record: Any) -> str | None:
-    """The digest of a model's topology; other records have none."""
+    """The digest of a model's topology; None for other records."""
     return record.topology.digest if hasattr(record, "topology") else None
 
 
@@ -324,7 +341,7 @@ def _digest(record: Any) -> str | None:
 
 
 def _take_apart(key: str, value: Any, arrays: dict[str, np.ndarray], facts: dict[str, Any]) -> None:
-    """Entries of a value: arrays, and facts that JSON can say."""
+    """Adds the arrays in a value to `arrays`, and all else to `facts`, which become JSON; `key` begins their names."""
     if dataclasses.is_dataclass(value):
         for field in dataclasses.fields(value):
             _take_apart(f"{key}{field.name}/", getattr(value, field.name), arrays, facts)
@@ -334,13 +351,13 @@ def _take_apart(key: str, value: Any, arrays: dict[str, np.ndarray], facts: dict
     elif isinstance(value, jax.Array | np.ndarray):
         arrays[key.rstrip("/")] = np.asarray(value)
     elif any(map(callable, jax.tree.leaves(value))):
-        raise ValueError(f"{key.rstrip('/')} is a function: save the model without it and set it again")
+        raise ValueError(f"{key.rstrip('/')} is a function, which a file cannot hold: save without it and set it again")
     else:
         facts[key.rstrip("/")] = int(value) if isinstance(value, IntEnum) else value
 
 
 def _put_together(cls: type[T], prefix: str, arrays: Mapping[str, np.ndarray], facts: Mapping[str, Any]) -> T:
-    """An object of a dataclass from the entries below `prefix`."""
+    """An object of a dataclass from the entries whose names begin with `prefix`: the inverse of `_take_apart`."""
     hints = get_type_hints(cls)
 
     def value_of(field: dataclasses.Field) -> Any:
@@ -363,12 +380,12 @@ def _put_together(cls: type[T], prefix: str, arrays: Mapping[str, np.ndarray], f
 
 
 def _tuples(value: Any) -> Any:
-    """JSON's lists as tuples."""
+    """The value with JSON's lists as tuples, also inside."""
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
 def _check(record: Any, digest: str | None, path: str | Path) -> None:
-    """The topology is the one that was saved, and every leaf of a model has the shape that goes with it."""
+    """Raises MjcfError unless the topology is the one that was saved, and every leaf has the shape that follows."""
     if _digest(record) != digest:
         raise _refused(path, "damaged: its structure is not the one that was saved")
     topology = getattr(record, "topology", None)

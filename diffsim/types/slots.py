@@ -1,7 +1,8 @@
-"""What each slot of the contact buffer is for: its dimension, bodies and flexes. Static; collision/ makes it.
+"""The static layout of the contact buffer: the contact dimension, bodies and flexes of each slot.
 
-Slots of geoms come first, then slots of flexes; both are ordered by contact dimension. Rows of contacts, islands and
-views read this and the buffer, and do not depend on how contacts are found.
+collision/ makes the layout. Slots for contacts of geoms come first, then slots for contacts of flexes; both are ordered
+by contact dimension. Constraint rows, islands and views read this layout and the buffer, and do not depend on how
+contacts are found.
 """
 
 import dataclasses
@@ -12,7 +13,7 @@ import numpy as np
 
 
 class Slots(NamedTuple):
-    """Slots [start, stop) of the buffer have dimension `dim`."""
+    """The slots [start, stop) of the buffer, whose contacts have the dimension `dim`."""
 
     dim: int
     start: int
@@ -20,13 +21,14 @@ class Slots(NamedTuple):
 
 
 class Meeting(NamedTuple):
-    """A flex and a body with geoms that touch it: all possible contacts, in MuJoCo's order.
+    """A flex and a body whose geoms can touch it: all m possible contacts, in MuJoCo's order.
 
     Attributes:
-      flex, geoms: the flex, and the geoms (n,) of the body.
-      geom, vert, elem: (m,) the geom, vertex and element of each contact, -1 for none. Contacts with height fields and
-        distance fields have neither vertex nor element until they are found.
-      corner: (4, m) the vertices that move each contact, by their index among all vertices, -1 for none.
+      flex: the flex.
+      geoms: (n,) the geoms of the body.
+      geom, vert, elem: (m,) geom, vertex and element of each possible contact, -1 for none. For height fields and
+        distance fields, vertices and elements are -1, because they are known only at run time.
+      corner: (4, m) the vertices that move each contact, as indices among the vertices of all flexes, -1 for none.
       touching: the elements among which contacts are searched.
     """
 
@@ -40,12 +42,15 @@ class Meeting(NamedTuple):
 
     @property
     def searched(self) -> bool:
-        """Whether the elements of some contacts are found at run time."""
+        """Whether the elements of some contacts are known only at run time."""
         return bool(np.any((self.vert < 0) & (self.elem < 0)))
 
 
 class FlexMeeting(NamedTuple):
-    """Two flexes that meet, or a flex and itself; `internal`: only its vertices and the elements next to them."""
+    """Two flexes that can touch, or a flex and itself.
+
+    With `internal`, only contacts between the flex's vertices and the elements next to them.
+    """
 
     first: int
     flex: int
@@ -53,7 +58,10 @@ class FlexMeeting(NamedTuple):
 
 
 class FlexSlots(NamedTuple):
-    """Slots [start, stop) for one contact dimension of a meeting, after the slots of geoms; `passive`: for springs."""
+    """The slots [start, stop) for the contacts of a flex with a body or a flex that have one contact dimension.
+
+    Contacts that are `passive` act as springs and not as constraints.
+    """
 
     meeting: Meeting | FlexMeeting
     passive: bool
@@ -63,7 +71,7 @@ class FlexSlots(NamedTuple):
 
     @property
     def flexes(self) -> tuple[int, int]:
-        """The flexes of both sides, -1 for a geom."""
+        """The flexes on both sides of the contacts, -1 for a geom."""
         return (self.meeting.first if isinstance(self.meeting, FlexMeeting) else -1), self.meeting.flex
 
     @property
@@ -75,12 +83,12 @@ class FlexSlots(NamedTuple):
 @jax.tree_util.register_static
 @dataclasses.dataclass(frozen=True, eq=False)
 class ContactSlots:
-    """The contact buffer of a model.
+    """The layout of a model's contact buffer.
 
     Attributes:
-      geoms: runs of slots, each of one dimension.
-      body: (n, 2) the bodies of these slots; None unless each slot belongs to one pair of bodies.
-      flexes: slots of contacts of flexes, after those of geoms.
+      geoms: slots for contacts of geoms, one entry per contact dimension.
+      body: (n, 2) the two bodies of each of these slots; None if slots are shared between pairs of bodies.
+      flexes: slots for contacts of flexes.
     """
 
     geoms: tuple[Slots, ...]
@@ -89,11 +97,11 @@ class ContactSlots:
 
     @property
     def dim(self) -> np.ndarray:
-        """(ncon,) contact dimensions."""
+        """(ncon,) contact dimension of each slot."""
         runs = [np.full(run.stop - run.start, run.dim, np.int32) for run in (*self.geoms, *self.flexes)]
         return np.concatenate([np.zeros(0, np.int32), *runs])
 
     def of_flexes(self, passive: bool = False) -> list[tuple[FlexSlots, ...]]:
-        """Slots of contacts of flexes by dimension: contacts that are springs (`passive`), or all others."""
+        """Slots for contacts of flexes, grouped by contact dimension: those that are `passive`, or all others."""
         runs = [run for run in self.flexes if run.passive == passive]
         return [tuple(run for run in runs if run.dim == dim) for dim in sorted({run.dim for run in runs})]

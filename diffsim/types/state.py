@@ -1,6 +1,6 @@
-"""State and Inputs: what is integrated, and what the user sets. Together they are MuJoCo's mjtState.
+"""State, which a step integrates; Inputs, which the user sets; and Rollout, the result of many steps.
 
-Rollout is what many steps in a row give.
+State and Inputs together have the components of MuJoCo's mjtState.
 """
 
 from collections.abc import Iterator
@@ -21,18 +21,18 @@ from diffsim.types.views import viewed
 
 
 class Saved:
-    """A record that is kept in a file, of one world or of a batch."""
+    """A record, of one world or of a batch, that can be saved in a file."""
 
     def save(self, path: str | Path) -> None:
-        """Writes it to a file (npz): arrays and JSON, no code."""
+        """Writes the record to a file (npz with arrays and JSON, no code)."""
         save(self, path)
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Reads what `save` wrote. Whether it fits a model is seen when it is used with one.
+        """The record in a file that `save` wrote. Whether it belongs to a model is checked when both are used together.
 
         Raises:
-          MjcfError: the file is damaged, or of another version or record.
+          MjcfError: the file is damaged, or contains another record or another version of the format.
         """
         return restore(cls, path)
 
@@ -41,12 +41,12 @@ class Saved:
 @viewed
 @record
 class State(Saved, Sleepers, Record):
-    """What a step integrates. Units: seconds, metres, radians; `qpos` quaternions are (w, x, y, z).
+    """The state that a step integrates. Units are s, m and rad; quaternions in `qpos` are (w, x, y, z).
 
-    With the flag `sleep` it knows which trees sleep: `tree_asleep` and `tree_awake` read, and
-    `replace(tree_asleep=...)` sets, mjData's integers, which are kept as floats, `tree_sleep`, for the sake of
-    `jax.grad`. `frozen` is what sleeping trees are compared with, to see whether someone moved them, and what their
-    sensors show. Nothing flows through either.
+    With the flag `sleep`, the state also says which trees sleep: `tree_asleep` and `tree_awake` read it, and
+    `replace(tree_asleep=...)` sets it. It is stored as floats (`tree_sleep`), so that `jax.grad` takes a State.
+    `frozen` has the positions and sensor readings of sleeping trees: a tree wakes when its position differs from them.
+    Neither has derivatives.
     """
 
     time: Array = leaf()
@@ -60,7 +60,7 @@ class State(Saved, Sleepers, Record):
     plugin_state: Array = leaf("npluginstate")
 
     def replace(self, **fields: Any) -> Self:
-        """As `Record.replace`; `tree_asleep` is taken for `tree_sleep`."""
+        """A copy with some fields changed, as `Record.replace`; `tree_asleep` sets `tree_sleep`."""
         if "tree_asleep" in fields:
             fields["tree_sleep"] = fields.pop("tree_asleep")
         return super().replace(**fields)
@@ -70,11 +70,11 @@ class State(Saved, Sleepers, Record):
 @viewed
 @record
 class Inputs(Saved, Record):
-    """What the user sets: controls, applied forces (N, N m), mocap poses, active equalities, own data.
+    """The inputs of a step: controls, applied forces (N, N m), mocap poses, which equalities are active, user data.
 
-    `xfrc_applied` is (force, torque) at each body's centre of mass, world axes. Which equalities are active is kept as
-    floats, `eq_activity` (1 active, 0 not; nothing flows through it), so that `jax.grad` and optimizers take an Inputs;
-    `eq_active` reads it as bool, and `replace(eq_active=...)` sets it.
+    `xfrc_applied` is (force, torque) at each body's centre of mass, in world axes. `eq_active` says as booleans which
+    equalities are active, and `replace(eq_active=...)` sets it. It is stored as floats (`eq_activity`, 1 or 0, without
+    derivative), so that `jax.grad` and optimizers take an Inputs.
     """
 
     ctrl: Array = leaf("nu")
@@ -87,11 +87,11 @@ class Inputs(Saved, Record):
 
     @property
     def eq_active(self) -> Array:
-        """(neq,) bool: which equalities are active."""
+        """(neq,) bool: whether each equality is active."""
         return self.eq_activity > 0.5
 
     def replace(self, **fields: Any) -> Self:
-        """As `Record.replace`; `eq_active` is taken for `eq_activity`."""
+        """A copy with some fields changed, as `Record.replace`; `eq_active` sets `eq_activity`."""
         if "eq_active" in fields:
             fields["eq_activity"] = fields.pop("eq_active")
         return super().replace(**fields)
@@ -99,17 +99,17 @@ class Inputs(Saved, Record):
 
 @checked
 def make_state(model: Model, keyframe: int | str | None = None) -> State:
-    """The state at qpos0, or at a keyframe, at rest where the keyframe is silent.
+    """The initial state: at rest at qpos0, or at a keyframe.
 
     Args:
       model: the model.
-      keyframe: by index or name; None for qpos0.
+      keyframe: index or name of a keyframe; None for qpos0.
 
     Returns:
       The State of one world.
 
     Raises:
-      KeyError: no keyframe of this name; the message lists near matches. IndexError: no keyframe of this index.
+      KeyError: no keyframe has this name; the message suggests similar ones. IndexError: none has this index.
     """
     topology = model.topology
     if keyframe is None:
@@ -120,11 +120,11 @@ def make_state(model: Model, keyframe: int | str | None = None) -> State:
         fields = model.key_time, model.key_qpos, model.key_qvel, model.key_act
         time, qpos, qvel, act = (field[key] for field in fields)
     history = empty_history(model)
-    # copies, so that a donated state never takes the model's own buffers with it
+    # copies, so that donating the state to a program never frees the model's own buffers
     time, qpos, qvel, act = (jnp.array(value, copy=True) for value in (time, qpos, qvel, act))
     tree_sleep = frozen = jnp.zeros(0, qpos.dtype)
     if topology.nsleep:
-        # trees of policy init sleep at qpos0; a keyframe that has them elsewhere wakes them
+        # trees with the sleep policy "init" sleep at qpos0; they wake if a keyframe has them elsewhere
         first = make_inputs(model)
         mocap = jnp.concatenate([first.mocap_pos, first.mocap_quat], axis=1).reshape(-1)
         tree_sleep = jnp.asarray(topology.tree_asleep0, qpos.dtype)
@@ -144,17 +144,17 @@ def make_state(model: Model, keyframe: int | str | None = None) -> State:
 
 @checked
 def make_inputs(model: Model, keyframe: int | str | None = None) -> Inputs:
-    """Inputs at rest: zero controls and forces, mocap poses of the model, equalities as the model starts them.
+    """The initial inputs: zero controls and forces, mocap poses and active equalities as in the model.
 
     Args:
       model: the model.
-      keyframe: by index or name: controls and mocap poses are the keyframe's; None for none.
+      keyframe: index or name of a keyframe, whose controls and mocap poses are used; None for no keyframe.
 
     Returns:
       The Inputs of one world.
 
     Raises:
-      KeyError: no keyframe of this name; the message lists near matches. IndexError: no keyframe of this index.
+      KeyError: no keyframe has this name; the message suggests similar ones. IndexError: none has this index.
     """
     topology, dtype = model.topology, model.qpos0.dtype
     mocap = np.flatnonzero(topology.body_mocapid >= 0)
@@ -175,19 +175,20 @@ def make_inputs(model: Model, keyframe: int | str | None = None) -> Inputs:
 
 
 def _keyframe(model: Model, keyframe: int | str) -> int:
-    """Index of a keyframe given by index or name."""
+    """The index of a keyframe that is given by index or name."""
     if isinstance(keyframe, str):
         return model.id("key", keyframe)
     if not -model.nkey <= keyframe < model.nkey:
-        raise IndexError(f"the model has {model.nkey} keyframes, keyframe {keyframe} is not one of them")
+        raise IndexError(f"there is no keyframe {keyframe}: the model has {model.nkey} keyframes")
     return keyframe % model.nkey
 
 
 @record
 class Rollout(Record):
-    """The final state and the readouts of all steps, which it unpacks to: `final, readouts = diffsim.rollout(...)`.
+    """The result of a rollout: `final, readouts = diffsim.rollout(...)`.
 
-    `status` has the bits of `diffsim.base.enums.Status` that any of the steps has set, explained by `diffsim.check`.
+    `final` is the last State, and `readouts` has what each step returned, along the first axis. `status` has all bits
+    of `diffsim.base.enums.Status` that any step has set; `diffsim.check` explains them.
     """
 
     final: State = child()

@@ -1,8 +1,8 @@
-"""Topology: everything integer or boolean in the model, which shapes the compiled program.
+"""Topology: all integers and booleans of a model, on which the compiled program depends.
 
-Two models with equal topologies share every compilation; their numbers may differ. The digest of the content is
-computed once, when a Topology is made, so hashing and comparing cost nothing at dispatch. Field names and
-meanings are mjModel's (MuJoCo 3.8.1, mjmodel.h).
+Models with equal topologies share all compiled programs, whatever their floats are. A digest of the content is computed
+once, when a Topology is made, so that JAX hashes and compares topologies at no cost. Field names and meanings are
+mjModel's (MuJoCo 3.8.1, mjmodel.h), except where a comment says "diffsim's".
 """
 
 import dataclasses
@@ -22,13 +22,13 @@ P = ParamSpec("P")
 T = TypeVar("T")
 Ints = np.ndarray
 
-# of fields that are neither int32 nor bool
+# dtypes of the fields that are neither int32 nor bool
 DTYPES = {"tex_data": np.uint8, "sensordata_asleep0": np.float64}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Topology:
-    """Static structure of a model; mjModel's integer fields, sizes, names and capacities."""
+    """The static structure of a model: mjModel's sizes and integer fields, names, and sizes of buffers."""
 
     # sizes
     nq: int
@@ -89,15 +89,15 @@ class Topology:
     nkey: int
     nuserdata: int
     nhistory: int
-    # ours: numbers of a distance field, at most
+    # diffsim's: largest number of parameters of a distance field
     nsdfparam: int
     npid: int
     ncable: int
     nplugin: int
     npluginstate: int
-    # ours: numbers that settings of the user's plugins are
+    # diffsim's: total number of settings of the user's plugins
     npluginnumber: int
-    # ours: numbers that a state has to tell which trees sleep, and how they fell asleep; 0 without the flag `sleep`
+    # diffsim's: sizes of `State.tree_sleep` and `State.frozen`; 0 without the flag `sleep`
     nsleep: int
     nfrozen: int
 
@@ -141,7 +141,7 @@ class Topology:
     tree_dofadr: Ints
     tree_dofnum: Ints
     tree_sleep_policy: Ints
-    # ours: tree_asleep of a new state, and what the sensors of trees that begin asleep read (nsensordata)
+    # diffsim's: tree_asleep of a new state, and the readings (nsensordata) of sensors on trees that begin asleep
     tree_asleep0: Ints
     sensordata_asleep0: Ints
 
@@ -156,10 +156,10 @@ class Topology:
     geom_group: Ints
     geom_priority: Ints
     geom_sameframe: Ints
-    # ours (ngeom + nflex, nhfield, 3): columns and rows of cells that a geom, or an element of a flex, can span on each
-    # height field, and triangles that it can be over, at most
+    # diffsim's (ngeom + nflex, nhfield, 3): the largest numbers of columns and rows of cells of each height field that
+    # a geom, or an element of a flex, can cover, and of triangles that can be under it
     geom_fieldcells: Ints
-    # ours (ngeom): which of `sdf_names`, the plugins of the model's distance fields, a geom has, -1 for none
+    # diffsim's (ngeom): the distance field of each geom, an index into `sdf_names`, the plugins' names; -1 for none
     geom_sdf: Ints
     sdf_names: tuple[str, ...]
 
@@ -204,17 +204,17 @@ class Topology:
     mesh_polymapadr: Ints
     mesh_polymapnum: Ints
     mesh_polymap: Ints
-    # ours: the triangles in the leaves of the trees that rays search, mesh by mesh (geometry/rays/bvh.py)
+    # diffsim's: the triangles in the leaves of the trees that rays search, mesh after mesh (geometry/rays/bvh.py)
     mesh_leafface: Ints
-    # ours: for each triangle of each hull which one stands for all that it is flat with (geometry/hull/polytope.py)
+    # diffsim's: for each triangle of each hull, the triangle that represents its flat face (geometry/hull/polytope.py)
     mesh_facet: Ints
-    # octrees of meshes that geoms of type sdf collide with (noct): their cells, mesh by mesh
+    # octrees (noct) of meshes of geoms of type sdf: their cells, mesh after mesh
     mesh_octadr: Ints
     mesh_octnum: Ints
     oct_depth: Ints
     oct_child: Ints
 
-    # flexes (nflex): how they collide, where their parts stand in the arrays below
+    # flexes (nflex): how they collide, and where their parts are in the arrays below
     flex_contype: Ints
     flex_conaffinity: Ints
     flex_condim: Ints
@@ -250,10 +250,10 @@ class Topology:
     flex_rigid: Ints
     flex_centered: Ints
     flex_flatskin: Ints
-    # ours: which energies a surface has, `base.enums.Elastic2D`; -1 where the material is not known (from_mujoco)
+    # diffsim's: how a flex of dimension 2 is elastic, `base.enums.Elastic2D`; -1 if unknown (models of from_mujoco)
     flex_elastic2d: Ints
-    # ours: the body in whose frame the vertices of an interpolated flex stand, -1 for none; which cells of the grids
-    # of all flexes, one after another, have no part of the mesh
+    # diffsim's: the body in whose frame the vertices of an interpolated flex are given, -1 for none; and for the cells
+    # of the grids of all flexes, one after another, whether a cell contains no part of the mesh
     flex_bodyid: Ints
     flex_cellempty: Ints
     # their nodes (nflexnode), vertices (nflexvert), edges (nflexedge, 2), elements and shells
@@ -269,7 +269,7 @@ class Topology:
     flex_elemtexcoord: Ints
     flex_elemedge: Ints
     flex_elemlayer: Ints
-    # ours: the elements of each flex in the order in which a search for contacts meets them
+    # diffsim's: the elements of each flex, in the order in which MuJoCo's search for contacts visits them
     flex_elemorder: Ints
     flex_shell: Ints
     flex_evpair: Ints
@@ -332,7 +332,7 @@ class Topology:
     tendon_actfrclimited: Ints
     wrap_type: Ints
     wrap_objid: Ints
-    # ours: the side site of a geom on a path; -1 for none
+    # diffsim's: the side site of each geom on a path; -1 for none
     wrap_sideid: Ints
 
     # actuators (nu)
@@ -350,11 +350,11 @@ class Topology:
     actuator_forcelimited: Ints
     actuator_actlimited: Ints
     actuator_actearly: Ints
-    # ours (nu, k): which activation of an actuator holds each state of its law; -1 for none
+    # diffsim's (nu, k): which activation of an actuator holds each state of its law; -1 for none
     actuator_actslots: Ints
 
-    # plugins (nplugin): which of them a body, geom, actuator or sensor has, -1 for none; and ours: JSON texts of their
-    # names and settings, and where the settings of the user's are, -1 for MuJoCo's
+    # plugins (nplugin): the plugin of each body, geom, actuator and sensor, -1 for none; diffsim's are `plugins`, JSON
+    # texts of name and settings, and the addresses of settings of the user's plugins, -1 for MuJoCo's plugins
     body_plugin: Ints
     geom_plugin: Ints
     actuator_plugin: Ints
@@ -363,7 +363,7 @@ class Topology:
     plugin_statenum: Ints
     plugin_numberadr: Ints
     plugin_numbernum: Ints
-    # ours (ncable): the bodies that bend and twist against the one that they hang on (flex/cable.py)
+    # diffsim's (ncable): the bodies of cables that bend and twist relative to the previous one (flex/cable.py)
     cable_bodyid: Ints
     plugins: tuple[str, ...]
 
@@ -389,7 +389,8 @@ class Topology:
     tuple_objtype: Ints
     tuple_objid: Ints
 
-    # ours: names by kind, texts, capacities, and which switch fields are in the program
+    # diffsim's: names by kind, texts, numbers of contacts and pairs that a step can hold (None for all), and for each
+    # switch field a mask of the elements that can be non-zero; fields without any have no code in the program
     names: Mapping[str, tuple[str, ...]]
     texts: tuple[str, ...]
     max_contacts: int | None
@@ -415,12 +416,12 @@ class Topology:
         return digest.digest()
 
     def __getstate__(self) -> dict[str, Any]:
-        """What pickle and copy take along: all but the plans, which hold functions and are made again."""
+        """The content for pickle and copy: all except the memo of `per_topology`, which contains functions."""
         return {**vars(self), "_plans": {}}
 
     @property
     def digest(self) -> str:
-        """Hexadecimal fingerprint of the content."""
+        """A hexadecimal hash of the content."""
         return self._digest.hex()  # type: ignore[attr-defined]
 
     def __hash__(self) -> int:
@@ -434,7 +435,7 @@ class Topology:
         return f"Topology({sizes}, digest={self.digest[:8]})"
 
     def id(self, kind: str, name: str) -> int:
-        """Index of a named object; see `Model.id`."""
+        """The index of a named object; see `Model.id`."""
         names = self._names(kind)
         if name not in names or not name:
             message, hint = absent(kind, name, names, listed=20)
@@ -442,14 +443,14 @@ class Topology:
         return names.index(name)
 
     def name(self, kind: str, index: int) -> str:
-        """Name of an object, empty if it has none; see `Model.name`."""
+        """The name of an object, "" if it has none; see `Model.name`."""
         return self._names(kind)[index]
 
     def index(self, kind: str, which: Any) -> Any:
-        """Index of an object that is given by name, view or index; an array of indices stays as it is.
+        """The index of an object that is given by name, view or index; an array of indices is returned unchanged.
 
         Raises:
-          KeyError: no object of this name. IndexError: no object of this index.
+          KeyError: no object has this name. IndexError: no object has this index.
         """
         if isinstance(which, str):
             return self.id(kind, which)
@@ -457,16 +458,16 @@ class Topology:
             return which
         index, count = operator.index(which), len(self._names(kind))
         if not 0 <= index < count:
-            raise IndexError(f"{kind} {index} does not exist: the model has {count}")
+            raise IndexError(f"{kind} {index} does not exist: the model has {count} of this kind")
         return index
 
     def sleeping(self) -> "Topology":
-        """This topology with room in states for what sleeps."""
+        """This topology for the flag `sleep`: its states say which trees sleep."""
         nfrozen = self.nq + 7 * self.nmocap + self.nsensordata if self.ntree else 0
         return dataclasses.replace(self, nsleep=self.ntree, nfrozen=nfrozen)
 
     def has(self, field: str) -> bool:
-        """Whether any element of a switch field is in the program."""
+        """Whether any element of a switch field can be non-zero, so that the program has code for it."""
         return bool(np.any(self.present[field]))
 
     def _names(self, kind: str) -> tuple[str, ...]:
@@ -476,7 +477,7 @@ class Topology:
 
 
 def _content(value: Any) -> bytes:
-    """Bytes that differ whenever the value differs."""
+    """Bytes that are different for different values."""
     if isinstance(value, np.ndarray):
         return repr((value.shape, value.dtype.str)).encode() + value.tobytes()
     if isinstance(value, Mapping):
@@ -485,7 +486,7 @@ def _content(value: Any) -> bytes:
 
 
 def rows_of(topology: Topology, counted: str, index: int | np.integer) -> slice:
-    """The rows of one object among those of all, by their address and number: of `flex_edge`, flex_edgeadr and -num."""
+    """The rows of one object: `rows_of(topology, "flex_edge", i)` by `flex_edgeadr[i]` and `flex_edgenum[i]`."""
     first, count = (int(getattr(topology, counted + field)[index]) for field in ("adr", "num"))
     return slice(first, first + count)
 
@@ -493,10 +494,10 @@ def rows_of(topology: Topology, counted: str, index: int | np.integer) -> slice:
 def per_topology(
     build: Callable[Concatenate[Topology, P], T],
 ) -> Callable[Concatenate[Topology, P], T]:
-    """Memoises an index computation on the topology it is made from.
+    """A decorator: the function of a topology is computed once for each topology, and remembered with it.
 
-    A room writes its grouping once, in numpy, as a function of the topology (and hashable arguments); it runs at the
-    first trace and lives as long as the topology does.
+    Use it for the indices that a stage needs, which are computed in numpy from the topology and hashable arguments.
+    They are computed when a program is traced for the first time.
     """
 
     @functools.wraps(build)

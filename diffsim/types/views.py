@@ -1,12 +1,12 @@
-"""Views: one object of a model, with what the model, a state or Data hold of it under short names.
+"""Views: a single object, with its part of each field of the model, a state or Data, under short names.
 
     hip = model.joint("hip")
-    hip.id, hip.range, hip.dofadr          # of the model: jnt_range, jnt_dofadr
-    hip.qpos(state), hip.xaxis(data)       # of a record: the part that belongs to the hip
+    hip.id, hip.range, hip.dofadr          # fields of the model: jnt_range, jnt_dofadr
+    hip.qpos(state), hip.xaxis(data)       # fields of another record: the hip's part
     state = hip.write(state, qpos=0.3)     # a changed copy; also model = hip.replace(damping=0.1)
 
-A short name is mjModel's or mjData's without the prefix of its kind (`geom_friction`: `model.geom("foot").friction`);
-full names work too. Which fields a kind has follows from the shapes that records declare and from types/kinds.py.
+A short name is the name of mjModel or mjData without its prefix: `model.geom("foot").friction` is `geom_friction`. Full
+names work too. The fields of each kind follow from the shapes that records declare and from types/kinds.py.
 """
 
 import dataclasses
@@ -28,19 +28,25 @@ from diffsim.types.topology import Topology
 C = TypeVar("C", bound=type)
 R = TypeVar("R", bound=Record)
 
-# classes whose fields views show, in the order in which short names are given
+# record classes whose fields views can read; if two have a field with the same short name, the first one counts
 _VIEWED: list[type] = []
 
 
 def viewed(cls: C) -> C:
-    """Lets views read the fields of a record class."""
+    """A class decorator that lets views read the fields of a record."""
     _VIEWED.append(cls)
     fields_of.cache_clear()
     return cls
 
 
 class Field(NamedTuple):
-    """A field that has parts of objects: where it is declared, and the block of rows that it belongs to, if any."""
+    """A field that views can read.
+
+    Attributes:
+      name: its full name.
+      owner: the class that declares it.
+      block: the block of rows to which it belongs (`kinds.Block`); None if it has one row per object.
+    """
 
     name: str
     owner: type
@@ -48,12 +54,12 @@ class Field(NamedTuple):
 
 
 class View:
-    """An object of a model, by kind and index. Functions that take an index take a view, arrays take `view.id`.
+    """One object of a model. Functions that take an index also take a view; to index an array, use `view.id`.
 
     Attributes:
-      model: the model it was asked of.
-      kind: a key of `diffsim.types.kinds.KINDS`.
-      id: its index.
+      model: the model.
+      kind: the kind of object, a key of `diffsim.types.kinds.KINDS`.
+      id: the index of the object.
     """
 
     __slots__ = ("id", "kind", "model")
@@ -67,7 +73,7 @@ class View:
 
     @property
     def name(self) -> str:
-        """The object's name, empty if it has none."""
+        """The object's name, "" if it has none."""
         return self.model.topology.name(self.kind, self.id)
 
     def __index__(self) -> int:
@@ -96,45 +102,45 @@ class View:
         """The object's part of a field of a record, or of a batch of records.
 
         Args:
-          record: what holds the field: State, Inputs, Data, a stage's record or a Model.
-          field: a short or a full name.
+          record: the record with the field: State, Inputs, Data, the record of a stage, or a Model.
+          field: the short or full name.
 
         Returns:
-          A row of arrays with a row for each object (`xpos` (3,) of a body), several rows of others (`qpos` (1,) of a
-          hinge, (7,) of a free joint); with the axes of the batch before.
+          The object's row, if the field has one row per object (`xpos` (3,) of a body), else its rows (`qpos` (1,) of a
+          hinge, (7,) of a free joint). A batch has its axes first.
 
         Raises:
-          AttributeError: no such field; the message lists near matches. TypeError: it is not in this record.
+          AttributeError: the field does not exist; the message suggests similar ones. TypeError: another record has it.
         """
         declared = _declared(record, self.kind, field)
         rank = len(declared.metadata["shape"])
         return getattr(record, declared.name)[(..., self.rows(field), *[slice(None)] * (rank - 1))]
 
     def write(self, record: R, **values: Any) -> R:
-        """A copy of a record in which the object's parts of some fields have other values.
+        """A copy of a record with other values of this object: `state = hip.write(state, qpos=0.3)`.
 
         Raises:
-          AttributeError, TypeError: as `read`. ValueError: a value of a wrong shape.
+          AttributeError, TypeError: as `read`. ValueError: a value has a wrong shape.
         """
         for field, value in values.items():
             record = write_named(self.model, self.kind, record, field, {self.id: value})
         return record
 
     def replace(self, **values: Any) -> Any:
-        """The model with other values of this object: `model = model.body("torso").replace(mass=2.0)`.
+        """A copy of the model with other values of this object: `model = model.body("torso").replace(mass=2.0)`.
 
-        What follows from them is computed again by `diffsim.set_const`.
+        Call `diffsim.set_const` afterwards to update the fields that depend on these values.
 
         Raises:
-          AttributeError: no such field of the model. ValueError: a value of a wrong shape.
+          AttributeError: the model has no such field. ValueError: a value has a wrong shape.
         """
         return self.write(self.model, **values)
 
     def rows(self, field: str) -> int | slice:
-        """The rows of a field's array that are the object's: its own, or those of its block.
+        """The object's row or rows in the array of a field.
 
         Raises:
-          AttributeError: no such field. ValueError: the object has none (`mocap_pos` of a body that is none).
+          AttributeError: the field does not exist. ValueError: the object has no row (`mocap_pos` of most bodies).
         """
         name, _, block = _find(self.kind, field)
         if block is None:
@@ -149,28 +155,28 @@ class View:
 
 
 def named(kind: str) -> Callable[..., View]:
-    """The method of Model that gives views of a kind."""
+    """The method of Model that returns views of a kind: `model.joint(name)`."""
 
     def look_up(model: Any, which: str | int) -> View:
         return View(model, kind, which)
 
     look_up.__name__ = look_up.__qualname__ = kind
-    look_up.__doc__ = f"The {kind} of a name or index, as a `View`; a KeyError lists near matches."
+    look_up.__doc__ = f"A `View` of the {kind} with a name or index; raises KeyError if there is none."
     return look_up
 
 
 def write_named(model: Any, kind: str, record: R, field: str, values: Mapping[Any, Any]) -> R:
-    """A copy of a record with other values of a field for some objects of a kind.
+    """A copy of a record in which some objects have other values of a field.
 
     Args:
       model: the model.
-      kind: of the objects, such as "joint".
-      record: State, Inputs, Model ..., or a batch of them.
-      field: a short or full name.
-      values: by name or index; each broadcasts to the object's part.
+      kind: the kind of the objects, such as "joint".
+      record: State, Inputs, Model or another record, or a batch of them.
+      field: the short or full name of the field.
+      values: values by the object's name or index; each broadcasts to the object's part of the field.
 
     Raises:
-      KeyError: no object of a name. ValueError: a value of a wrong shape.
+      KeyError: no object has this name. ValueError: a value has a wrong shape.
     """
     expect(values, "values", "a dictionary of values by name or index", "items")
     name = _find(kind, field).name
@@ -183,7 +189,7 @@ def write_named(model: Any, kind: str, record: R, field: str, values: Mapping[An
         rows = np.atleast_1d(np.arange(array.shape[axis])[view.rows(field)])
         shape = view.read(record, field).shape
         try:
-            # one number for a whole pose would be a quaternion of equal parts
+            # refuse one number for the qpos of a ball or free joint: it would make a quaternion of equal components
             number = name == "qpos" and len(rows) > 1 and not np.ndim(value)
             part = jnp.broadcast_to(jnp.zeros(2) if number else jnp.asarray(value, array.dtype), shape)
         except ValueError:
@@ -196,7 +202,11 @@ def write_named(model: Any, kind: str, record: R, field: str, values: Mapping[An
 
 
 def _declared(record: Record, kind: str, field: str) -> dataclasses.Field:
-    """How a record declares a field of views of a kind."""
+    """The dataclass field of `record` with the short or full name `field` for objects of a kind.
+
+    Raises:
+      TypeError: another record has this field.
+    """
     name, owner, _ = _find(kind, field)
     declared = {f.name: f for f in dataclasses.fields(record)} if isinstance(record, Record) else {}  # type: ignore[arg-type]
     if name not in declared:
@@ -206,7 +216,7 @@ def _declared(record: Record, kind: str, field: str) -> dataclasses.Field:
 
 @functools.cache
 def fields_of(kind: str) -> dict[str, Field]:
-    """Fields by short and by full name; where two have the same short name it is that of the first."""
+    """The fields of a kind by short and by full name; a short name that two fields share is the first one's."""
     row = KINDS[kind]
     blocks: dict[str, Block | None] = {row.size: None, **{block.size: block for block in row.blocks}}
     # the integer fields, which declare no shapes
@@ -225,16 +235,23 @@ def fields_of(kind: str) -> dict[str, Field]:
 
 
 def kind_of(field: str) -> str | None:
-    """The kind whose objects have parts of a field, by its full name; None if there is no such kind."""
+    """The kind of object to which the rows of a field belong, given its full name; None if there is none."""
     return next((kind for kind in KINDS if field in fields_of(kind)), None)
 
 
 def named_rows(model: Any, field: str, count: int, objects: Any, argument: str) -> list[np.ndarray]:
-    """The rows (k,) of each of some objects, by name or number, in a field of the model that has `count` rows.
+    """The rows (k,) of some objects in a field of the model.
+
+    Args:
+      model: the model.
+      field: the full name of the field.
+      count: number of rows of the field.
+      objects: name or index of an object, or several of them.
+      argument: name of the argument with which the user asked for objects, for the message.
 
     Raises:
-      ValueError: the rows of the field belong to no objects: the `argument` that asks for some is to be left out.
-      KeyError: no object of a name.
+      ValueError: the rows of this field do not belong to objects.
+      KeyError: no object has this name.
     """
     kind = kind_of(field)
     if kind is None:
@@ -252,17 +269,17 @@ def _find(kind: str, word: str) -> Field:
 
 
 def sensor(model: Any, data: Record, name: str | int) -> Array:
-    """What a sensor shows: `diffsim.sensor(model, data, "imu")`, its part of `data.sensordata`.
+    """The reading of a sensor, its part of `data.sensordata`: `diffsim.sensor(model, data, "imu")`.
 
     Args:
       model: the model.
-      data: from `diffsim.forward` or `diffsim.step_data`; or a batch.
-      name: of the sensor, or its index.
+      data: the Data of `diffsim.forward` or `diffsim.step_data`, or a batch.
+      name: name or index of the sensor.
 
     Returns:
-      (dim,), with the axes of the batch before.
+      (dim,) the reading; a batch has its axes first.
 
     Raises:
-      KeyError: no sensor of this name; the message lists near matches.
+      KeyError: no sensor has this name; the message suggests similar ones.
     """
     return View(model, "sensor", name).read(data, "sensordata")

@@ -123,12 +123,12 @@ def test_options_take_names_and_refuse_the_rest(model: diffsim.Model) -> None:
     opt = model.opt.replace(integrator="rk4", solver=1, iterations=np.int64(3))
     assert (opt.integrator, opt.solver, opt.iterations) == (Integrator.RK4, Solver.CG, 3)
     wrong = {
-        "integrator": ("RK5", "integrator: 'RK5' is none of EULER.*did you mean 'rk4'"),
+        "integrator": ("RK5", "integrator: 'RK5' is not one of EULER.*did you mean 'rk4'"),
         "solver": (17, "solver: 17 is not a valid Solver"),
         "iterations": (-1, "iterations: -1 is not a whole number"),
         "ls_iterations": (2.5, "ls_iterations: 2.5 is not"),
         "disableflags": (True, "disableflags: True is not"),
-        "solver_gradient": ("unrol", "solver_gradient: 'unrol' is none of.*did you mean 'unroll'"),
+        "solver_gradient": ("unrol", "solver_gradient: 'unrol' is not one of.*did you mean 'unroll'"),
     }
     for name, (value, message) in wrong.items():
         with pytest.raises(ValueError, match=message):
