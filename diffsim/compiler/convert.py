@@ -9,7 +9,6 @@ mesh.
 """
 
 import contextlib
-import dataclasses
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -23,14 +22,14 @@ from diffsim.compiler.assets.hull import rounding_fields
 from diffsim.compiler.elements.sleep import first_sleepers
 from diffsim.compiler.host.interpret import interpret
 from diffsim.compiler.pack import pack
+from diffsim.compiler.releases import columns_of, version_of
 from diffsim.flex.cable import no_cables
 from diffsim.geometry.hull.tables import facet_fields
 from diffsim.geometry.rays.bvh import tree_fields
 from diffsim.geometry.sdf.functions import FUNCTIONS
 from diffsim.mjcf.orientation import matrix
 from diffsim.types.kinds import KINDS
-from diffsim.types.model import Model, Option, Statistic
-from diffsim.types.topology import Topology
+from diffsim.types.model import Model
 
 
 def from_mujoco(
@@ -39,7 +38,7 @@ def from_mujoco(
     max_pairs: int | None = None,
     keep: Collection[str] = (),
 ) -> Model:
-    """Converts a compiled `mujoco.MjModel` (3.8).
+    """Converts a compiled `mujoco.MjModel` of MuJoCo 3.8 to 4.0. The model follows the version that compiled it.
 
     Args:
       mjmodel: the compiled model.
@@ -51,19 +50,11 @@ def from_mujoco(
 
     Raises:
       ArgumentError: the argument is something else, such as a path or an `MjSpec`; it is also a TypeError.
-      UnsupportedError: a newer MuJoCo made the model; it has plugins of actuators, sensors or bodies; or the plugin of
-        a geom of type sdf is not one of MuJoCo's.
+      UnsupportedError: the model has plugins of actuators, sensors or bodies; or the plugin of a geom of type sdf is
+        not one of MuJoCo's; or a later version than 3.8 made it, and it has something new or flexes.
     """
     expect(mjmodel, "mjmodel", "mujoco.MjModel; diffsim.load takes XML", "name_bodyadr", "qpos0")
-    if not hasattr(mjmodel, "nflexevpair"):
-        message = "this MjModel comes from a newer MuJoCo, whose fields differ from those of 3.8"
-        hint = "pip install mujoco==3.8.1 mujoco-mjx==3.8.1, or load its XML with diffsim.load"
-        raise UnsupportedError.of("", message, hint)
-    columns = [f.name for cls in (Topology, Model) for f in dataclasses.fields(cls)]
-    fields: dict[str, Any] = {name: getattr(mjmodel, name) for name in columns if hasattr(mjmodel, name)}
-    for name, cls in (("opt", Option), ("stat", Statistic)):
-        source = getattr(mjmodel, name)
-        fields[name] = {f.name: getattr(source, f.name) for f in dataclasses.fields(cls) if hasattr(source, f.name)}
+    fields = columns_of(mjmodel, version_of(mjmodel))
     fields |= _flex_fields(mjmodel)
     if max([*mjmodel.actuator_plugin, *mjmodel.sensor_plugin, *mjmodel.body_plugin], default=-1) >= 0:
         message = "from_mujoco does not support plugins of actuators, sensors and bodies"

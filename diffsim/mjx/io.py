@@ -58,7 +58,7 @@ def put_model(
     """Converts a model of MuJoCo to a model of diffsim.
 
     Args:
-      m: a compiled `mujoco.MjModel`.
+      m: a compiled `mujoco.MjModel` of MuJoCo 3.8 to 4.0; the model follows the version that compiled it.
       device: device of its arrays; None for the default.
       impl: "jax" or None; after `diffsim.mjx.install()` any.
       graph_mode, keepalive_refs: for other implementations; ignored.
@@ -224,15 +224,30 @@ def get_data_into(result: Any, m: Any, d: Data, keepalive_refs: Any = None) -> N
     moment_rows = (result.moment_rowadr, result.moment_rownnz, result.moment_colind)
     _write_sparse(result.actuator_moment, host.actuator_moment, *moment_rows)
     _write_sparse(result.M, host.qM, m.M_rowadr, m.M_rownnz, m.M_colind)
-    for dof, first in enumerate(m.dof_Madr):
+    _write_other_forms(result, m, host)
+    write_constraints(result, m, host)
+    sys.modules["mujoco"].mj_factorM(m, result)
+
+
+def _write_other_forms(result: Any, m: Any, d: Data) -> None:
+    """Writes qM, which MjData has until MuJoCo 3.8, and the quaternions of frames, which it has since 4.0."""
+    for dof, first in enumerate(m.dof_Madr if hasattr(result, "qM") else ()):
         # row of the legacy format of qM: this dof and its ancestors, up to the root
         row, other = [], dof
         while other >= 0:
-            row.append(host.qM[dof, other])
+            row.append(d.qM[dof, other])
             other = m.dof_parentid[other]
         result.qM[first : first + len(row)] = row
-    write_constraints(result, m, host)
-    sys.modules["mujoco"].mj_factorM(m, result)
+    if not hasattr(result, "xiquat"):
+        return
+    turned = (
+        (result.xiquat, np.arange(m.nbody), m.body_iquat),
+        (result.geom_xquat, m.geom_bodyid, m.geom_quat),
+        (result.site_xquat, m.site_bodyid, m.site_quat),
+    )
+    for into, bodies, quaternions in turned:
+        for to, body, quat in zip(into, bodies, quaternions, strict=True):
+            sys.modules["mujoco"].mju_mulQuat(to, result.xquat[body], quat)
 
 
 def state_size(m: Model, spec: Any) -> int:

@@ -304,6 +304,20 @@ class Data(_Answers, State, Inputs, records.Data, Paths, PyTreeNode):
         """Selects worlds of a batch."""
         return jax.tree.map(lambda leaf: leaf[index], self)
 
+    def where(self, done: Any, other: Self) -> Self:
+        """Worlds of `other` where `done` is true, and of this Data elsewhere: `data.where(done, first)` resets worlds.
+
+        Args:
+          done: bool, of one world inside `vmap`, or (batch,) for a batch.
+          other: Data of the same model, of as many worlds or of one world for all.
+        """
+        done = jnp.asarray(done)
+
+        def chosen(new: Array, old: Array) -> Array:
+            return jnp.where(done.reshape(done.shape + (1,) * (old.ndim - done.ndim)), new, old)
+
+        return jax.tree.map(chosen, other, self)
+
     def __getattr__(self, name: str) -> Any:
         """The columns `efc_*` of the constraint rows, which are computed on demand."""
         if name in rows.COLUMNS:

@@ -3,7 +3,6 @@
 import subprocess
 import sys
 import textwrap
-import types
 
 import jax
 import jax.numpy as jnp
@@ -280,11 +279,25 @@ def test_what_is_of_other_implementations(world: tuple) -> None:
     _, mjmodel, *_ = world
     with pytest.raises(ValueError, match="impl"):
         mjx.put_model(mjmodel, impl="warp")
-    fields = {name: None for name in dir(mjmodel) if "flexevpair" not in name}
-    with pytest.raises(UnsupportedError, match=r"newer MuJoCo.*pip install mujoco==3\.8\.1"):
-        mjx.put_model(types.SimpleNamespace(**fields))
     with pytest.raises(UnsupportedError, match="Warp"):
         _ = mjx.render
+
+
+def test_a_version_that_diffsim_does_not_know(world: tuple, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mujoco, "__version__", "5.1.0")
+    with pytest.raises(UnsupportedError, match=r"from MuJoCo 5\.1\.0.*to_xml.*make_data.*mujoco=\"4\.0\""):
+        mjx.put_model(world[1])
+
+
+def test_where_takes_worlds_of_another_data(world: tuple) -> None:
+    first = mjx.make_data(world[1])
+    later = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), first.replace(qvel=first.qvel + 1, time=3.0))
+    merged = later.where(jnp.array([True, False]), first)
+    np.testing.assert_array_equal(merged.time, [0, 3])
+    np.testing.assert_array_equal(merged.qvel, jnp.stack([first.qvel, first.qvel + 1]))
+    inside = jax.vmap(lambda data, done: data.where(done, first))(later, jnp.array([True, False]))
+    for one, two in zip(jax.tree.leaves(merged), jax.tree.leaves(inside), strict=True):
+        np.testing.assert_array_equal(one, two)
 
 
 def test_every_name_of_mjx_is_there() -> None:

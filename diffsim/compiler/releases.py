@@ -1,0 +1,184 @@
+"""Compiled models of MuJoCo 3.9 to 4.0: fields that 3.8.1 has under other names, and what is new and not supported.
+
+`from_mujoco` asks here. An MjModel does not say which MuJoCo made it, so its version is the version of its package.
+Fields that have the same meaning are read, and the model follows the changes of its version (`base/changes.py`).
+Source: mjmodel.h of 3.8.1, 3.17.0 and 4.0.0.
+"""
+
+import dataclasses
+import sys
+from collections.abc import Iterator
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from diffsim.base import changes
+from diffsim.base.enums import (
+    BiasType,
+    ConDataField,
+    DisableBit,
+    DynType,
+    EnableBit,
+    GainType,
+    Integrator,
+    SensorType,
+    TrnType,
+)
+from diffsim.base.errors import Problems, UnsupportedError
+from diffsim.types.kinds import KINDS
+from diffsim.types.model import NEQDATA, Model, Option, Statistic
+from diffsim.types.topology import Topology
+
+# how a model in memory becomes one of diffsim without an MjModel
+HINT = (
+    "MjSpec.to_xml() or mujoco.mj_saveLastXML(path, model) writes the XML of a model, and mjx.make_data takes the "
+    'model that diffsim.load(xml, mujoco="{}") makes of it'
+)
+WITHOUT = "leave it out of the XML: "
+
+
+class Newer(NamedTuple):
+    """A field that came after 3.8.1: what it holds, its version, the kind of its objects, the value without effect."""
+
+    what: str
+    since: str
+    kind: str
+    nothing: float = 0
+
+
+# fields that change the motion unless they hold `nothing`
+REFUSED = {
+    "geom_adhesion": Newer("adhesion", "3.11", "geom"),
+    "pair_adhesion": Newer("adhesion", "3.11", "pair"),
+    "actuator_ctrlnum": Newer("more or less than one control", "3.12", "actuator", nothing=1),
+    "site_dataid": Newer("a mesh", "3.13", "site", nothing=-1),
+    "jnt_springyield": Newer("springyield", "4.0", "joint"),
+    "tendon_springyield": Newer("springyield", "4.0", "tendon"),
+}
+# enums that have more names than in 3.8.1, and other numbers for some: they are read by name
+ENUMS: dict[str, tuple[str, type[IntEnum]]] = {
+    "actuator_trntype": ("mjtTrn", TrnType),
+    "actuator_dyntype": ("mjtDyn", DynType),
+    "actuator_gaintype": ("mjtGain", GainType),
+    "actuator_biastype": ("mjtBias", BiasType),
+}
+# new fields that need no reading: they follow from other fields, or belong to what is refused or to pictures
+NEEDLESS = {
+    *("actuator_ctrladr", "actuator_ctrlspec", "actuator_outadr", "actuator_outnum", "nactuator", "nout"),
+    *("efm0_L", "efm0_L_colind", "efm0_L_rowadr", "efm0_L_rownnz", "efm0_dofid", "nefm0L", "nefm0dof"),
+    *("efmC_perm", "nefmCvert", "flg_adhesion", "flg_gravcomp", "flg_surfacevel"),
+    *("geom_castshadow", "light_softness", "tex_contenttypeadr"),
+    *("mesh_extrema", "nmeshdegmax", "npolygonmax", "tendon_type"),
+    *("flex_plasticadr", "flex_plasticmode", "flex_vertcell", "flex_yield"),
+    *("jnt_plasticadr", "tendon_plasticadr", "key_plastic", "nplastic"),
+}
+# fields of 3.8.1 that later versions lack, all of them of flexes
+GONE = (
+    *("nflexevpair", "flex_internal", "flex_bandwidth", "flex_evpairadr", "flex_evpairnum", "flex_evpair"),
+    *("flex_vertedgeadr", "flex_vertedgenum", "flex_vertedge", "flex_vertmetric"),
+)
+
+
+def version_of(mjmodel: Any) -> str:
+    """The version of MuJoCo that made an MjModel, an entry of `base.changes.VERSIONS`.
+
+    Raises:
+      UnsupportedError: diffsim does not know the version.
+    """
+    release = getattr(_package(mjmodel), "__version__", changes.DEFAULT)
+    try:
+        return changes.version_of(release)
+    except ValueError:
+        message = f"this MjModel comes from MuJoCo {release}; diffsim reads models of {', '.join(changes.VERSIONS)}"
+        raise UnsupportedError.of("", message, HINT.format(changes.VERSIONS[-1])) from None
+
+
+def columns_of(mjmodel: Any, version: str) -> dict[str, Any]:
+    """The fields of an MjModel that Topology, Model, Option and Statistic have, as MuJoCo 3.8.1 has them.
+
+    Args:
+      mjmodel: the compiled model.
+      version: what `version_of` returns for it.
+
+    Raises:
+      UnsupportedError: the model has something that diffsim lacks; the message names every object that has it.
+    """
+    names = [f.name for cls in (Topology, Model) for f in dataclasses.fields(cls)]
+    fields: dict[str, Any] = {name: getattr(mjmodel, name) for name in names if hasattr(mjmodel, name)}
+    for name, cls in (("opt", Option), ("stat", Statistic)):
+        source = getattr(mjmodel, name)
+        fields[name] = {f.name: getattr(source, f.name) for f in dataclasses.fields(cls) if hasattr(source, f.name)}
+    fields["mujoco"] = version
+    if version == changes.DEFAULT:
+        return fields
+    found = Problems()
+    for message in _lacking(mjmodel, fields):
+        found.unsupported(None, f"{message}, not supported yet", WITHOUT + HINT.format(version))
+    if mjmodel.nflex:
+        found.unsupported(
+            None, f"from_mujoco does not read flexes that MuJoCo {version} compiled", HINT.format(version)
+        )
+    found.raise_if_any()
+    # without flexes these are zero or empty
+    fields |= {name: 0 if name.startswith("n") else np.zeros(0, np.int32) for name in GONE if name not in fields}
+    # the last number of an equality is for `mj_setConst` alone
+    fields["eq_data"] = mjmodel.eq_data[:, :NEQDATA]
+    for name, value in fields.items():
+        if isinstance(value, np.ndarray) and value.dtype == bool:
+            fields[name] = value.astype(np.uint8)
+    for column in ENUMS:
+        fields[column] = np.array([_member(mjmodel, column, number) for number in fields[column]], np.int32)
+    return fields
+
+
+def _lacking(mjmodel: Any, fields: dict[str, Any]) -> Iterator[str]:
+    """What a model of a later version has and diffsim lacks, a message each."""
+    for column, new in REFUSED.items():
+        values = np.asarray(getattr(mjmodel, column, ()))
+        for index in np.flatnonzero(values != new.nothing).tolist():
+            yield f"{_label(mjmodel, new.kind, index)} has {new.what}, new in MuJoCo {new.since}"
+    for column in ENUMS:
+        for index, number in enumerate(fields[column]):
+            member = _member(mjmodel, column, number)
+            law = f"the {column.removeprefix('actuator_')} {_name(mjmodel, column, number)}"
+            if member is None:
+                yield f"{_label(mjmodel, 'actuator', index)} has {law}, new after MuJoCo 3.8"
+            elif member is GainType.DCMOTOR and hasattr(mjmodel, "actuator_ctrlspec"):
+                yield f"{_label(mjmodel, 'actuator', index)} has {law} with inputs and gains as since MuJoCo 3.12"
+    reports = (mjmodel.sensor_type == SensorType.CONTACT) & (mjmodel.sensor_intprm[:, 0] >> len(ConDataField) > 0)
+    for index in np.flatnonzero(reports).tolist():
+        label = _label(mjmodel, "sensor", index)
+        yield f"{label} has velocities of contacts, new after MuJoCo 3.8"
+    opt = fields["opt"]
+    if opt["integrator"] not in set(Integrator):
+        yield "the integrator `discrete` is new in MuJoCo 3.13"
+    for name, known in (("disableflags", DisableBit), ("enableflags", EnableBit)):
+        if unknown := int(opt[name]) & ~sum(known):
+            kind = getattr(_package(mjmodel), known.__name__.join(("mjt", "")), int)
+            yield f"opt.{name} has {kind(unknown)!r}, new after MuJoCo 3.8"
+
+
+def _package(mjmodel: Any) -> Any:
+    """The package that a model belongs to, `mujoco`."""
+    return sys.modules.get(type(mjmodel).__module__.partition(".")[0])
+
+
+def _name(mjmodel: Any, column: str, number: int) -> str:
+    """The name, such as "FIXED", of a number in a column of `ENUMS`."""
+    theirs, ours = ENUMS[column]
+    kind = getattr(_package(mjmodel), theirs, ours)
+    return kind(int(number)).name.rpartition("_")[2]
+
+
+def _member(mjmodel: Any, column: str, number: int) -> IntEnum | None:
+    """The enum of 3.8.1 with the same name as a number in a column of `ENUMS`; None if it has none."""
+    return ENUMS[column][1].__members__.get(_name(mjmodel, column, number))
+
+
+def _label(mjmodel: Any, kind: str, index: int) -> str:
+    """The name of an object in a message: "joint 'knee'", or "joint 3" without a name."""
+    prefix = KINDS[kind].prefix
+    first = int(getattr(mjmodel, f"name_{prefix}adr")[index])
+    name = mjmodel.names[first : mjmodel.names.index(b"\0", first)].decode()
+    return f"{kind} {name!r}" if name else f"{kind} {index}"
