@@ -14,8 +14,8 @@ from diffsim.envs.env import Task as Task
 from diffsim.envs.env import around_keyframe as around_keyframe
 from diffsim.envs.env import near as near
 from diffsim.envs.env import over_range as over_range
+from diffsim.envs.policy import Policy as Policy
 from diffsim.envs.shac import Learned as Learned
-from diffsim.envs.shac import Policy as Policy
 from diffsim.envs.shac import Shac as Shac
 from diffsim.envs.shac import shac as shac
 from diffsim.envs.tasks import MODELS as MODELS

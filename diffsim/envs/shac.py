@@ -15,7 +15,6 @@ TD(lambda) targets of a lagging copy of V.
 Source: Xu et al. 2022, "Accelerated policy learning with parallel differentiable simulation".
 """
 
-import itertools
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -30,18 +29,12 @@ from jax.flatten_util import ravel_pytree
 from diffsim.base.checked import checked
 from diffsim.base.errors import ArgumentError
 from diffsim.envs.env import EnvState
+from diffsim.envs.policy import Layers, Policy, flat, network, random_layers
 from diffsim.envs.wrappers import Environment, Wrapper, wrap
-from diffsim.math import safe
 from diffsim.types import Model
-from diffsim.types.record import Record, child, leaf, record, static, whole_number
-from diffsim.types.state import Saved
+from diffsim.types.record import Record, record, static, whole_number
 from diffsim.xla.compiled import jit
 
-# weights of a network, by name: "matrix 0", "bias 0", "matrix 1", ...
-Layers = dict[str, Array]
-
-# standard deviations at which observations are clipped: a rare outlier must not saturate the networks
-FAR = 10.0
 # norm at which gradients are clipped, as in the paper
 NORM = 1.0
 # b1 and b2 of Adam, as in the paper: short averages, because the optimum moves with the policy
@@ -77,27 +70,6 @@ class Shac(Record):
     lag: float = static(default=0.5)
     deviation: float = static(default=0.4)
     hidden: tuple[int, ...] = static(default=(64, 64))
-
-
-@record
-class Policy(Saved, Record):
-    """A learned policy: a function of an observation or a batch. Use `save(path)` and `Policy.load(path)` to keep it.
-
-    Attributes:
-      layers: weights of the network.
-      log_deviation: (nu,) log of the standard deviation of the noise on actions.
-      mean, scale: mean and standard deviation of all observations so far, which normalize its input.
-    """
-
-    layers: Layers = child()
-    log_deviation: Array = leaf("nu")
-    mean: Array = leaf("observations")
-    scale: Array = leaf("observations")
-
-    def __call__(self, obs: Any, noise: Array | float = 0.0) -> Array:
-        """Actions (..., nu), in [-1, 1]: tanh(network(obs) + deviation * noise)."""
-        mean = network(self.layers, scaled(flat(obs), self))
-        return jnp.tanh(mean + jnp.broadcast_to(jnp.exp(self.log_deviation), mean.shape) * noise)
 
 
 class Learned(NamedTuple):
@@ -194,6 +166,7 @@ def shac(
     settings: Shac | None = None,
     key: Array | int = 0,
     randomization_fn: Callable[[Model], tuple[Model, Model]] | None = None,
+    policy: Policy | None = None,
     watch: Callable[[int, Policy, float], Any] | None = None,
 ) -> Learned:
     """Learns a policy with SHAC. A loop on the host calls one compiled program per update.
@@ -205,6 +178,8 @@ def shac(
       settings: None for `Shac()`.
       key: a key of `jax.random`, or an integer seed.
       randomization_fn: as in `envs.wrap`.
+      policy: continues from this policy, which keeps its normalization; None begins with random weights. The critic
+        always begins anew.
       watch: called after each update with the steps so far, the policy, and the mean return (with noisy actions) of the
         episodes that ended in the update, NaN if none did. Use it to keep the best policy, which may not be the last.
 
@@ -212,7 +187,8 @@ def shac(
       The policy after the last update, and the progress of learning.
 
     Raises:
-      ArgumentError: there are fewer steps than one update takes, or the steps of an update do not divide into `parts`.
+      ArgumentError: there are fewer steps than one update takes, the steps of an update do not divide into `parts`, or
+        the policy has other observations or actions than the environment.
     """
     settings = settings or Shac()
     once = settings.worlds * settings.horizon
@@ -221,7 +197,7 @@ def shac(
         raise ArgumentError(f"shac: steps is {steps}; expected {expected}")
     key = jax.random.key(key) if isinstance(key, int) else key
     worlds = wrap(env, episode_length, 1, randomization_fn, redraw=True)
-    learning = Learning(worlds, episode_length, settings, steps // once)
+    learning = Learning(worlds, episode_length, settings, steps // once, policy)
     learner, state = learning.begin(key)
     rows = []
     for turn in range(steps // once):
@@ -236,8 +212,8 @@ def shac(
 class Learning:
     """The two compiled programs: `begin` and `update`."""
 
-    def __init__(self, env: Wrapper, length: int, settings: Shac, updates: int) -> None:
-        self.env, self.length, self.settings = env, length, settings
+    def __init__(self, env: Wrapper, length: int, settings: Shac, updates: int, policy: Policy | None = None) -> None:
+        self.env, self.length, self.settings, self.policy = env, length, settings, policy
         slower = optax.linear_schedule(settings.rate, 0.1 * settings.rate, updates)
         self.actor, self.judge = (
             optax.chain(optax.clip_by_global_norm(NORM), optax.adam(rate, *AVERAGES))
@@ -257,11 +233,16 @@ class Learning:
         state = state.replace(info=state.info | {"steps": ages})
         size = flat(state.obs).shape[-1]
         zeros = jnp.zeros(size, state.reward.dtype)
-        deviation = jnp.full(actions, math.log(settings.deviation), zeros.dtype)
-        layers = random_layers(of_policy, (size, *settings.hidden, actions))
-        policy = Policy(layers=layers, log_deviation=deviation, mean=zeros, scale=zeros + 1)
+        policy = self.policy
+        if policy is None:
+            deviation = jnp.full(actions, math.log(settings.deviation), zeros.dtype)
+            layers = random_layers(of_policy, (size, *settings.hidden, actions))
+            policy = Policy(layers=layers, log_deviation=deviation, mean=zeros, scale=zeros + 1)
+        if (policy.mean.size, policy.log_deviation.size) != (size, actions):
+            ours = f"{policy.mean.size} observations and {policy.log_deviation.size} actions"
+            raise ArgumentError(f"shac: the policy has {ours}, the environment {size} and {actions}")
         critic = random_layers(of_critic, (size, *settings.hidden, 1))
-        memory = (self.actor.init((layers, deviation)), self.judge.init(critic))
+        memory = (self.actor.init((policy.layers, policy.log_deviation)), self.judge.init(critic))
         return Learner(policy, critic, critic, memory, jnp.zeros((), zeros.dtype), zeros), state
 
     def _update(self, learner: Learner, state: EnvState, key: Array) -> tuple[Learner, EnvState, tuple[Array, ...]]:
@@ -279,7 +260,9 @@ class Learning:
         lagging = optax.incremental_update(critic, learner.lagging, self.settings.lag)
         policy = learner.policy.replace(layers=layers, log_deviation=deviation)
         learner = learner._replace(policy=policy, critic=critic, lagging=lagging, memory=(memory, judge))
-        return learner.seen(steps.obs), later, (ended, loss, norm)
+        # another normalization would make another policy of one that was given
+        learner = learner.seen(steps.obs) if self.policy is None else learner
+        return learner, later, (ended, loss, norm)
 
     def _loss(self, weights: Any, learner: Learner, state: EnvState, key: Array) -> tuple[Array, Any]:
         """-J / h, and (the states after the horizon, its steps, the mean return of the episodes that ended)."""
@@ -308,7 +291,7 @@ class Learning:
 
     def _value(self, critic: Layers, learner: Learner, obs: Array) -> Array:
         """V (...,) of observations: the network returns a reward per step, which is V (1 - gamma)."""
-        return network(critic, scaled(obs, learner.policy))[..., 0] / (1 - self.settings.discount)
+        return network(critic, learner.policy.normalized(obs))[..., 0] / (1 - self.settings.discount)
 
     def _judged(self, learner: Learner, steps: Steps, key: Array) -> tuple[Layers, Any, Array]:
         """The critic after its passes over the steps, the state of its optimizer, the mean loss of the last pass."""
@@ -333,33 +316,3 @@ class Learning:
         parts = order.reshape(settings.passes * settings.parts, -1)
         (critic, memory), losses = jax.lax.scan(part, (learner.critic, learner.memory[1]), parts)
         return critic, memory, jnp.mean(losses[-settings.parts :])
-
-
-def flat(obs: Any) -> Array:
-    """Concatenates the arrays of an observation to (..., size)."""
-    parts = jax.tree.leaves(obs)
-    return parts[0] if len(parts) == 1 else jnp.concatenate(parts, axis=-1)
-
-
-def scaled(obs: Array, policy: Policy) -> Array:
-    """Normalizes observations to mean 0 and deviation 1, by the statistics of those seen so far."""
-    mean, scale = (jnp.broadcast_to(x, obs.shape) for x in (policy.mean, policy.scale))
-    return safe.clip((obs - mean) / scale, -FAR, FAR)
-
-
-def network(layers: Layers, x: Array) -> Array:
-    """A multilayer perceptron with elu between the layers."""
-    for i in range(len(layers) // 2):
-        x = (x if i == 0 else jax.nn.elu(x)) @ layers[f"matrix {i}"]
-        x = x + jnp.broadcast_to(layers[f"bias {i}"], x.shape)
-    return x
-
-
-def random_layers(key: Array, sizes: tuple[int, ...]) -> Layers:
-    """Random weights with variance 1 / inputs; the last layer is 100 times smaller, so that outputs start near 0."""
-    keys, layers = jax.random.split(key, len(sizes) - 1), {}
-    for i, (rows, columns) in enumerate(itertools.pairwise(sizes)):
-        small = 0.01 if i == len(sizes) - 2 else 1.0
-        layers[f"matrix {i}"] = small / rows**0.5 * jax.random.normal(keys[i], (rows, columns))
-        layers[f"bias {i}"] = jnp.zeros(columns)
-    return layers

@@ -25,7 +25,7 @@ LONG = ("tasks", "planning")
 CACHE = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
 
 # pages about packages that need not be installed
-NEEDS = {"pytorch": "torch"}
+NEEDS = {"pytorch": "torch", "robot": "onnxruntime"}
 
 # numbers of tasks.md, whose table is timed with them, and what the test puts in their place
 SMALL = {"1024": "4", "(320, 180)": "(32, 24)", "(400, ": "(40, "}
