@@ -1,19 +1,18 @@
-"""Barriers: XLA computes what comes before one once, not again in every operation that reads it.
+"""Barriers: XLA computes an array before a barrier once, and not again in each operation that reads it.
 
-XLA fuses cheap operations into each operation that reads their results, and so computes them again there, for each
-element. That saves memory traffic where one operation reads a result; where many read it, it multiplies the work. Which
-barrier to use:
+XLA fuses cheap operations into each operation that reads their results, where they are computed again for each element.
+That saves memory traffic if one operation reads a result, and multiplies the work if many do. Which barrier to use:
 
 | barrier | on | for |
 |---|---|---|
 | `barrier` | CPU and GPU | arrays that several later operations read, in the middle of a function |
 | `stored` | CPU | arrays that a CPU computes again in a loop, and that a GPU should keep fusing |
-| `launched` | GPU | results of which a GPU would launch a kernel for each part that is read |
+| `launched` | GPU | results for which a GPU would launch a kernel for each part that is read |
 | `decided` | CPU and GPU | booleans that several operations must agree on, to the last bit |
 | `computed_once` | CPU and GPU | all results of a function: the end of a stage |
 | `stored_results` | CPU | results of an elementwise function, which a GPU fuses into the kernels that read them |
 
-`for_cpu` and `for_gpu` tell which of two equal formulas is the faster one.
+`for_cpu` and `for_gpu` choose between two equal formulas of which one is faster on a CPU and the other on a GPU.
 """
 
 import functools
@@ -31,9 +30,9 @@ T = TypeVar("T")
 def for_gpu() -> bool:
     """Whether the program that is being traced is for a GPU, judged by JAX's default backend.
 
-    Use it to choose the faster of two formulas with equal values: only compiling tells the platform for certain. On a
-    GPU each operation in each pass of a loop is a kernel launch, so that short loops are better written out; on a CPU
-    that gains nothing and takes longer to compile.
+    The platform is certain only when the program is compiled, so use it only to choose between formulas with equal
+    values. For instance, short loops are better written out on a GPU, where each operation of each iteration is a
+    kernel launch; on a CPU that gains nothing and takes longer to compile.
     """
     return jax.default_backend() == "gpu"
 
@@ -46,8 +45,8 @@ def for_cpu() -> bool:
 def barrier(values: T) -> T:
     """The same arrays, computed once. Use it in the middle of a function, where several later operations read them.
 
-    XLA for CPU removes optimization barriers before it fuses. It keeps a call that may not be inlined, so that on a CPU
-    the barrier is a call of the identity.
+    XLA for CPU removes optimization barriers before it fuses operations. It keeps calls that may not be inlined, so
+    that on a CPU the barrier is a call of the identity function.
     """
     if not for_cpu():
         return jax.lax.optimization_barrier(values)
@@ -67,23 +66,24 @@ def stored(values: T) -> T:
 
 
 def launched(values: T) -> T:
-    """The same arrays, with a barrier on a GPU only. Use it where a GPU would launch a kernel for each part that is
-    read. On a CPU such a barrier gains nothing and slows down reverse mode.
+    """The same arrays, with a barrier on a GPU only. Use it for results that are read in parts.
+
+    Without it a GPU launches a kernel for each part. On a CPU the barrier gains nothing and slows down reverse mode.
     """
     return barrier(values) if for_gpu() else values
 
 
 def decided(condition: jax.Array) -> jax.Array:
-    """The same booleans, computed once. Use it where several operations must take the same decision.
+    """The same booleans, computed once. Use it where several operations must make the same decision.
 
-    Computed again in each of them, with other rounding, the booleans could differ. A GPU may remove a barrier before it
-    fuses; there they are the result of a reduction over two values, which XLA does not repeat.
+    If each operation computed them again, rounding could make them differ. XLA for GPU may remove a barrier before it
+    fuses operations. There the booleans are the result of a reduction over two values, which XLA computes only once.
     """
     return barrier(condition) if for_cpu() else jnp.argmax(jnp.stack([~condition, condition]), axis=0) > 0
 
 
 def computed_once(function: Callable[P, T]) -> Callable[P, T]:
-    """The function with a barrier after its results. Use it for a stage, whose results many later operations read."""
+    """A decorator: puts a barrier after the results of a function. Use it for a stage that many operations read."""
 
     @functools.wraps(function)
     def once(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -93,8 +93,9 @@ def computed_once(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def stored_results(function: Callable[P, T]) -> Callable[P, T]:
-    """The function with each of its results `stored`. Use it for a stage of elementwise operations: a GPU fuses them
-    into the kernels that read their results.
+    """A decorator: each result of the function is `stored`. Use it for a stage of elementwise operations.
+
+    A GPU still fuses them into the kernels that read their results.
     """
 
     @functools.wraps(function)

@@ -1,21 +1,22 @@
-"""Loops and searches of a batch that do not wait for its slowest member.
+"""While loops and searches for a batch that do not wait for the slowest world.
 
-`jax.vmap` of a while loop goes on with all members until the last one is done: of 512 humanoids the solver takes 8
-iterations, where the mean world needs 3. The functions here are written for one member. Under `vmap` they share out the
-work of the batch, and each member goes through the iterations that it would go through alone. They have no derivatives.
+A while loop under `jax.vmap` iterates for all worlds until the last one has converged: the solver takes 8 iterations
+for 512 humanoids, though they need 3 on average. The functions here are written for one world. Under `vmap` they
+distribute the work differently, so that each world has about as many iterations as it needs, with the same results.
+They have no derivatives.
 
-`run` runs a `Loop` by a policy for each platform:
+`run` runs a `Loop` by a policy, which may differ between platforms:
 
-| policy | how the members of a batch run |
+| policy | how the worlds of a batch run |
 |---|---|
-| `together` | all of them until the last one is done, as under `jax.vmap` |
-| `quarters` | a quarter of the batch at a time, and what is left of all quarters in the end |
-| `rest` | all of them until an eighth is left, then that eighth: for iterations too short to pay for copies |
-| `slots(n)` | n side by side; where one has ended, the next one begins |
-| `kernel` | as one CUDA kernel, in which each warp runs the loop of one world (warp/loop.py); else as `rest` |
+| `together` | all worlds, until the last one has ended, as under `jax.vmap` |
+| `quarters` | one quarter of the batch at a time, until few of its worlds are left; those of all quarters at the end |
+| `rest` | all worlds until one eighth is left, then this eighth; for short iterations, which do not pay for copies |
+| `slots(n)` | n worlds side by side; when one has ended, the next one takes its slot |
+| `kernel` | one CUDA kernel, in which each warp runs the loop of one world (warp/loop.py); or else as `rest` |
 
-`in_groups` computes something for the members that need it, one group after another. `short_scan` and `one_by_one` go
-through the few parts of one member.
+`in_groups` computes something only for the worlds that need it, in groups. `short_scan` and `one_by_one` evaluate a
+function for a few parts of one world.
 """
 
 from collections.abc import Callable
@@ -38,32 +39,36 @@ from diffsim.xla.warp.loop import Translated
 
 Tree = TypeVar("Tree")
 
-# `in_groups`: members that are searched side by side, which fill the vector lanes of a CPU; of a larger group all would
-# wait longer for the slowest
+# `in_groups`: worlds per group, which fill the vector lanes of a CPU; in a larger group more worlds would wait for the
+# slowest one
 GROUP = 16
-# `in_groups`: numbers up to which a wide computation of all members is made at once (64 MiB in float32)
+# `in_groups`: values (64 MiB in float32) up to which a computation is made for all worlds at once
 WHOLE = 1 << 24
-# `in_groups`: numbers of one part of a wider computation, which a cache holds (1 MiB in float32)
+# `in_groups`: values of one part of a larger computation, which fit into a cache (1 MiB in float32)
 PART = 1 << 18
-# `quarters`: parts of a batch; a part goes on until 1 / PARTS of it is left, so that the rest of all is one more part
+# `quarters`: number of parts of a batch. A part runs until 1 / PARTS of it is left, so that what is left of all parts
+# is one more part
 PARTS = 4
-# `quarters`: worlds of the smallest batch that is taken apart; copying parts of a smaller one costs more than it saves
+# `quarters`: worlds of the smallest batch that is split; copying parts of a smaller one costs more than it saves
 FEWEST = 128
-# `rest`: 1 / REST of the batch is copied and goes on alone
+# `rest`: the last 1 / REST of the batch is copied and runs by itself
 REST = 8
-# numbers of the state of one member that fill vector lanes and caches; on a CPU such members run one after another
+# values in the state of one world that fill vector lanes and caches; on a CPU such worlds run one after another
 LARGE = 5000
-# numbers of the states of a batch from which on an iteration takes a GPU longer than its kernel launches
+# values in the states of a batch above which an iteration takes a GPU longer than launching its kernels
 MANY = 1 << 20
 
 
 def spread(size: int, values: Array, batched: bool) -> Array:
-    """Values with a leading batch axis; what is not batched may be a plain number."""
+    """The values with a leading batch axis of this size; values that are not batched may be a plain number."""
     return values if batched else jnp.broadcast_to(values, (size, *jnp.shape(values)))
 
 
 def with_batch_rule(function: Callable[..., Tree], rule: Callable[..., Tree]) -> Callable[..., Tree]:
-    """A function of pytrees with a `vmap` of its own: `rule(size, batched, *arguments)`, results with a batch axis."""
+    """The function with a batch rule of its own: under `vmap`, `rule(size, batched, *arguments)` computes the results.
+
+    `batched` says for each leaf of the arguments whether it has a batch axis; all results have one.
+    """
     alone = jax.custom_batching.custom_vmap(function)
 
     @alone.def_vmap
@@ -75,19 +80,20 @@ def with_batch_rule(function: Callable[..., Tree], rule: Callable[..., Tree]) ->
 
 
 def _axes(batched: Any) -> Any:
-    """The axes of `jax.vmap` for what is batched."""
+    """The `in_axes` of `jax.vmap` for leaves that are `batched` or not."""
     return jax.tree.map(lambda has_axis: 0 if has_axis else None, batched)
 
 
 class Loop(NamedTuple):
     """A loop of one world: `state = start`; while `unfinished(state)`: `state = advance(ready(problem), state)`.
 
-    Its functions may hold values that are traced outside only under the policy `slots`.
+    Only under the policy `slots` may its functions close over traced values.
 
     Attributes:
-      unfinished: state -> whether it goes on.
-      advance: (problem, state) -> the next state.
-      ready: problem -> what all iterations read. It is computed once, and what it adds is not copied with the problem.
+      unfinished: state -> whether the loop goes on.
+      advance: (ready problem, state) -> the next state.
+      ready: problem -> the values that all iterations read. They are computed once, and are not copied where a policy
+        copies problems.
     """
 
     unfinished: Callable[[Any], Array]
@@ -99,16 +105,16 @@ class Loop(NamedTuple):
         return while_loop(self.unfinished, partial(self.advance, self.ready(problem)), start)
 
     def advance_unfinished(self, problem: Any, state: Any) -> Any:
-        """The next state, or the same one where the loop does not go on."""
+        """The next state, or the same state if the loop has ended."""
         later, goes_on = self.advance(problem, state), self.unfinished(state)
         return where_tree(goes_on, later, state)
 
     def made_ready(self, problem: Any) -> tuple["Loop", Any]:
-        """The loop of a problem that is ready, and that problem."""
+        """The loop for problems to which `ready` was already applied, and this problem after it."""
         return self._replace(ready=lambda ready: ready), self.ready(problem)
 
 
-# (loop, problem, start) -> the last state of one world, with a batch rule of its own
+# (loop, problem, start) -> the last state of one world, with a batch rule
 Policy = Callable[[Loop, Any, Any], Any]
 
 
@@ -119,21 +125,22 @@ def run(loop: Loop, problem: Any, start: Any, *, cpu: Policy, gpu: Policy) -> An
       loop: its functions.
       problem: pytree of arrays that all iterations read.
       start: pytree of arrays, the first state.
-      cpu: how a batch of loops runs on a CPU.
-      gpu: how it runs elsewhere.
+      cpu: the policy for a batch on a CPU.
+      gpu: the policy for a batch on other devices.
     """
     return (cpu if for_cpu() else gpu)(loop, problem, start)
 
 
 def together(loop: Loop, problem: Any, start: Any) -> Any:
-    """The last state; a batch runs until its last world is done."""
+    """The last state; a batch runs until its last world has ended."""
     return loop.run(problem, start)
 
 
 def quarters(loop: Loop, problem: Any, start: Any) -> Any:
-    """The last state; a quarter of the batch at a time goes on until no more than a quarter of it is left.
+    """The last state. One quarter of a batch at a time runs until at most a quarter of its worlds is left.
 
-    What is left of all quarters is one more part, which goes on to the end. The body of the loop is compiled once.
+    The worlds that are left of all quarters are one more part, which runs to the end. The body of the loop is compiled
+    once.
     """
 
     def of_a_batch(size: int, batched: Any, problem: Any, start: Any) -> Any:
@@ -145,9 +152,10 @@ def quarters(loop: Loop, problem: Any, start: Any) -> Any:
 
 
 def rest(loop: Loop, problem: Any, start: Any) -> Any:
-    """The last state; all worlds go on until an eighth of them is left, and only the problems of those are copied.
+    """The last state. A batch runs until an eighth of the worlds is left; then only these run, with copied problems.
 
-    Of 64 worlds of ten humanoids most need one or two products with the Hessian, and one world needs twelve.
+    It suits loops in which few worlds need far more iterations: of 64 worlds with ten humanoids, most need one or two
+    products with the Hessian, and one world needs twelve.
     """
 
     def of_a_batch(size: int, batched: Any, problem: Any, start: Any) -> Any:
@@ -165,8 +173,9 @@ def rest(loop: Loop, problem: Any, start: Any) -> Any:
 
 
 def kernel(loop: Loop, problem: Any, start: Any) -> Any:
-    """The last state, by one CUDA kernel, in which each warp runs the loop of one world; `rest` of loops with
-    operations that a warp does not know.
+    """The last state, by one CUDA kernel in which each warp runs the loop of one world.
+
+    Loops with operations for which the kernel compiler has no rule run by the policy `rest`.
     """
     loop, problem = loop.made_ready(problem)
     in_a_warp = Translated.of(loop.unfinished, loop.advance, problem, start)
@@ -174,10 +183,10 @@ def kernel(loop: Loop, problem: Any, start: Any) -> Any:
 
 
 def slots(count: int) -> Policy:
-    """The policy that runs `count` loops of a batch side by side; 0 for all. Where one has ended, the next one begins,
-    so that the work is the sum of all iterations.
+    """The policy that runs the loops of `count` worlds side by side, 0 for all.
 
-    Functions of the loop may hold values that are traced outside, as functions of a user do.
+    When one has ended, the next world takes its slot, so that the work is the sum of all iterations. The functions of
+    the loop may close over traced values, as the user's functions do.
     """
 
     def policy(loop: Loop, problem: Any, start: Any) -> Any:
@@ -216,10 +225,11 @@ def slots(count: int) -> Policy:
 
 
 def _with_batches(loop: Loop, of_a_batch: Callable[..., Any]) -> Callable[..., Any]:
-    """The loop with a batch rule: `of_a_batch(size, batched, problem, starts)` makes the last states.
+    """The loop with a batch rule: `of_a_batch(size, batched, problem, starts)` computes the last states.
 
-    Small batches on a GPU run together: its launches take longer than their work. Large members on a CPU run one after
-    another: one of them fills its vector lanes, and several would not fit into the cache.
+    There are two exceptions. On a GPU small batches run `together`, because launching kernels takes longer than their
+    work. On a CPU worlds with large states run one after another, because one of them fills the vector lanes, and
+    several would not fit into the cache.
     """
 
     def rule(size: int, batched: Any, problem: Any, start: Any) -> Any:
@@ -241,16 +251,16 @@ def _with_batches(loop: Loop, of_a_batch: Callable[..., Any]) -> Callable[..., A
 class _Quarters(NamedTuple):
     """The policy `quarters` for a batch of `size` worlds.
 
-    Problems and states are a table each, with a row for each world, so that one copy takes a part of all of them. The
-    table of states has room for one more part behind the batch. Pass k of the first PARTS passes advances rows
-    k * part to (k + 1) * part in their place, until at most 1 / PARTS of them goes on. The last pass gathers what is
-    left of all quarters, at most one part, advances it to the end, and stores it behind the batch, from where the rows
-    are read in the end. All passes are iterations of one `fori_loop`, so that the body of the loop is compiled once.
+    All problems form one table, and all states another, with one row per world, so that one copy moves whole parts. The
+    table of states has room for one more part at its end. Pass k of the first PARTS passes advances rows k * part to
+    (k + 1) * part in place, until at most 1 / PARTS of them goes on. The last pass gathers the worlds that are left of
+    all quarters, at most one part, advances them to the end, and stores them at the end of the table, from where they
+    are read afterwards. All passes are iterations of one `fori_loop`, so that the body of the loop is compiled once.
 
     Attributes:
       loop: the loop.
-      problem: of all worlds.
-      batched: which leaves of the problem have a batch axis.
+      problem: the problems of all worlds.
+      batched: for each leaf of the problem whether it has a batch axis.
       size: number of worlds, a multiple of PARTS.
     """
 
@@ -260,7 +270,7 @@ class _Quarters(NamedTuple):
     size: int
 
     def run(self, start: Any) -> Any:
-        """The last states; those at the start where no world goes on, as where nothing touches."""
+        """The last states; `start` itself if no world has to iterate, as where nothing touches."""
         goes_on = jnp.any(jax.vmap(self.loop.unfinished)(start))
         return cond(goes_on, self._all_passes, lambda states: states, start)
 
@@ -284,20 +294,20 @@ class _Quarters(NamedTuple):
             state = self._advance(problems.unpack(problem), states.unpack(state), is_last)
             return jax.lax.dynamic_update_slice_in_dim(room, packed(state).rows, first, 0)
 
-        # with room for what is left of all quarters
+        # with room for the worlds that are left of all quarters
         room = jnp.concatenate([states.rows, states.rows[:part]])
         room = fori_loop(0, PARTS + 1, one_pass, room)
         left = self._left(states, room)
-        # the last pass took them in their order
+        # the last pass has stored them in their order
         place = jnp.where(left, self.size - 1 + jnp.cumsum(left), jnp.arange(self.size))
         return states.unpack(room[place])
 
     def _left(self, states: Packed, room: Array) -> Array:
-        """(size,) which worlds were not done when their part was left."""
+        """(size,) bool: the worlds that had not ended when their part stopped."""
         return jax.vmap(self.loop.unfinished)(states.unpack(room[: self.size]))
 
     def _advance(self, of_part: list[Array], state: Any, is_last: Array) -> Any:
-        """The states of a part when at most 1 / PARTS of them goes on, or none in the last pass."""
+        """The states of a part, advanced until at most 1 / PARTS of its worlds goes on, or none in the last pass."""
         leaves, tree = jax.tree.flatten(self.problem)
         unfinished = jax.vmap(self.loop.unfinished)
 
@@ -312,13 +322,13 @@ class _Quarters(NamedTuple):
 
 
 class _Board(NamedTuple):
-    """What `work_through` carries.
+    """The carry of `work_through`.
 
     Attributes:
-      results: of all jobs.
-      states: (b, ...) in the slots.
-      job: (b,) the number of the job in each slot.
-      following: () the number of the next job in line.
+      results: the results of all jobs.
+      states: (b, ...) the states of the jobs in the slots.
+      job: (b,) the index of the job in each slot.
+      following: () the index of the next job that waits for a slot.
     """
 
     results: Any
@@ -337,20 +347,20 @@ def work_through(
     ended: Callable[[Any], Array],
     result: Callable[[Any], Any],
 ) -> Any:
-    """The results (n, ...), with new rows for the jobs 0 to `count` (); the other rows stay as they are.
+    """The table `results` (n, ...), with new rows for the jobs 0 to `count` ().
 
-    A few slots go through the jobs side by side: where one has ended, the next in line begins. This is the engine of
-    the policy `slots`, for work whose slots share more than a `vmap` says.
+    `slots` jobs run side by side; when one has ended, the next job takes its slot. The policy `slots` uses this
+    function; call it directly if the slots share values in a way that `vmap` cannot express.
 
     Args:
-      results: one row for each job.
-      count: number of jobs ().
+      results: a table with one row per job; rows of jobs that do not exist stay as they are.
+      count: () number of jobs.
       slots: number b of slots.
-      start: numbers of jobs (b,) -> their first states.
-      advance: (numbers (b,), states, whether no job waits ()) -> states after some work. A job that has ended, or
-        that does not exist (its number is `count` or more), keeps its state.
-      ended: states -> (b,) whether each has ended.
-      result: states -> the rows of results of those that ended.
+      start: indices of jobs (b,) -> their initial states.
+      advance: (indices (b,), states, whether no job waits ()) -> states after some work. A job that has ended, or
+        that does not exist (its index is `count` or more), keeps its state.
+      ended: states -> (b,) whether each job has ended.
+      result: states -> rows of the table.
     """
     size = len(jax.tree.leaves(results)[0])
 
@@ -369,14 +379,14 @@ def work_through(
 
 
 class Explicit(NamedTuple):
-    """A function whose values from outside are an argument.
+    """A function in which the traced values that it closed over are an explicit argument.
 
-    A batch rule must be told of all values that may have a batch axis, and what a function holds is no argument of it.
+    A batch rule needs all values that may have a batch axis as arguments.
 
     Attributes:
-      call: (held, *arguments) -> its results.
-      held: what the function holds from outside.
-      shapes: of its results.
+      call: (held, *arguments) -> the results of the function.
+      held: the values that the function closed over.
+      shapes: the shapes of its results.
     """
 
     call: Callable[..., Any]
@@ -385,7 +395,7 @@ class Explicit(NamedTuple):
 
     @classmethod
     def of(cls, function: Callable[..., Any], *arguments: Any) -> "Explicit":
-        """The function for arguments like these, traced once, without what nothing reads."""
+        """The function, traced once for arguments of these shapes, without values that its results do not need."""
         closed, shapes = jax.make_jaxpr(function, return_shape=True)(*arguments)
         tree, jaxpr = jax.tree.structure(shapes), dce_jaxpr(closed.jaxpr, [True] * len(closed.jaxpr.outvars), True)[0]
 
@@ -396,13 +406,13 @@ class Explicit(NamedTuple):
         return cls(call=call, held=list(closed.consts), shapes=shapes)
 
     def zeros(self) -> Any:
-        """Zeros like its results."""
+        """Zeros with the shapes of the results."""
         return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), self.shapes)
 
 
-# (needed (), arguments) -> results of one member
+# (needed (), arguments) -> results of one world
 Search = Callable[[Array, Any], Tree]
-# number of members -> how many of them are worked on at once; None for all
+# number of worlds -> how many of them are computed at once; None for all
 Grouping = Callable[[int], int | None]
 
 
@@ -414,20 +424,20 @@ def in_groups(
     at_once: int = GROUP,
     numbers: int | None = None,
 ) -> Tree:
-    """The results of `compute(needed, arguments)` where it is `needed` (); elsewhere anything finite. No derivatives.
+    """The results of `compute(needed, arguments)` if `needed`; otherwise any finite values. No derivatives.
 
-    On a CPU the members of a batch that need it are computed in groups, one after another; the others cost nothing, and
-    a loop in a group does not wait for the others. Elsewhere all members are computed at once. Reverse mode stores the
-    results.
+    On a CPU, the worlds of a batch that need the results are computed in groups, one after another. The others cost
+    nothing, and loops in one group do not wait for another group. On other devices all worlds are computed at once.
+    Reverse mode stores the results.
 
     Args:
-      compute: of one member; it holds no value that is traced outside (see `Explicit`). Places of a group that no
-        member needs compute with `needed` False.
-      needed: (); a plain truth where it is known.
+      compute: the function for one world; it may not close over traced values (see `Explicit`). It is also called with
+        `needed` False, to fill the last group.
+      needed: () whether the results are needed; a Python bool if this is known when tracing.
       arguments: pytree of arrays.
-      at_once: members of a group.
-      numbers: numbers that one member computes. With it a batch is taken apart only if it would not fit into memory
-        well, into parts that a cache holds.
+      at_once: worlds per group.
+      numbers: number of values that the computation of one world stores. If given, a batch is split only if it is too
+        large for memory, into parts that fit into a cache.
     """
     if isinstance(needed, bool) and numbers is None:
         return checkpoint_name(compute(jnp.asarray(needed), arguments), SEARCH_RESULT)
@@ -441,9 +451,9 @@ def in_groups(
 
 
 def fold_wanted(wanted: Array, group: int, work: Callable[[Array, Tree], Tree], start: Tree) -> Tree:
-    """The last carry of `work(places (group,), carry)`, called for one group after another of the wanted places (n,).
+    """The last carry of `work(indices (group,), carry)`, called for one group of indices after another.
 
-    Places come in their order; n stands where the last group has no more.
+    The indices are those at which `wanted` (n,) is True, in their order; the last group is padded with n.
     """
     count = len(wanted)
     order = jnp.nonzero(wanted, size=-(-count // group) * group, fill_value=count)[0].astype(jnp.int32)
@@ -452,31 +462,31 @@ def fold_wanted(wanted: Array, group: int, work: Callable[[Array, Tree], Tree], 
 
 
 class _Axes(NamedTuple):
-    """Whether a leaf has a value for each of m worlds, and for each of n cases: its leading axes, in this order."""
+    """Which leading axes a leaf has: one for m worlds, and after it one for n cases in each world."""
 
     worlds: bool = False
     cases: bool = False
 
     def taken(self, leaf: Array, row: Array, cases: int) -> Array:
-        """The values of rows (k,) of the flattened table; the leaf itself where all share it."""
+        """The values at rows (k,) of the flattened (worlds, cases) table; the leaf itself if it has neither axis."""
         if self.worlds and self.cases:
             return leaf.reshape(-1, *leaf.shape[2:])[row]
         return leaf[row // cases] if self.worlds else leaf[row % cases] if self.cases else leaf
 
 
-# the search of one member, with the leaves of its arguments
+# the search of one world, as a function of the leaves of its arguments
 LeafSearch = Callable[[Array, list[Array]], Tree]
 
 
-# Groups are taken of the whole batch, also where several `vmap` make it: the pairs of geoms of a world, then worlds.
-# The first map is a rule with one axis, cases; it calls the search of a table of one world. Each further map is a rule
-# of that search, which makes the batch more worlds. A leaf that cases or worlds share keeps no axis for them, so that
-# a mesh is not copied for each pair.
+# Groups are taken from the whole batch, also if several `vmap`s make it: over the pairs of geoms in a world, and over
+# worlds. The batch rule of the innermost `vmap` calls its axis "cases", and searches the table (1, n) of one world.
+# That search has a batch rule of its own, by which each further `vmap` multiplies the number of worlds. A leaf that all
+# cases or all worlds share gets no axis for them, so that a mesh is not copied for each pair.
 def _shared_out(search: Search[Tree], needed: Array, arguments: Any, group: Grouping) -> Tree:
-    """The search of one member; batches are flattened, whatever the order of their maps."""
+    """The search of one world, whose batch rules flatten nested batches to one table."""
     leaves, structure = jax.tree.flatten(arguments)
 
-    # traced once for all levels below
+    # jitted, so that the batch rules below trace it once
     @jax.jit
     def of_leaves(needed: Array, leaves: list[Array]) -> Tree:
         return search(needed, jax.tree.unflatten(structure, leaves))
@@ -489,9 +499,9 @@ def _shared_out(search: Search[Tree], needed: Array, arguments: Any, group: Grou
 
 
 def _table(search: LeafSearch[Tree], axes: list[_Axes], group: Grouping) -> LeafSearch[Tree]:
-    """The search of m worlds with n cases each: `needed` (m, n), and leaves with these axes.
+    """The search of m worlds with n cases each, as a function of `needed` (m, n) and of leaves with these `axes`.
 
-    What worlds or cases share is not copied for each of them.
+    Leaves that worlds or cases share are not copied for each of them.
     """
 
     def table(needed: Array, leaves: list[Array]) -> Tree:
@@ -523,7 +533,7 @@ def _table(search: LeafSearch[Tree], axes: list[_Axes], group: Grouping) -> Leaf
 def _group_by_group(
     search: LeafSearch[Tree], axes: list[_Axes], needed: Array, leaves: list[Array], group: int
 ) -> Tree:
-    """The table, by groups of the members that need it, in their order; zeros for the others."""
+    """The results (m, n, ...), computed in groups of those that are needed, in their order; zeros for the others."""
     worlds, cases = needed.shape
     count = worlds * cases
 
@@ -542,14 +552,14 @@ def _group_by_group(
 
 
 def short_scan(step: Callable[..., Any], start: Any, parts: Any) -> tuple[Any, Any]:
-    """`jax.lax.scan` over a few parts, written out on a GPU."""
+    """The results of `jax.lax.scan` over a few parts; on a GPU the loop is written out."""
     return scan(step, start, parts, unroll=for_gpu())
 
 
 def one_by_one(function: Callable[[Any], Any], parts: Any) -> Any:
-    """The results of a function for each of a few parts, along their leading axes.
+    """The results of a function for each of a few parts, along their first axis.
 
-    On a CPU by a scan: under `vmap` XLA would compile what the parts share into each of them. On a GPU by `vmap`: in a
-    scan each part would have kernels of its own.
+    On a CPU it uses a scan, because under `vmap` XLA would compute values that the parts share again for each part. On
+    a GPU it uses `vmap`, because a scan would launch separate kernels for each part.
     """
     return jax.vmap(function)(parts) if for_gpu() else scan(lambda _, part: (None, function(part)), None, parts)[1]

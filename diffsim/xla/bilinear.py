@@ -1,13 +1,13 @@
-"""Layouts of vectors in memory, and bilinear products of vectors that JAX sees as single operations.
+"""Layouts of vectors in memory, and bilinear products of vectors as single operations of JAX.
 
-Vectors (n, k) may be taken apart into k arrays (`unpack`), or stored by components, the first component of all vectors
-before the second (`by_components`). Then arithmetic runs for several vectors at once, and sums along trees, which are
-products with a mask from the right, read memory in order. `powers` fills up the last vector register of a CPU, and
-`arrow_product` avoids joining arrays that are as wide as its vectors.
+Vectors (n, k) can be split into k arrays (`unpack`), or stored by components, that is, the first component of all
+vectors before the second (`by_components`). Then arithmetic runs for several vectors at once, and sums along trees,
+which are products with a mask from the right, read memory in order. `powers` fills the last vector register of a CPU,
+and `arrow_product` avoids concatenating arrays.
 
-Written out on components, a cross product is some twenty operations, which JAX traces, batches, differentiates and
-transposes one by one; a gradient of a simulation consists of little else. As a primitive (`bilinear`) it is one
-operation. Its derivatives and transposes are such products again; it is written out once, when a program is lowered.
+A cross product, written out in components, is some twenty operations, which JAX traces, batches, differentiates and
+transposes one by one; the gradient of a simulation consists of little else. As a primitive (`bilinear`) it is one
+operation, whose derivatives and transposes are such products again. It is written out once, when a program is lowered.
 """
 
 import functools
@@ -29,14 +29,14 @@ from diffsim.xla.loops import varying
 from diffsim.xla.numpy_rules import RULES, unchanged
 from diffsim.xla.reverse_mode import entwined
 
-# `powers`: numbers that a CPU raises to a power at once, 8 floats of a vector register
+# `powers`: values in a vector register of a CPU, in float32
 VECTOR = 8
-# `powers`: numbers of a row from which on LLVM keeps a loop instead of writing it out
+# `powers`: length of a row above which LLVM keeps the loop over the row instead of writing it out
 LONG = 48
 
 
 def unpack(v: Array, axis: int = -1) -> list[Array]:
-    """The elements along an axis as separate arrays."""
+    """The slices along an axis as separate arrays, without this axis."""
     axis = axis % v.ndim
     return [jax.lax.squeeze(part, [axis]) for part in jax.lax.split(v, (1,) * v.shape[axis], axis)]
 
@@ -44,13 +44,13 @@ def unpack(v: Array, axis: int = -1) -> list[Array]:
 def stored_in_order(values: Array) -> Array:
     """The same array, `stored` with its last axis contiguous in memory.
 
-    XLA would otherwise store a transposed array in the old order, and transpose it where it is read.
+    XLA would otherwise keep a transposed array in its old order, and transpose it wherever it is read.
     """
     return stored(in_order_p.bind(values)) if for_cpu() else values
 
 
 def _lowered(context: mlir.LoweringRuleContext, value: Any) -> Any:
-    """A layout constraint; in a program that is exported, which may hold none, the array itself."""
+    """A layout constraint; in an exported program, which may not contain any, the array itself."""
     if context.module_context.lowering_parameters.for_export:
         return [value]
     order = Layout(tuple(range(context.avals_out[0].ndim)))
@@ -68,10 +68,10 @@ mlir.register_lowering(in_order_p, _lowered, platform="cpu")
 
 
 def with_transpose(matrix: Array, again: Callable[[], Array]) -> tuple[Array, Array]:
-    """A matrix and its transpose. On a GPU `again` computes the transpose, which would be one more kernel there.
+    """A matrix and its transpose; `again` computes the transpose, which is cheaper on a GPU than one more kernel.
 
-    On a CPU the matrix is stored: XLA would compute it again for its transpose, column by column (0.9 us for 27 rows
-    instead of 0.4). Reverse mode then needs the entries of one matrix, not of two.
+    On a CPU the matrix is stored, because XLA would compute it again for its transpose, column by column, which takes
+    0.9 us instead of 0.4 us for 27 rows. Reverse mode then needs the entries of one matrix, not of two.
     """
     matrix = stored(matrix)
     return matrix, again() if for_gpu() else matrix.T
@@ -79,10 +79,11 @@ def with_transpose(matrix: Array, again: Callable[[], Array]) -> tuple[Array, Ar
 
 @jax.custom_jvp
 def by_components(vectors: Array) -> Array:
-    """The same vectors (n, k), on a CPU with each component of all of them contiguous in memory.
+    """The same vectors (n, k); on a CPU each component is contiguous in memory.
 
-    They are first stored in their own order, in which kernels write them, and then copied. In reverse mode the sum of
-    their cotangents is stored, which several kernels would otherwise add up again; XLA chooses its layout.
+    The vectors are first stored in the order in which kernels write them, and then copied. In reverse mode the sum of
+    their cotangents is stored, since otherwise each kernel that reads the sum would compute it again. Its layout is
+    XLA's choice.
     """
     return _transposed_in(stored_in_order, vectors)
 
@@ -93,16 +94,16 @@ def _derivative(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, A
 
 
 def _transposed_in(store: Callable[[Array], Array], vectors: Array) -> Array:
-    """The vectors, stored as they are and then by components."""
+    """The vectors, first stored in their own order, and then by components."""
     return jnp.swapaxes(store(jnp.swapaxes(store(vectors), 0, 1)), 0, 1) if for_cpu() else vectors
 
 
 def powers(base: Array, exponent: Array) -> Array:
-    """base^exponent (n,) of positive bases.
+    """(n,) base^exponent for positive bases.
 
-    On a CPU n is padded to whole vector registers, because a register that is filled in part takes the same time. An
-    exponent that all worlds of a batch share is copied for each world: operations on tables of one shape are one long
-    loop. Otherwise LLVM would write out the loop over a row, with exp and log, which takes four times as long.
+    On a CPU n is padded to whole vector registers, because a partly filled register takes the same time. An exponent
+    that all worlds of a batch share is copied for each world, so that both arrays have one shape and the operation is
+    one long loop. Otherwise LLVM would write out the loop over a row, with exp and log, which takes four times as long.
     """
     n = base.shape[-1]
     if not for_cpu() or not VECTOR < n < LONG:
@@ -113,21 +114,21 @@ def powers(base: Array, exponent: Array) -> Array:
 
 
 def arrow_product(tip: Array, side: Array, diagonal: Array, y: Array) -> Array:
-    """The product with an arrow matrix, which is zero except in its first row, first column and diagonal.
+    """Products of n arrow matrices with vectors; an arrow matrix has entries in first row, first column and diagonal.
 
     Args:
-      tip: (1, n, ...) its first element.
-      side: (k, n, ...) the rest of its first row, and of its first column.
-      diagonal: (k, n, ...) the rest of its diagonal.
-      y: (k + 1, n, ...) vectors; the other arguments broadcast against it.
+      tip: (1, n, ...) the first entries.
+      side: (k, n, ...) the other entries of the first row, which are also those of the first column.
+      diagonal: (k, n, ...) the other entries of the diagonal.
+      y: (k + 1, n, ...) the vectors; the other arguments broadcast against it.
 
     Returns:
-      (k + 1, n, ...).
+      (k + 1, n, ...) the products.
     """
     if not for_cpu():
         first = tip * y[:1] + _total(side * y[1:])[None]
         return jnp.concatenate([first, side * y[:1] + diagonal * y[1:]])
-    # joining arrays as wide as y takes a CPU three times as long as adding zeros below the first row
+    # on a CPU, concatenating arrays as wide as y takes three times as long as adding zeros below the first row
     diagonal = stored(jnp.concatenate([tip, diagonal]))
     side = stored(jnp.concatenate([jnp.zeros_like(tip), side]))
     first = jnp.pad(_total(side[1:] * y[1:])[None], [(0, y.shape[0] - 1)] + [(0, 0)] * (y.ndim - 1))
@@ -135,7 +136,7 @@ def arrow_product(tip: Array, side: Array, diagonal: Array, y: Array) -> Array:
 
 
 def _total(parts: Array) -> Array:
-    """Sum over the leading axis, written out."""
+    """The sum over the first axis, written out."""
     return functools.reduce(operator.add, list(parts))
 
 
@@ -143,11 +144,11 @@ Product = Callable[[Array, Array], Array]
 
 
 class Rule(NamedTuple):
-    """A product c = f(a, b) of vectors (..., na) and (..., nb), whose leading axes broadcast, and its transposes.
+    """A bilinear product c = f(a, b) of vectors (..., na) and (..., nb), whose leading axes broadcast.
 
     Attributes:
-      formula: f on components.
-      size: of the result, or None for a number.
+      formula: f, written out in components.
+      size: number of components of c; None if c is a scalar.
       left: (cotangent of c, b) -> cotangent of a.
       right: (cotangent of c, a) -> cotangent of b.
     """
@@ -163,7 +164,7 @@ FORMULAS: dict[str, Product] = {}
 
 
 def bilinear(name: str, rule: Rule) -> Product:
-    """The product as one operation."""
+    """The product of a rule as one operation: a primitive with this name."""
     FORMULAS[name] = rule.formula
     primitive = Primitive(name)
     run_alone(primitive, rule.formula)
@@ -189,7 +190,7 @@ def bilinear(name: str, rule: Rule) -> Product:
     mlir.register_lowering(primitive, mlir.lower_fun(rule.formula, multiple_results=False))
 
     def product(a: Any, b: Any) -> Array:
-        # both as arrays of one type, with as many axes
+        # convert both to arrays with the same dtype and number of axes
         dtype, rank = jnp.result_type(a, b), max(jnp.ndim(a), jnp.ndim(b))
         arrays = varying([jnp.asarray(x, dtype) for x in (a, b)])
         return primitive.bind(*(x if x.ndim == rank else x.reshape((1,) * (rank - x.ndim) + x.shape) for x in arrays))
@@ -198,9 +199,9 @@ def bilinear(name: str, rule: Rule) -> Product:
 
 
 def _summed(values: Array, shape: tuple[int, ...]) -> Array:
-    """The sum over the axes along which an array of this shape was repeated.
+    """The sum of `values` over the axes along which an array of this shape was broadcast to them.
 
-    It is stored: within a larger kernel of a CPU the elements of the sum would not be computed in vector lanes.
+    It is stored, because inside of a larger kernel a CPU would not compute the sum in vector lanes.
     """
     repeated = tuple(i for i, (now, then) in enumerate(zip(values.shape, shape, strict=True)) if now != then)
     return stored(jnp.sum(values, axis=repeated, keepdims=True)) if repeated else values

@@ -1,8 +1,9 @@
-"""How functions become programs: which are compiled, how they are traced, and with which options of XLA.
+"""How functions become compiled programs: which are compiled, how they are traced, and with which options of XLA.
 
-Outside of `jax.jit` JAX compiles and runs each operation alone: the first `set_const` of a humanoid took 31 s of CPU
-that way, and takes 9 s as one program (`compiled`). A trace makes many small objects, which live until the program is
-compiled. The garbage collector would visit them again and again, for a third of the time (`uncollected`).
+Outside of `jax.jit`, JAX compiles and runs each operation by itself: the first `set_const` of a humanoid would take
+31 s of CPU time, and takes 9 s as one program (`compiled`). Tracing makes many small objects, which live until the
+program is compiled. Python's garbage collector would visit them again and again, which would take a third of the time;
+`uncollected` switches it off.
 """
 
 import functools
@@ -25,7 +26,7 @@ from diffsim.xla.barriers import for_cpu, for_gpu
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Switches the garbage collector off, within a `with` block, or as a decorator while the function runs."""
+    """Switches the garbage collector off in a `with` block, or, as a decorator, while a function runs."""
     collecting = gc.isenabled()
     gc.disable()
     try:
@@ -35,38 +36,38 @@ def uncollected() -> Iterator[None]:
             gc.enable()
 
 
-# options on CUDA: the whole program becomes one CUDA graph, with its loops, whose conditions the host tests by default.
-# Kernels must then write what a loop stores in each step. The pass that is switched off would have the host work out
-# where it is stored, which keeps a loop out of the graph
+# options for CUDA. They turn the whole program into one CUDA graph, with its loops, whose conditions the host tests by
+# default. The pass that is switched off would let the host compute where a loop stores the results of an iteration,
+# which would keep the loop out of the graph
 CUDA_GRAPHS = {
     "xla_gpu_enable_command_buffer": "FUSION,CUBLAS,CUBLASLT,CUSTOM_CALL,CUDNN,CONDITIONAL,WHILE,DYNAMIC_SLICE_FUSION",
     "xla_disable_hlo_passes": "dynamic-slice-annotator",
 }
-# options on a CPU before jaxlib 0.12: the older way of making kernels compiles in two thirds of the time, and its
-# kernels are not slower
+# options for a CPU before jaxlib 0.12: XLA's older generator of kernels compiles in two thirds of the time, and its
+# kernels are as fast
 OLDER_KERNELS = {"xla_cpu_use_fusion_emitters": False}
-# the first jaxlib that gains nothing from the older way
+# the first version of jaxlib in which the older generator saves no time
 NEWER_KERNELS = (0, 12)
-# options on a CPU since jaxlib 0.12: products and reductions would go to a library of kernels for neural networks
-# (YNNPACK), which is slow for many small matrices: the gradient of 20 steps of a humanoid takes 1.8 times as long
+# options for a CPU since jaxlib 0.12: do not use YNNPACK, a library of kernels for neural networks, for products and
+# reductions. It is slow for many small matrices: with it the gradient of 20 steps of a humanoid takes 1.8 times as long
 NO_LIBRARY = {"xla_cpu_experimental_ynn_fusion_type": ""}
 ON_CPU: dict[str, Any] = OLDER_KERNELS if jaxlib.version.__version_info__ < NEWER_KERNELS else NO_LIBRARY
 
 
 def compiler_options(*model: Any) -> dict[str, Any]:
-    """The best options of XLA for programs of any model: `jax.jit(f, compiler_options=diffsim.compiler_options())`.
+    """The best options of XLA for simulations: `jax.jit(f, compiler_options=diffsim.compiler_options())`.
 
-    On a GPU a program becomes one CUDA graph. On a CPU kernels are made in a way that compiles faster (jaxlib before
-    0.12), and not taken from a library that is slow for small matrices (jaxlib 0.12 and later).
+    On a GPU they turn a program into one CUDA graph. On a CPU they choose a way to make kernels that compiles faster
+    (jaxlib before 0.12), or avoid a library of kernels that is slow for small matrices (jaxlib 0.12 and later).
 
     Args:
-      model: deprecated; leave it out. The options do not depend on a model.
+      model: deprecated; leave it out. The options are the same for all models.
 
     Returns:
-      Options by name, for the default backend; empty where the defaults of XLA are the best.
+      Options by name, for JAX's default backend; empty if XLA's defaults are the best.
     """
     if model:
-        message = "compiler_options() takes no model: its options are the same for all"
+        message = "compiler_options() takes no model, because its options are the same for all models"
         warnings.warn(message, DeprecationWarning, stacklevel=2)
     if for_gpu():
         return dict(CUDA_GRAPHS)
@@ -75,30 +76,29 @@ def compiler_options(*model: Any) -> dict[str, Any]:
     return dict(ON_CPU)
 
 
-# options on a CPU for programs that run a few times: they compile in three fifths of the time and run three times as
-# long
+# options for a CPU for programs that run only a few times: they compile in 60% of the time and run three times as long
 QUICK = {"xla_backend_optimization_level": 0}
 
 
-# s; programs that compile faster than this are not kept: reading them would take as long
+# s; programs that compile faster than this are not cached, because reading them would take as long
 WORTH_KEEPING = 0.5
-# bytes that the cache may take on disk: some thousand programs
+# bytes, the default size of the cache on disk: some thousand programs
 CACHE_LIMIT = 4 << 30
 
 
 def use_cache(folder: str | Path | None = None, limit: int = CACHE_LIMIT) -> Path | None:
-    """Keeps compiled programs on disk, so that the next process reads what this one has compiled.
+    """Caches compiled programs on disk, so that later processes need not compile them again.
 
-    The next process still traces, for one or two seconds for a step (`diffsim.export` saves that too). Programs that
-    compile in less than half a second are not kept.
+    They still trace a program, which takes one or two seconds for a step (`diffsim.export` saves that time too).
+    Programs that compile in less than half a second are not cached.
 
     Args:
-      folder: where; None for the folder of `JAX_COMPILATION_CACHE_DIR`, if it is set, else `diffsim` in the user's
-        cache.
-      limit: bytes; where the folder holds more, the programs that were not used for the longest time are deleted now.
+      folder: the folder of the cache; None for `JAX_COMPILATION_CACHE_DIR` if it is set, else `diffsim` in the user's
+        cache folder.
+      limit: bytes; if the folder holds more, the programs that were not used for the longest time are deleted.
 
     Returns:
-      The folder; None where the environment variable DIFFSIM_CACHE is 0, which keeps nothing.
+      The folder; None if the environment variable DIFFSIM_CACHE is 0, which turns the cache off.
     """
     if os.environ.get("DIFFSIM_CACHE") == "0":
         return None
@@ -112,7 +112,7 @@ def use_cache(folder: str | Path | None = None, limit: int = CACHE_LIMIT) -> Pat
 
 
 def _shrink(folder: Path, limit: int) -> None:
-    """Deletes the compiled programs that were not used for the longest time; the others take at most the limit."""
+    """Deletes the programs that were not used for the longest time, so that the others take at most `limit` bytes."""
     programs = []
     for program in folder.glob("*-cache"):
         # another process may have deleted it since
@@ -127,14 +127,14 @@ def _shrink(folder: Path, limit: int) -> None:
 
 
 def run_alone(primitive: Primitive, definition: Callable[..., Any], static: tuple[str, ...] = ()) -> None:
-    """Lets a primitive run outside of any program: a program that calls the primitive is compiled for it.
+    """Lets a primitive run outside of `jax.jit`, by compiling a program that consists of the primitive.
 
-    With `jax.disable_jit` there are no programs, and the definition is called instead.
+    Under `jax.disable_jit`, where nothing is compiled, `definition` is called instead.
 
     Args:
       primitive: the primitive.
-      definition: what the primitive computes.
-      static: names of parameters that are not arrays.
+      definition: a function that computes the same.
+      static: names of the primitive's parameters that are not arrays.
     """
     compiled = jax.jit(primitive.bind, static_argnames=static)
 
@@ -151,37 +151,38 @@ T = TypeVar("T")
 
 
 def jit(function: Callable[P, T], quick: bool = False, **settings: Any) -> Callable[P, T]:
-    """`jax.jit` with the options that suit diffsim's programs: `diffsim.jit(jax.grad(loss))`.
+    """The compiled function, as by `jax.jit`, with the options that suit simulations: `diffsim.jit(jax.grad(loss))`.
 
-    Called outside of other programs, it compiles with `compiler_options()`. Within another program, and under
-    `jax.grad` or `jax.vmap`, it is `jax.jit(function)`: JAX takes such options for the outermost program only.
+    It compiles with `compiler_options()` when it is called from Python. Inside of another jitted function, and under
+    `jax.grad` or `jax.vmap`, it is the same as `jax.jit(function)`, because JAX accepts such options only for the
+    outermost program.
 
     Args:
       function: a function of pytrees of arrays.
-      quick: whether a CPU compiles it in three fifths of the time, into a program that runs three times as long.
+      quick: whether a CPU compiles the function in 60% of the time, to a program that runs three times as long.
       settings: further arguments of `jax.jit`, such as `static_argnames` and `donate_argnums`.
 
     Returns:
-      The function, compiled once for each structure and each set of shapes of its arguments.
+      The function, which is compiled once for each structure and set of shapes of its arguments.
     """
     traced = uncollected()(function)
     inside = jax.jit(traced, **settings)
 
     @functools.cache
     def outermost() -> Callable[P, T]:
-        # not before the first call: asking for the backend starts it
+        # only at the first call, because asking for the backend starts it
         options = compiler_options() | (QUICK if quick and for_cpu() else {})
         return jax.jit(traced, compiler_options=options, **settings)
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
-        # by type, of which there are few: a model has hundreds of leaves
+        # check types and not leaves: a model has hundreds of leaves, but these have few types
         if any(issubclass(kind, jax.core.Tracer) for kind in set(map(type, jax.tree.leaves((args, kwargs))))):
             return inside(*args, **kwargs)
         try:
             return outermost()(*args, **kwargs)
         except ValueError:
-            # only numbers as arguments, but within a program, where all results are tracers
+            # the arguments are plain numbers, but a program is being traced, in which all results are tracers
             if within_program():
                 return inside(*args, **kwargs)
             raise
@@ -190,10 +191,10 @@ def jit(function: Callable[P, T], quick: bool = False, **settings: Any) -> Calla
 
 
 def compiled(function: Callable[P, T]) -> Callable[P, T]:
-    """The function of pytrees of arrays, compiled where it is called with numbers outside of a program.
+    """A decorator: the function is compiled when it is called outside of `jax.jit`.
 
-    It is also compiled under `jax.vmap` and `jax.grad` outside of a program, which would otherwise compile and run each
-    operation alone, hundreds for a step.
+    This includes calls under `jax.vmap` and `jax.grad` outside of `jax.jit`, for which JAX would otherwise compile and
+    run each operation by itself, hundreds of them for a step.
     """
     traced = uncollected()(function)
     program = jit(traced)
@@ -208,11 +209,11 @@ def compiled(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def within_program() -> bool:
-    """Whether a program is being traced: a new constant is a tracer then."""
+    """Whether a program is being traced. If so, a new constant is a tracer."""
     return isinstance(jax.lax.full((), 0), jax.core.Tracer)
 
 
 def by_hand(*arguments: Any) -> bool:
-    """Whether all leaves are numbers: no tracer of a transformation, and nothing that `jax.jit` would refuse."""
+    """Whether all leaves are arrays or numbers with known values: not tracers, and nothing that `jax.jit` refuses."""
     leaves = jax.tree.leaves(arguments)
     return all(isinstance(leaf, NUMBERS) and not isinstance(leaf, jax.core.Tracer) for leaf in leaves)

@@ -1,13 +1,14 @@
-"""Rows at numbers that are known when tracing, and the transpose: the sum of all that was gathered of each row.
+"""Gathers of rows at indices that are known when JAX traces, and their transposes.
 
-`pick` replaces indexing: a slice where the numbers follow one another, else a gather without checks. Plain indexing
-would compare, shift and clamp the numbers in every step, and gather what is a slice.
+`pick` replaces indexing. It is a slice if the indices are evenly spaced, and otherwise a gather without checks. Plain
+indexing would compare, shift and clamp the indices in every step, and gather where a slice would do.
 
-`gather_rows` is a primitive of JAX because of its transpose, which gathers too. JAX's own adds rows in separate kernels
-on a GPU and in a loop on a CPU; here row i is the sum of what stands at the first place where i was gathered, at the
-second, and so on as far as most rows go; the few rows that go further sum the rest.
+`gather_rows` is a primitive of its own because of its transpose. The transpose of JAX's gather, a scatter-add, adds
+rows in separate kernels on a GPU, and in a loop on a CPU. The transpose here consists of gathers: row i is the value at
+the first position where i was gathered, plus the value at the second position, and so on. After some such rounds, the
+few rows that were gathered more often sum their remaining values separately.
 
-`move` puts rows in other places, of which the reverse is known too: its transpose moves them back. Under `vmap` rows
+`move` permutes rows. Its inverse is an argument too, so that its transpose moves the rows back. Under `vmap` rows can
 move between the worlds of a batch.
 """
 
@@ -34,20 +35,20 @@ Tree = TypeVar("Tree")
 
 
 def pick(values: Array, ids: np.ndarray | Array) -> Array:
-    """values[ids], of shape ids.shape + values.shape[1:]; static ids below zero count from the end.
+    """values[ids], of shape ids.shape + values.shape[1:]; negative static ids count from the end.
 
     Ids that are known only at run time are clamped, as in plain indexing.
 
     Raises:
-      IndexError: a static id beyond the rows.
+      IndexError: a static id is out of range.
     """
     if isinstance(ids, Array):
         return values[ids]
     size, flat = values.shape[0], np.asarray(ids).reshape(-1)
     if np.any((flat < -size) | (flat >= size)):
-        raise IndexError(f"ids from {flat.min()} to {flat.max()} of {size} rows")
+        raise IndexError(f"ids go from {flat.min()} to {flat.max()}, but there are {size} rows")
     flat = np.where(flat < 0, flat + size, flat)
-    # ids that go up in equal steps are a slice
+    # ids that increase in equal steps are a slice
     steps = np.diff(flat)
     step = 1 if not len(steps) else max(int(steps[0]), 0) if np.all(steps == steps[0]) else 0
     if not len(flat) or (step and len(flat) == size):
@@ -60,7 +61,7 @@ def pick(values: Array, ids: np.ndarray | Array) -> Array:
 
 
 def pick_some(values: Array, ids: np.ndarray, default: np.ndarray | float = 0) -> Array:
-    """values[ids], as `pick`, and `default`, a constant row, where an id is -1."""
+    """values[ids], as `pick`, with the constant row `default` where an id is -1."""
     if np.all(ids >= 0):
         return pick(values, ids)
     if ids.ndim > 1:
@@ -74,26 +75,26 @@ def pick_some(values: Array, ids: np.ndarray, default: np.ndarray | float = 0) -
 
 
 def pick_existing(values: Array, ids: np.ndarray | Array) -> Array:
-    """`pick`; ids that are known only at run time must be those of rows that exist, which nothing checks."""
+    """values[ids], as `pick`, but ids that are known only at run time must be valid; this is not checked."""
     if isinstance(ids, Array):
         return values.at[ids].get(mode="promise_in_bounds", wrap_negative_indices=False)
     return pick(values, ids)
 
 
 def pick_columns(values: Array, ids: Array) -> Array:
-    """`pick_existing` at ids (k, n) of values (size, ...), with each component of all n in a piece: (k, ..., n)."""
+    """(k, ..., n) the rows of values (size, ...) at ids (k, n), as `pick_existing`, with n the last axis in memory."""
     return stored_in_order(jnp.moveaxis(pick_existing(values, ids), 1, -1))
 
 
 def pick_static(values: Array | np.ndarray, ids: Array | np.ndarray) -> Array | np.ndarray:
-    """`pick_existing`, static where both are."""
+    """values[ids], as `pick_existing`; a numpy array if both arguments are numpy arrays."""
     if isinstance(values, Array) or isinstance(ids, Array):
         return pick_existing(jnp.asarray(values), ids)
     return values[ids]
 
 
 def pick_computed(values: Tree, ids: np.ndarray, compute: Callable[[], Tree]) -> Tree:
-    """Some rows (n, ...) of arrays; on a CPU `compute` makes these alone, because nobody may read the others."""
+    """The rows `ids` (n,) of arrays. On a CPU `compute()` computes only these, in case nothing reads the others."""
     count = len(jax.tree.leaves(values)[0])
     if for_cpu() and len(ids) < count:
         return compute()
@@ -101,10 +102,11 @@ def pick_computed(values: Tree, ids: np.ndarray, compute: Callable[[], Tree]) ->
 
 
 def on_rows(function: Callable[..., tuple], tables: list[tuple]) -> list[tuple]:
-    """The results of a function of rows, for each of a few tables: tuples of columns (n, ...) in numpy or JAX.
+    """The results of an elementwise function of rows, for each of a few tables.
 
-    On a CPU table by table, so that XLA leaves out tables that nothing reads; elsewhere for all rows at once, by one
-    kernel.
+    A table is a tuple of columns (n, ...), numpy or JAX arrays. On a CPU the function is called for each table, so that
+    XLA leaves out results that nothing reads. On other devices it is called once for the rows of all tables, which
+    makes one kernel.
     """
     if for_cpu():
         return [function(*table) for table in tables]
@@ -116,16 +118,17 @@ def on_rows(function: Callable[..., tuple], tables: list[tuple]) -> list[tuple]:
 
 
 def place(size: int, ids: np.ndarray, values: Array) -> Array:
-    """(size, ...) with `values` (n, ...) at `ids` (n,), which are distinct, and zeros elsewhere: again a gather."""
+    """(size, ...) with `values` (n, ...) at the distinct indices `ids` (n,), and zeros elsewhere; also a gather."""
     row = np.full(size, -1)
     row[ids] = np.arange(len(ids))
     return pick_some(values, row)
 
 
 def add_rows(values: Array, row: Array, size: int) -> Array:
-    """(size, ...) sums of values (n, ...) by the row (n,) that each is added to; those beyond all rows are left out.
+    """(size, ...) sums of `values` (n, ...), each added to the row `row` (n,); rows beyond `size` are left out.
 
-    On a GPU a product with zeros and ones: there additions by many threads have no order, and the sum no last bit.
+    On a GPU it is a product with a 0/1 matrix, because a scatter by many threads would add in a random order, and its
+    result would not be reproducible.
     """
     if not for_gpu():
         return jnp.zeros((size, *values.shape[1:]), values.dtype).at[row].add(values, mode="drop")
@@ -134,16 +137,16 @@ def add_rows(values: Array, row: Array, size: int) -> Array:
     return sums.reshape(size, *values.shape[1:])
 
 
-# `add_products`: columns of the largest products that a CPU makes all at once
+# `add_products`: most columns d for which a CPU computes all products at once
 LARGE = 8
-# `add_products`: numbers of larger products that a CPU makes at once, 24 KiB in float32, which the L1 cache holds
+# `add_products`: values of larger products that a CPU computes at once, 24 KiB in float32, which fit into the L1 cache
 CHUNK = 6144
 
 
 def add_products(left: Array, right: Array, row: Array, size: int) -> Array:
-    """(size, d, d) sums of products left_i^T right_i, (n, k, d) each, by the row (n,) that each is added to.
+    """(size, d, d) sums of products left_i^T right_i of `left` and `right` (n, k, d), each added to row `row` (n,).
 
-    Those beyond all rows are left out.
+    Rows beyond `size` are left out.
     """
     n, _, d = left.shape
     if not for_cpu() or d <= LARGE:
@@ -167,23 +170,26 @@ def add_products(left: Array, right: Array, row: Array, size: int) -> Array:
 
 Ids = tuple[int, ...]
 
-# most rounds in which `sum_gathered` reads one place of each row
+# `sum_gathered`: largest number of rounds, in each of which one position of each row is gathered
 MOST_ROUNDS = 8
-# `sum_gathered` adds rows one by one where rounds would read more than this many times the rows
+# `sum_gathered`: if gathers would read more than this many times the number of rows, a scatter-add is used instead
 WASTE = 8
 # most slices of which a TPU joins rows; more would take the compiler longer than a gather costs
 MOST_SLICES = 512
 
 
 def gather_rows(values: Array, ids: np.ndarray, axis: int = 0) -> Array:
-    """Rows along an axis at ids (n,), zero where an id is -1."""
+    """The rows of `values` along an axis at `ids` (n,); zero where an id is -1."""
     return gather_rows_p.bind(values, ids=tuple(ids.tolist()), axis=axis)
 
 
 class Places(NamedTuple):
-    """Where each of some rows was gathered: `rounds` (size,) each, -1 where a row was gathered less often.
+    """The positions at which each of `size` rows was gathered.
 
-    `heavy` (h,) are the rows that go on after the rounds, `rest` (h, r) where; -1 as above.
+    Attributes:
+      rounds: round k has the k-th position (size,) of each row, -1 for a row that was gathered less often.
+      heavy: (h,) the rows that were gathered more often than there are rounds.
+      rest: (h, r) the remaining positions of these rows, padded with -1.
     """
 
     rounds: tuple[np.ndarray, ...]
@@ -198,7 +204,7 @@ class Places(NamedTuple):
 
 @functools.cache
 def places(ids: Ids, size: int) -> Places | None:
-    """The places of `size` rows, with as many rounds as cost least; None where all would cost far more than the sum."""
+    """The positions of `size` rows in `ids`, with the cheapest number of rounds; None if a scatter-add is cheaper."""
     exists = np.flatnonzero(np.asarray(ids) >= 0)
     order = exists[np.argsort(np.asarray(ids)[exists], kind="stable")]
     counts = np.bincount(np.asarray(ids)[exists], minlength=size)
@@ -213,7 +219,7 @@ def places(ids: Ids, size: int) -> Places | None:
     start = np.cumsum(counts) - counts
 
     def at(row: np.ndarray, k: np.ndarray | int) -> np.ndarray:
-        """Where a row was gathered for the k-th time, or -1."""
+        """The k-th position of a row, or -1."""
         row_ids = np.append(order, -1)[np.minimum(start[row] + k, len(order))]
         return np.where(k < counts[row], row_ids, -1)
 
@@ -223,10 +229,10 @@ def places(ids: Ids, size: int) -> Places | None:
 
 
 def sum_gathered(values: Array, ids: Ids, size: int, axis: int) -> Array:
-    """Sums of the rows of `values` along an axis, for each of `size` rows from which `ids` gathered them."""
+    """The transpose of `gather_rows`: for each of `size` rows the sum of the `values` that were gathered from it."""
     lists = places(ids, size)
     if lists is None:
-        # what is nowhere is dropped
+        # values with id -1 were not gathered from any row, and are dropped
         where = np.where(np.asarray(ids) >= 0, ids, size)
         empty = jnp.zeros((*values.shape[:axis], size, *values.shape[axis + 1 :]), values.dtype)
         return empty.at[(slice(None),) * axis + (where,)].add(values, mode="drop")
@@ -244,7 +250,7 @@ def sum_gathered(values: Array, ids: Ids, size: int, axis: int) -> Array:
 
 
 def _plain(values: Array, *, ids: Ids, axis: int) -> Array:
-    """The definition."""
+    """The definition of `gather_rows`."""
     index, rank = np.asarray(ids, np.int32), values.ndim
     flat, rest = np.maximum(index, 0), tuple(i for i in range(rank) if i != axis)
     rows = jax.lax.gather(
@@ -294,7 +300,7 @@ def runs_of(ids: Ids) -> list[tuple[int, int]]:
 
 
 def _in_numpy(values: np.ndarray, *, ids: Ids, axis: int) -> np.ndarray:
-    """The gather in numpy."""
+    """`gather_rows` in numpy."""
     index = np.asarray(ids)
     exists = (index >= 0).reshape([-1 if i == axis else 1 for i in range(values.ndim)])
     return np.where(exists, np.take(values, np.maximum(index, 0), axis), np.zeros((), values.dtype))
@@ -310,7 +316,7 @@ ad.deflinear2(
     gather_rows_p,
     lambda cotangent, values, *, ids, axis: [sum_gathered(cotangent, ids, values.aval.shape[axis], axis)],
 )
-# where the batch axis is, it stays
+# the batch axis stays where it is
 batching.primitive_batchers[gather_rows_p] = lambda values, dims, *, ids, axis: (
     gather_rows_p.bind(*values, ids=ids, axis=axis + (dims[0] <= axis)),
     dims[0],
@@ -320,22 +326,23 @@ mlir.register_lowering(gather_rows_p, mlir.lower_fun(_in_slices, multiple_result
 
 
 def move(values: Array, source: Array, taken: Array, target: Array, exists: Array) -> Array:
-    """(m, ...) the rows of `values` (n, ...) at `source` (m,) where a place is `taken`, elsewhere zero.
+    """(m, ...) the rows of `values` (n, ...) at `source` (m,) where `taken` (m,) is True, and zero elsewhere.
 
-    `target` (n,) is the place of each row that has one, where it `exists` (n,): the transpose moves rows back. In a
-    batch both are relative to the world's own first row and place, and may lie in other worlds.
+    `target` (n,) is the inverse, which the transpose uses: the position of each row in the result, for rows that
+    `exists` (n,). In a batch, `source` and `target` count from the first row and position of the own world, and may lie
+    in other worlds.
     """
     return move_p.bind(*varying((values, source, taken, target, exists)))
 
 
 def _moved(values: Array, source: Array, taken: Array, target: Array, exists: Array) -> Array:
-    """The definition."""
+    """The definition of `move`."""
     rows = values.at[source].get(mode="promise_in_bounds", wrap_negative_indices=False)
     return jnp.where(taken.reshape(-1, *[1] * (rows.ndim - 1)), rows, jnp.zeros((), rows.dtype))
 
 
 def _moved_in_a_batch(arguments: Sequence[Array], dims: Sequence[int | None]) -> tuple[Array, int]:
-    """All worlds as one, row after row."""
+    """The batch rule of `move`: all worlds are one world, row after row."""
     size = next(x.shape[dim] for x, dim in zip(arguments, dims, strict=True) if dim is not None)
     values, source, taken, target, exists = (
         jnp.broadcast_to(x, (size, *x.shape)) if dim is None else jnp.moveaxis(x, dim, 0)
@@ -359,13 +366,13 @@ mlir.register_lowering(move_p, mlir.lower_fun(_moved, multiple_results=False))
 
 
 class Packed(NamedTuple):
-    """All leaves of the trees of a batch as `rows` (size, k); `like` is a tree of their shapes."""
+    """All leaves of a batch of trees, side by side in `rows` (size, k); `like` is the tree of their shapes."""
 
     rows: Array
     like: Any
 
     def unpack(self, rows: Array) -> Any:
-        """The tree of some rows."""
+        """The batch of trees of some rows."""
         leaves, tree = jax.tree.flatten(self.like)
         ends = np.cumsum([math.prod(leaf.shape[1:]) for leaf in leaves])
         parts = zip(leaves, jnp.split(rows, ends[:-1], axis=1), strict=True)
@@ -373,7 +380,7 @@ class Packed(NamedTuple):
 
 
 def packed(tree: Any) -> Packed:
-    """The trees of a batch as rows, in which integers, which are small here, and truths are floats."""
+    """A batch of trees as rows of floats. Booleans and integers become floats; integers must be small."""
     leaves = jax.tree.leaves(tree)
     kind = jnp.result_type(*(x for x in leaves if jnp.issubdtype(x.dtype, jnp.floating)))
     rows = jnp.concatenate([x.reshape(len(x), math.prod(x.shape[1:])).astype(kind) for x in leaves], axis=1)

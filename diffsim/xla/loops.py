@@ -1,9 +1,9 @@
-"""JAX's loops and branches, made to run inside `jax.shard_map` with its defaults (check_vma=True).
+"""JAX's loops and branches, for use inside `jax.shard_map` with its default arguments (check_vma=True).
 
-There the type of an array says whether its values may differ between devices, and JAX refuses a loop whose state starts
-as a constant and then depends on the worlds, or a `cond` whose branches differ in this. The functions here cast the
-state of a loop, and the results of both branches, to values that may differ. Outside of `jax.shard_map` they do
-nothing, and are JAX's functions. `varying` does the same for the arguments of our own primitives.
+Inside `jax.shard_map`, the type of an array says whether its values may vary between devices. JAX refuses a loop whose
+carry is a constant at the start and varies later, and a `cond` of whose branches only one varies. The functions here
+cast the carry of a loop, and the results of both branches, to values that may vary. Outside of `jax.shard_map` they are
+JAX's functions. `varying` casts the arguments of diffsim's own primitives.
 """
 
 from collections.abc import Callable
@@ -16,34 +16,34 @@ Tree = TypeVar("Tree")
 
 
 def while_loop(unfinished: Callable[[Tree], Array], advance: Callable[[Tree], Tree], start: Tree) -> Tree:
-    """`jax.lax.while_loop`."""
+    """The last carry, as by `jax.lax.while_loop`."""
     return jax.lax.while_loop(unfinished, lambda state: varying(advance(state)), varying(start))
 
 
 def fori_loop(lower: Any, upper: Any, advance: Callable[[Any, Tree], Tree], start: Tree) -> Tree:
-    """`jax.lax.fori_loop`."""
+    """The last carry, as by `jax.lax.fori_loop`."""
     return jax.lax.fori_loop(lower, upper, lambda k, state: varying(advance(k, state)), varying(start))
 
 
 def scan(step: Callable, start: Any, rows: Any = None, length: int | None = None, **options: Any) -> Any:
-    """`jax.lax.scan`."""
+    """The last carry and the stacked results, as by `jax.lax.scan`."""
     return jax.lax.scan(lambda state, row: varying(step(state, row)), varying(start), rows, length, **options)
 
 
 def cond(chosen: Any, yes: Callable[..., Tree], no: Callable[..., Tree], *operands: Any) -> Tree:
-    """`jax.lax.cond`."""
+    """The results of one of two branches, as by `jax.lax.cond`."""
     return jax.lax.cond(chosen, lambda *x: varying(yes(*x)), lambda *x: varying(no(*x)), *operands)
 
 
 def varying(tree: Tree) -> Tree:
-    """The values as values that may differ between the devices of the surrounding `jax.shard_map`; else as they are."""
+    """The same values, cast to values that may vary between the devices of a surrounding `jax.shard_map`, if any."""
     axes = jax.sharding.get_abstract_mesh().manual_axes
     return jax.tree.map(lambda x: _differing(x, axes), tree) if axes else tree
 
 
 def _differing(x: Any, axes: tuple[str, ...]) -> Array:
     kind = jax.typeof(x)
-    # jax 0.12 keeps the axes under another name
+    # jax 0.12 stores the axes over which a value varies under another name
     known = kind.mat.varying if hasattr(kind, "mat") else kind.vma
     missing = tuple(axis for axis in axes if axis not in known)
     return jax.lax.pcast(x, missing, to="varying") if missing else x

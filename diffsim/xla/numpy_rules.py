@@ -1,12 +1,12 @@
-"""What the primitives of JAX do, in numpy: one table, `RULES`, by the names of primitives.
+"""The primitives of JAX in numpy: the table `RULES`, by the names of primitives.
 
-Two interpreters read it. `compiler/host/interpret.py` runs a whole traced function once, without compiling it.
-`warp/machine.py` runs kernels of a GPU where there is none, and `warp/translate.py` asks it where a primitive that only
-moves numbers puts them. Control flow, which calls traced functions, belongs to the interpreters.
+Three modules use it. `compiler/host/interpret.py` runs a traced function once, without compiling it. `warp/machine.py`
+runs GPU kernels in numpy, for machines without a GPU. `warp/translate.py` applies rules to arrays of indices, to find
+out where a primitive that only moves values puts them. Control flow is not in the table; the interpreters handle it.
 
-A rule is a function of the inputs and, by keyword, of the equation's parameters: a rule that is a ufunc of numpy takes
-no parameters, because those of its primitive say nothing more than shapes and types. It may return `NotImplemented` for
-parameters that it does not know. A primitive of our own adds its rule where it is defined.
+A rule is a function of the primitive's inputs and, by keyword, of its parameters. A rule that is a ufunc of numpy takes
+no parameters, because those of its primitive are only shapes and types. A rule may return `NotImplemented` for
+parameters that it cannot handle. diffsim's own primitives add their rules where they are defined.
 """
 
 import functools
@@ -25,7 +25,7 @@ Rule = Callable[..., Any]
 
 
 def rule_of(name: str, params: dict[str, Any]) -> Rule | None:
-    """What a primitive does with its inputs, in numpy; None if the table does not have it."""
+    """The rule of a primitive as a function of its inputs only; None if the table does not have the primitive."""
     rule = RULES.get(name)
     return rule if rule is None or isinstance(rule, np.ufunc) else functools.partial(rule, **params)
 
@@ -34,7 +34,7 @@ def _over_axes(operation: Callable[..., Any]) -> Rule:
     return lambda operand, *, axes, **params: operation(operand, axis=tuple(axes))
 
 
-# a copy of so many elements takes less time than numpy's view of them
+# number of elements up to which copying an array is faster than making a broadcast view of it
 SMALL = 5_000
 
 
@@ -53,7 +53,7 @@ def _broadcast(operand: Array, *, shape: Values, broadcast_dimensions: Values, *
 
 
 def _dynamic_slice(operand: Array, *starts: Array, slice_sizes: Values) -> Array:
-    """As many elements along each axis, from where they all lie inside."""
+    """`lax.dynamic_slice`: the starts are clamped so that the slice is inside of the operand."""
     sizes = zip(starts, slice_sizes, operand.shape, strict=True)
     first = [min(max(int(start), 0), length - size) for start, size, length in sizes]
     return operand[tuple(slice(start, start + size) for start, size in zip(first, slice_sizes, strict=True))]
@@ -72,8 +72,11 @@ def _pad(x: Array, value: Array, *, padding_config: Values) -> Any:
 class _Axes(NamedTuple):
     """The roles of the axes of a gather or scatter.
 
-    mapped: axes of the operand that the indices are for. dropped: axes of the operand that the result lacks. batching:
-    axes of the operand that run together with one of the indices. windows: axes of the result that run inside a window.
+    Attributes:
+      mapped: axes of the operand to which the components of the indices belong.
+      dropped: axes of the operand that the result does not have.
+      batching: axes of the operand that are batch axes, and the axis of the indices that goes with each of them.
+      windows: axes of the result that are inside of a window.
     """
 
     mapped: Values
@@ -83,15 +86,17 @@ class _Axes(NamedTuple):
 
 
 def _along(shape: Values, axis: int) -> Array:
-    """The indices along one axis of a shape, to be broadcast over the others."""
+    """The indices 0, 1, ... along one axis of a shape, with length 1 along the other axes."""
     return np.arange(shape[axis]).reshape([-1 if other == axis else 1 for other in range(len(shape))])
 
 
 def _window(operand: Array, indices: Array, axes: _Axes, shape: Values) -> Any:
-    """Index arrays that pick the windows of a gather or scatter, one per axis of the operand; they have `shape`.
+    """Index arrays, one per axis of the operand, for the windows of a gather or scatter; they broadcast to `shape`.
 
-    indices: first element of each window. None where an index lies outside of the operand.
+    `indices` has the first element of each window. The result is None if a window is not inside of the operand.
     """
+    # along each axis of the operand an index is the sum of up to three parts: the position inside the window, the
+    # position along a batch axis, and the start of the window
     left = [axis for axis in range(operand.ndim) if axis not in axes.dropped and axis not in axes.batching]
     kept = dict(zip(left, axes.windows, strict=True))
     outer = [axis for axis in range(len(shape)) if axis not in axes.windows]
@@ -115,7 +120,7 @@ def _window(operand: Array, indices: Array, axes: _Axes, shape: Values) -> Any:
 
 
 def gather(operand: Array, indices: Array, *, dimension_numbers: Any, slice_sizes: Values, **params: Any) -> Any:
-    """Windows of the operand; anything out of the ordinary is left to JAX."""
+    """`lax.gather`: windows of the operand; NotImplemented if one is not inside of it."""
     numbers = dimension_numbers
     windows, rank = numbers.offset_dims, indices.ndim - 1 + len(numbers.offset_dims)
     batching = dict(zip(numbers.operand_batching_dims, numbers.start_indices_batching_dims, strict=True))
@@ -129,7 +134,7 @@ def gather(operand: Array, indices: Array, *, dimension_numbers: Any, slice_size
 
 
 def scatter(combine: Callable[[Array, Any, Array], None]) -> Callable[..., Any]:
-    """operand.at[...].set, add or max."""
+    """The rule of `operand.at[...].set`, `add` or `max`: `combine(result, index, updates)` changes the result."""
 
     def rule(operand: Array, indices: Array, updates: Array, *, dimension_numbers: Any, **params: Any) -> Any:
         numbers, result = dimension_numbers, operand.copy()
@@ -146,7 +151,7 @@ def scatter(combine: Callable[[Array, Any, Array], None]) -> Callable[..., Any]:
 
 
 def dot_general(a: Array, b: Array, *, dimension_numbers: Any, **params: Any) -> Array:
-    """`lax.dot_general`: a product over some axes, side by side over others."""
+    """`lax.dot_general`: a product that contracts some axes and has others as batch axes."""
     (contract_a, contract_b), (batch_a, batch_b) = dimension_numbers
     if not batch_a:
         return np.tensordot(a, b, axes=(contract_a, contract_b))
@@ -162,13 +167,13 @@ def dot_general(a: Array, b: Array, *, dimension_numbers: Any, **params: Any) ->
 def triangular_solve(
     a: Array, b: Array, *, left_side: bool, lower: bool, transpose_a: bool, unit_diagonal: bool, **params: Any
 ) -> Any:
-    """`lax.linalg.triangular_solve` from the left; anything else is left to JAX."""
+    """`lax.linalg.triangular_solve` from the left; NotImplemented from the right."""
     if not left_side:
         return NotImplemented
     if not b.size:
         return b
     if a.size > a.shape[-1] ** 2 and lower and not transpose_a and not unit_diagonal:
-        # row by row for many matrices side by side; a call of LAPACK for each would take longer
+        # a batch of matrices: row by row for all of them at once, which is faster than a call of LAPACK for each
         x = np.zeros_like(b)
         for row in range(a.shape[-1]):
             known = a[..., row : row + 1, :row] @ x[..., :row, :]
@@ -180,7 +185,7 @@ def triangular_solve(
 
 
 def cholesky(matrix: Array, **params: Any) -> Array:
-    """The lower factor; not a number, as in JAX, where there is none."""
+    """`lax.linalg.cholesky`: the lower factor; NaN, as in JAX, for a matrix that has none."""
     try:
         return np.linalg.cholesky(matrix)
     except np.linalg.LinAlgError:
@@ -188,12 +193,12 @@ def cholesky(matrix: Array, **params: Any) -> Array:
 
 
 def _divided(a: Array, b: Array) -> Array:
-    """`lax.div`: integers are rounded towards zero, where numpy's `//` rounds down."""
+    """`lax.div`, which rounds quotients of integers towards zero; numpy's `//` rounds down."""
     return (a - np.fmod(a, b)) // b if np.issubdtype(a.dtype, np.integer) else a / b
 
 
 def unchanged(x: Array, **params: Any) -> Array:
-    """The value itself, of primitives that only derivatives or a compiler need."""
+    """The value itself: the rule of primitives that matter only for derivatives or for a compiler."""
     return np.asarray(x)
 
 
@@ -243,14 +248,14 @@ RULES: dict[str, np.ufunc | Rule] = {
     "optimization_barrier": lambda *inputs, **params: inputs,
     "or": np.bitwise_or,
     "pad": _pad,
-    # of the variants of an operation the one for the CPU; None stands for all other platforms
+    # an operation with a variant per platform: take the one for the CPU; None stands for all other platforms
     "platform_index": lambda *, platforms: next(i for i, names in enumerate(platforms) if not names or "cpu" in names),
     "pow": np.power,
     "reduce_and": _over_axes(np.all),
     "reduce_max": _over_axes(np.max),
     "reduce_min": _over_axes(np.min),
     "reduce_or": _over_axes(np.any),
-    # numpy sums small integers as large ones
+    # numpy would sum int32 in int64
     "reduce_sum": _over_axes(lambda x, axis: np.sum(x, axis, dtype=x.dtype)),
     "rem": np.fmod,
     "reshape": lambda x, *, new_sizes, dimensions, **_: x.transpose(dimensions or [*range(x.ndim)]).reshape(new_sizes),

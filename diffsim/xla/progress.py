@@ -1,8 +1,8 @@
-"""A line on the terminal while a program compiles for long: which one, and what makes it large.
+"""A line on the terminal when a program takes long to compile, with the reasons why it is large.
 
-While a stage is traced it says what the program holds (`describe`). JAX reports the ends of lowering and of compiling
-(`jax.monitoring`); between the two a timer waits, and prints where somebody is looking: on a terminal or in a notebook.
-The variable DIFFSIM_PROGRESS says 0 for never and 1 for always.
+Stages call `describe` while they are traced, to say what the program contains. JAX reports when lowering and compiling
+end (`jax.monitoring`). Between these two events a timer runs, which prints the line on a terminal or in a notebook. The
+environment variable DIFFSIM_PROGRESS turns it off (0), or on for other outputs too (1).
 """
 
 import os
@@ -14,18 +14,19 @@ from typing import Any
 import jax
 import jax.monitoring
 
-# s, how long a user waits before he is told what for
+# s, time from the beginning of tracing after which the line is printed
 PATIENCE = 3.0
+# the events of `jax.monitoring` after lowering and after compiling
 LOWERED = "/jax/core/compile/jaxpr_to_mlir_module_duration"
 COMPILED = "/jax/core/compile/backend_compile_duration"
 
 
 class _Waiting(threading.local):
-    """What one thread is about to compile."""
+    """The program that one thread is tracing or compiling."""
 
-    # what the program holds; None where no stage of ours was traced
+    # what the program contains; None if no stage of diffsim was traced
     description: str | None = None
-    # s, on the clock of `time.perf_counter`: since when it is being traced
+    # s, time on the clock of `time.perf_counter` when tracing began
     since: float = 0.0
     timer: threading.Timer | None = None
 
@@ -34,7 +35,7 @@ _waiting = _Waiting()
 
 
 def describe(text: str) -> None:
-    """Says what the program that is being traced holds: "3 kinds of pairs"."""
+    """Notes what the program that is being traced contains, such as "3 kinds of pairs"."""
     if not _listening:
         _listen()
     if _waiting.description is None:
@@ -42,7 +43,7 @@ def describe(text: str) -> None:
     _waiting.description = text
 
 
-# one listener for all threads, once a stage has said what it holds
+# not empty once the listener is registered, which serves all threads
 _listening: list[bool] = []
 
 
@@ -52,7 +53,7 @@ def _listen() -> None:
 
 
 def _heard(event: str, duration_secs: float, **details: Any) -> None:
-    """Starts the timer when a program of ours has been lowered, and stops it when it has been compiled."""
+    """Starts the timer when a program with diffsim's stages is lowered, and stops it when it is compiled."""
     if event == LOWERED and _waiting.description is not None and _watched():
         name = str(details.get("fun_name", "a program")).removeprefix("jit(").removesuffix(")")
         line = f"compiling {name}: {_waiting.description}"
@@ -68,7 +69,7 @@ def _heard(event: str, duration_secs: float, **details: Any) -> None:
 
 
 def _watched() -> bool:
-    """Whether somebody sees what is printed."""
+    """Whether to print: on a terminal and in a notebook, unless DIFFSIM_PROGRESS says otherwise."""
     wish = os.environ.get("DIFFSIM_PROGRESS")
     return wish != "0" if wish else sys.stderr.isatty() or "ipykernel" in sys.modules
 

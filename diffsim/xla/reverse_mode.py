@@ -1,9 +1,10 @@
-"""What reverse mode stores of a program, and what it computes again.
+"""Reverse mode: which values it stores in the forward pass, and which it computes again.
 
-- Results of searches have the name `SEARCH_RESULT`. They are stored, so that reverse mode does not search again.
-- `recomputed` stores nothing else of the body of a scan.
-- `recorded` splits a function into what it computes and its derivatives later, for callers that need both.
-- `entwined` makes the carry of a scan depend on what its steps read, so that JAX traces its body once.
+- The results of searches (the solver's, those of convex collisions) are stored under the name `SEARCH_RESULT`, so that
+  reverse mode does not search again.
+- `recomputed` makes the body of a scan store nothing else.
+- `recorded` splits a function into a first part that returns its results, and a second part for their derivatives.
+- `entwined` makes the carry of a scan vary from the start, so that JAX traces the body once.
 """
 
 import functools
@@ -18,25 +19,25 @@ from jax.extend.core import Literal
 P = ParamSpec("P")
 T = TypeVar("T")
 
-# the name (`jax.ad_checkpoint.checkpoint_name`) of results of searches, such as the solver's
+# the name for `jax.ad_checkpoint.checkpoint_name` of the results of searches
 SEARCH_RESULT = "diffsim_search_result"
 
 
 def recomputed(function: Callable[P, T]) -> Callable[P, T]:
-    """The body of a scan, which reverse mode computes again; only results of searches are stored."""
+    """A decorator for the body of a scan: reverse mode computes it again, and stores only the results of searches."""
     policy = jax.checkpoint_policies.save_only_these_names(SEARCH_RESULT)
-    # XLA cannot merge the second computation with the first in a scan, where `prevent_cse` would only keep constants in
-    # the loop
+    # in a scan, XLA cannot merge the second computation with the first, so that `prevent_cse` is not needed; it would
+    # keep constants inside the loop
     return jax.checkpoint(function, policy=policy, prevent_cse=False)
 
 
 class Recorded(NamedTuple):
-    """A function in two parts: its results, and later their derivatives, for which nothing is searched again.
+    """A function in two parts: one returns its results, and the other their derivatives, without searching again.
 
     Attributes:
-      call: (moving, *others) -> ((results, other results), what `again` needs of this call, a pytree of arrays).
-      again: (needed, inputs of that call, moving) -> the same results, with derivatives with respect to `moving`, whose
-        value is that of the call.
+      call: (moving, *others) -> ((results, other results), needed). `needed` is a pytree of arrays for `again`.
+      again: (needed, inputs, moving) -> the same results, with derivatives with respect to `moving`. `inputs` are the
+        arguments of the call, and `moving` has the same value as then.
     """
 
     call: Callable[..., tuple[tuple[Any, Any], Any]]
@@ -44,11 +45,11 @@ class Recorded(NamedTuple):
 
 
 def recorded(function: Callable[..., tuple[Any, Any]], *inputs: Any) -> Recorded:
-    """The two parts of `function(moving, *others) -> (results, other results)`, traced once for inputs like these.
+    """The two parts of `function(moving, *others) -> (results, other results)`, traced once for such inputs.
 
-    The function is linearized with respect to `moving` under a checkpoint that stores results of searches only. What
-    its linear part then reads are inputs, constants and these results: `call` returns them, and `again` evaluates the
-    linear part with them. `moving` and the results are pytrees of floating arrays.
+    The function is linearized with respect to `moving`, under a checkpoint that stores only the results of searches.
+    Therefore the linear part reads only inputs, constants and these results. `call` returns the results of searches,
+    and `again` evaluates the linear part with them. `moving` and `results` are pytrees of floating-point arrays.
     """
     policy = jax.checkpoint_policies.save_only_these_names(SEARCH_RESULT)
 
@@ -59,7 +60,7 @@ def recorded(function: Callable[..., tuple[Any, Any]], *inputs: Any) -> Recorded
 
     closed, shape = jax.make_jaxpr(linearized, return_shape=True)(*inputs)
     returned, change = (jax.tree.structure(part) for part in shape)
-    # what the linear part reads: inputs, constants, and what was found
+    # the values that the linear part reads, of which `found` are the places of the results of searches
     count, given = returned.num_leaves, [*closed.jaxpr.constvars, *closed.jaxpr.invars]
     read = closed.jaxpr.outvars[count:]
     found = [place for place, var in enumerate(read) if not isinstance(var, Literal) and var not in given]
@@ -82,7 +83,7 @@ def recorded(function: Callable[..., tuple[Any, Any]], *inputs: Any) -> Recorded
 
 @jax.custom_jvp
 def _with_slope(value: jax.Array, change: jax.Array) -> jax.Array:
-    """The value, with the derivatives of the change."""
+    """`value`, with the derivatives of `change`, which is zero."""
     return value
 
 
@@ -90,11 +91,11 @@ _with_slope.defjvp(lambda primals, tangents: (primals[0], tangents[1]))
 
 
 def entwined(start: Any, causes: Any) -> Any:
-    """The initial carry of a scan, `start`, as a function of the arrays `causes` on which its steps make it depend.
+    """The initial carry `start` of a scan, made a function of the arrays `causes`, on which later carries depend.
 
-    Values do not change. Batching and differentiating a scan trace its body again until they know which parts of the
-    carry vary. If these vary from the start, the body is traced once (0.5 s of 3.7 for the gradient of a humanoid's
-    rollout).
+    Its values do not change. JAX's rules for batching and differentiating a scan trace the body again and again, until
+    they know which parts of the carry vary. If these vary from the start, the body is traced once. That saves 0.5 s of
+    3.7 s for the gradient of a humanoid's rollout.
     """
     for cause in (leaf for leaf in jax.tree.leaves(causes) if leaf.size and jnp.issubdtype(leaf.dtype, jnp.floating)):
         one = jnp.ravel(cause)[0]

@@ -1,22 +1,23 @@
-"""Selection: branches for a whole batch, rows that need work, the first, least or largest of many values.
+"""Selection: branches for a whole batch, rows that need work, and the first, smallest or largest of many values.
 
-Each is in the form that XLA runs fast; one of two arrays is `jnp.where`.
+Each function has the form that XLA runs fastest. (To choose between two arrays, use `jnp.where`.)
 
-- `first` and `greatest` compare all values with the best one. On a CPU that is several times faster than `argmax`,
-  which XLA compares one value after another. Values within rounding of the greatest count as equal to it, and the first
-  of them is taken.
-- `argmin` takes a tie rule. It is a reduction, so that later operations read the index instead of computing it again.
-- `ranked` puts a number in the last bits of a value, so that a plain reduction finds the least value and its number.
-  (XLA for CPU runs a reduction of pairs on one thread, one comparison after another.)
-- `if_anywhere` and `if_everywhere` take one branch for a whole batch; `rows_where` works on the rows that need it.
+- `first` and `greatest` find an index by comparing all values with the largest one. On a CPU that is several times
+  faster than `argmax`, for which XLA compares one value after another. Values that differ from the largest by no more
+  than rounding count as equal, and the first of them is chosen.
+- `argmin` takes a rule for ties. It is a reduction, so that later operations read the index instead of computing it
+  again.
+- `ranked` puts an index into the last bits of each value, so that a plain reduction finds the smallest value and its
+  index. (XLA for CPU runs a reduction of pairs on one thread, one comparison after another.)
+- `if_anywhere` and `if_everywhere` run one branch for a whole batch; `rows_where` works only on the rows that need it.
 - `largest` finds the `count` largest of n values in one of four ways:
-  - on a GPU by `top_k` within pieces of 1024, each sorted in one kernel, then by `top_k` of the best of all pieces; a
-    sort of all values would take ten kernels, each of which reads and writes all of them;
-  - on a CPU, for few values (`extracted`), by `count` passes, each of which takes the maximum of the values below the
-    last one, with worlds in vector lanes;
-  - on a CPU, for many values in many worlds (`taken_out`), by the same passes with the maximum of each piece stored, so
-    that only the piece of the last value is searched again;
-  - otherwise by `jax.lax.top_k`, which on a CPU goes through one world after another on one thread.
+  - On a GPU it runs `top_k` within pieces of 1024 values, each of which one kernel sorts, and then `top_k` over the
+    results. Sorting all values would take ten kernels that each read and write all of them.
+  - On a CPU, for few values (`extracted`), it makes `count` passes. Each pass takes the maximum of the values below the
+    previous one, with worlds in vector lanes.
+  - On a CPU, for many values in many worlds (`taken_out`), it makes the same passes, but stores the maximum of each
+    piece, so that only the piece of the previous value is searched again.
+  - Otherwise it is `jax.lax.top_k`, which on a CPU handles one world after another on one thread.
 """
 
 from collections.abc import Callable, Sequence
@@ -37,7 +38,7 @@ Tree = TypeVar("Tree", bound=Any)
 
 
 def where_tree(condition: Array, yes: Tree, no: Tree) -> Tree:
-    """One of two pytrees by a condition (), or row by row of leaves (b, ...) by a condition (b,)."""
+    """`jnp.where` for pytrees: chosen by a condition (), or for each row of leaves (b, ...) by a condition (b,)."""
 
     def of_leaf(x: Array, y: Array) -> Array:
         return jnp.where(jnp.expand_dims(condition, range(condition.ndim, x.ndim)), x, y)
@@ -47,10 +48,10 @@ def where_tree(condition: Array, yes: Tree, no: Tree) -> Tree:
 
 @jax.custom_batching.custom_vmap
 def anywhere(flag: Array) -> Array:
-    """Whether a flag () is set; under `vmap`, whether it is set in any world: one boolean for the whole batch.
+    """Whether a flag () is set; under `vmap`, whether it is set in any world, as one boolean for the whole batch.
 
-    `lax.cond` of it runs one branch, so that a batch does not pay for what none of its worlds needs. A `lax.cond` of
-    one boolean for each world would compute both branches.
+    With this boolean, `lax.cond` runs only one branch, so that a batch does not pay for what none of its worlds needs.
+    With one boolean per world, `lax.cond` would compute both branches.
     """
     return flag
 
@@ -61,13 +62,14 @@ def _anywhere_in_a_batch(size: int, batched: list[bool], flag: Array) -> tuple[A
 
 
 def if_anywhere(flag: Array, compute: Callable[[], Tree], otherwise: Tree, *, spares: bool = False) -> Tree:
-    """`compute()` where a flag is set, `otherwise` elsewhere. A CPU computes only if some world has a flag set.
+    """`compute()` where a flag is set, and `otherwise` elsewhere. A CPU computes only if a flag of the batch is set.
 
     Args:
-      flag: () or one for each row.
-      compute: makes arrays with the shapes of `otherwise`.
+      flag: () or (n,), one for each row.
+      compute: returns arrays with the shapes of `otherwise`.
       otherwise: the values where no flag is set.
-      spares: whether `compute` only saves other work. A GPU computes everything, and then leaves it out.
+      spares: whether the result of `compute` only saves work that is done elsewhere. A GPU does all that work anyway,
+        and then never calls `compute`.
     """
     chosen = lambda: where_tree(flag, compute(), otherwise)  # noqa: E731
     if for_cpu():
@@ -75,33 +77,34 @@ def if_anywhere(flag: Array, compute: Callable[[], Tree], otherwise: Tree, *, sp
     return otherwise if spares else chosen()
 
 
-# `rows_where`: rounds in which all rows have their turn; a round is skipped where no row is left
+# `rows_where`: number of rounds in which all rows would be computed; a round is skipped when no row is left
 ROUNDS = 8
-# `first`, `count`: values above which XLA for CPU is slow at reducing integers
+# `first`, `count`: number of values above which XLA for CPU is slow at reducing integers
 WINDOW = 32
-# `first`, `count`: integers up to this are exact in float32
+# `first`, `count`: largest number up to which all integers are exact in float32
 EXACT = 1 << 24
 
 
 def if_everywhere(flag: Array, quick: Callable[[], Tree], whole: Callable[[], Tree]) -> Tree:
-    """`quick()` if a flag () is set in all worlds of a batch, else `whole()`. A GPU always computes `whole()`, which is
-    right with any flag.
+    """`quick()` if a flag () is set in all worlds of a batch, else `whole()`, which must be right in both cases.
+
+    A GPU always computes `whole()`.
     """
     return cond(anywhere(~flag), whole, quick) if for_cpu() else whole()
 
 
 def rows_where(near: Array, compute: Callable[..., Tree], arguments: tuple, otherwise: Tree) -> Tree:
-    """`compute(*arguments)` at the rows that are `near` (n,); the other rows may be `otherwise`.
+    """`compute(*arguments)` for the rows that are `near` (n,), and `otherwise` for other rows.
 
-    On a CPU the near rows of a whole batch are dealt out evenly over its worlds, so that all worlds have the same
-    number of rows to work on, and vector lanes are full. A round deals an eighth of all rows, and is skipped when none
-    are left.
+    On a CPU the near rows of a whole batch are distributed evenly over its worlds, so that all worlds have the same
+    number of rows to compute, and vector lanes are full. Each round computes an eighth of all rows, and is skipped when
+    no near rows are left. On a GPU all rows are computed.
 
     Args:
-      near: which rows need it.
+      near: (n,) bool, the rows that need the computation.
       compute: a function of rows.
       arguments: pytrees whose leaves have n rows.
-      otherwise: rows where none are near.
+      otherwise: a pytree like the results, for the rows that are not near.
     """
     if not for_cpu():
         return compute(*arguments)
@@ -116,7 +119,7 @@ def rows_where(near: Array, compute: Callable[..., Tree], arguments: tuple, othe
             def worked() -> Tree:
                 mine = near & (turn == number)
                 moved = jax.tree.map(lambda x: move(x, row, taken, place, mine), arguments)
-                # a place without a row works on the first of its own world
+                # a place without a row computes the first row of its own world
                 moved = where_tree(taken, moved, jax.tree.map(lambda x: x[:1], arguments))
                 results = jax.tree.map(lambda x: move(x, place, mine, row, taken), compute(*moved))
                 return where_tree(mine, results, rows)
@@ -129,15 +132,16 @@ def rows_where(near: Array, compute: Callable[..., Tree], arguments: tuple, othe
     return if_anywhere(jnp.any(near), in_rounds, otherwise)
 
 
-# The near rows of all worlds are counted through. The k-th of them has place k mod P of round k // P, where P is the
-# number of places of a round, the same number in each world. So a row may be worked on in another world, and `move`
-# takes rows and places relative to the first of their own world, which is what one world can say under `vmap`.
+# The near rows of all worlds are numbered in one sequence. Row number k is computed in round k // P at place k mod P,
+# where P is the number of places in a round, equally many in each world. A row may thus be computed in another world.
+# Under `vmap` a world does not know its own index, so rows and places are counted from the first one of the own world,
+# as `move` expects.
 def _dealt(near: Array) -> tuple[Array, ...]:
-    """The deal of several worlds (worlds, n).
+    """The distribution of the near rows (worlds, n) of several worlds over rounds and places.
 
     Returns:
-      For each row (worlds, n), if it is near, its round and its place there; for each place (worlds, rounds, places)
-      its row, and whether it has one.
+      For each row (worlds, n), its round and its place, if it is near. For each place (worlds, rounds, places), its
+      row, and whether it has one.
     """
     worlds, n = near.shape
     each = -(-n // ROUNDS)
@@ -151,42 +155,43 @@ def _dealt(near: Array) -> tuple[Array, ...]:
     return rank // places, rank % places - world * each, row - world[..., None] * n, taken
 
 
-# the deal of one world, and of a batch
+# the distribution for a single world, and, by the batch rule, for a batch
 _deal = jax.custom_batching.custom_vmap(lambda near: tuple(x[0] for x in _dealt(near[None])))
 _deal.def_vmap(lambda size, batched, near: (_dealt(near), (True,) * 4))
 
 
 def first(true: Array) -> Array:
-    """The index of the first true value along the last axis; the last index if none is true."""
+    """The index of the first True along the last axis; the last index if there is none."""
     size = true.shape[-1]
     number = jnp.arange(size, dtype=_counter_dtype(size))
     return jnp.min(jnp.where(true, number, size - 1), axis=-1).astype(jnp.int32)
 
 
 def count(true: Array) -> Array:
-    """The number of true values of (n,)."""
+    """() the number of True in (n,)."""
     return jnp.sum(true, dtype=_counter_dtype(true.size)).astype(jnp.int32)
 
 
 def _counter_dtype(size: int) -> Any:
-    """The dtype for indices of `size` values: XLA for CPU is slow at reducing many integers."""
+    """The fastest dtype for reducing `size` indices: XLA for CPU is slow at reducing many integers."""
     return jnp.float32 if for_cpu() and WINDOW < size < EXACT else jnp.int32
 
 
 def greatest(values: Array, scale: Array | float) -> Array:
-    """The index of the greatest value along the last axis (..., n). `scale` bounds the terms that values are sums of.
+    """The index of the largest value along the last axis (..., n), and of the first one among equal values.
 
-    Values within rounding of the greatest count as equal, and the first of them is taken.
+    Values count as equal if they differ by no more than rounding. `scale` is a bound of the terms of which values are
+    sums.
     """
     best = jnp.max(values, axis=-1, keepdims=True)
     return first(values >= best - rounding(values) * jnp.maximum(scale, jnp.abs(best)))
 
 
 def one_of(place: Array, choices: Sequence[Tree]) -> Tree:
-    """One of a few tuples of arrays (k,), by its index ().
+    """The choice with index `place` () among a few tuples of arrays (k,).
 
-    It is computed as a sum, a reduction whose result is stored. XLA would compile an elementwise choice, and everything
-    that it depends on, into each operation that reads it.
+    It is computed as a sum, because the result of a reduction is stored. XLA would compile an elementwise choice, with
+    everything on which it depends, into each operation that reads it.
     """
     chosen = jnp.arange(len(choices)) == place
 
@@ -197,23 +202,23 @@ def one_of(place: Array, choices: Sequence[Tree]) -> Tree:
 
 
 def rounding(like: Array) -> float:
-    """A bound of the rounding error of sums and products of a few numbers up to 1, in the dtype of an array."""
+    """A bound for the rounding error of sums and products of a few values of size 1, in the dtype of an array."""
     return 2 * float(jnp.finfo(like.dtype).eps)
 
 
-# (later, earlier, index of the later) -> whether the later value is less
+# (later value, earlier value, index of the later one) -> whether the later value counts as smaller
 Precedes = Callable[[Array, Array, Array], Array]
 # a value and its index
 Indexed = tuple[Array, Array]
-# `argmin`: values up to which a CPU compares one after another, which is vectorized over a batch
+# `argmin`: number of values up to which a CPU compares one after another, with the worlds of a batch in vector lanes
 ONE_BY_ONE = 16
 
 
 def argmin(values: Array, precedes: Precedes) -> Indexed:
-    """(minimum, index) of `values` (n,). A later value replaces an earlier one where it `precedes`. No derivatives.
+    """(minimum, index) of `values` (n,); a later value replaces an earlier one if it `precedes`. No derivatives.
 
-    It is a reduction for the reason in `one_of`. On a CPU few values are compared one after another, which is
-    vectorized over a batch, and the result is stored.
+    It is a reduction, because its result is stored (see `one_of`). On a CPU, few values are compared one after another,
+    with worlds in vector lanes, and then the result is stored.
     """
 
     values = jax.lax.stop_gradient(values)
@@ -224,7 +229,7 @@ def argmin(values: Array, precedes: Precedes) -> Indexed:
         return stored(least)
 
     def better(one: Indexed, other: Indexed) -> Indexed:
-        # by index: a reduction may take values in any order
+        # a reduction may combine values in any order: put the one with the smaller index first
         swap = one[1] > other[1]
         (a, i), (b, j) = one, other
         first, second = (jnp.where(swap, b, a), jnp.where(swap, j, i)), (jnp.where(swap, a, b), jnp.where(swap, i, j))
@@ -237,76 +242,77 @@ def argmin(values: Array, precedes: Precedes) -> Indexed:
 
 
 def _better(one: Indexed, other: Indexed, precedes: Precedes) -> Indexed:
-    """The lesser of two indexed values. `other` comes later."""
+    """The smaller of two indexed values, of which `other` comes later."""
     (early, first), (late, second) = one, other
     wins = precedes(late, early, second)
     return jnp.where(wins, late, early), jnp.where(wins, second, first)
 
 
+# integer types with as many bits as the float types
 INTEGERS = {np.dtype(np.float32): jnp.int32, np.dtype(np.float64): jnp.int64}
 
 
 def ranked(values: Array, numbers: np.ndarray | int, slack: float, count: int) -> Array:
-    """Floats (...) in the order of nonnegative values (...), and equal values in the order of their numbers.
+    """Sort keys (...): floats in the order of nonnegative values (...), and for equal values in the order of `numbers`.
 
     The number replaces the last bits of the value. Values count as equal if they differ by less than about `slack`, or
-    by less than these bits.
+    only in these bits.
 
     Args:
-      values: nonnegative.
+      values: nonnegative floats.
       numbers: integers from 0 to `count` - 1.
-      slack: differences that do not count.
-      count: bounds the numbers.
+      slack: differences below about this value are ignored.
+      count: number of possible numbers.
     """
     kind, bits = INTEGERS[values.dtype], _bits(count)
-    # added to all values, this makes the bits that are left at least as coarse as the slack
+    # an offset to all values, so large that the bits that are kept have at least the spacing `slack`
     start = slack / (float(jnp.finfo(values.dtype).eps) * 2**bits)
     whole = jax.lax.bitcast_convert_type(jax.lax.stop_gradient(values) + start, kind)
     return jax.lax.bitcast_convert_type(whole >> bits << bits | jnp.asarray(numbers, kind), values.dtype)
 
 
 def number_of(rank: Array, count: int) -> Array:
-    """The number in the last bits of a rank (`ranked`)."""
+    """The number in the last bits of a sort key of `ranked`."""
     whole = jax.lax.bitcast_convert_type(rank, INTEGERS[rank.dtype])
     return (whole & (2 ** _bits(count) - 1)).astype(jnp.int32)
 
 
 def _bits(count: int) -> int:
-    """The number of bits of numbers below `count`."""
+    """The number of bits of integers below `count`."""
     return (count - 1).bit_length()
 
 
-# values of a piece that a GPU sorts in one kernel
+# number of values that a GPU sorts in one kernel
 PIECE = 1024
-# values that a CPU compares at once: the vector lanes of two registers
+# number of values that a CPU compares at once: the vector lanes of two registers
 VECTOR = 16
-# `extracted` on a CPU: most values that are asked for; each is one pass over all values
+# `extracted` on a CPU: largest `count`, because each of them needs one pass over all values
 FEW = 40
-# `extracted` on a CPU: most values for which such passes take less time than `top_k`
+# `extracted` on a CPU: largest number of values for which these passes are faster than `top_k`
 SOME = 512
-# `taken_out` on a CPU: values above which it takes less time than `top_k`
+# `taken_out` on a CPU: number of values above which it is faster than `top_k`
 SEARCHED_ABOVE = 1024
-# `taken_out` on a CPU: most values for which that is so
+# `taken_out` on a CPU: largest number of values for which it is faster
 SEARCHED_MOST = 32768
-# `taken_out` on a CPU: fewest worlds for which that is so
+# `taken_out` on a CPU: smallest number of worlds for which it is faster
 WORLDS = 32
-# `taken_out`: values of a piece, of up to MANY values
+# `taken_out`: length of a piece, of at most MANY values
 SHORT = 32
-# `taken_out`: values up to which pieces are short
+# `taken_out`: number of values up to which pieces are short
 MANY = 8192
-# `taken_out`: values of a piece, of more than MANY values
+# `taken_out`: length of a piece, of more than MANY values
 LONG = 128
-# keys of `extracted`: magnitudes are cut off here, and NaN counts as this much
+# keys of `extracted`: larger magnitudes are clipped to this, and NaN is replaced by it
 FAR = 1e30
-# keys of `extracted`: what is smaller becomes -NEAR, so that no key with the bits of an index is subnormal
+# keys of `extracted`: smaller magnitudes are replaced by -NEAR, so that no key with an index in its bits is subnormal
 NEAR = 1e-30
 
 
 def largest(values: Array, count: int) -> tuple[Array, Array]:
-    """The `count` largest of values (n,), in falling order, and their indices; equal values in the order of indices.
+    """The `count` largest of values (n,), in decreasing order, and their indices; equal values in order of indices.
 
-    It equals `jax.lax.top_k`, which counts NaN as the largest. Where `extracted` is used, values count as equal if they
-    differ by less than the last bits that an index takes.
+    The result is that of `jax.lax.top_k`, for which NaN is the largest value. Where `extracted` is used, values count
+    as equal if they differ only in the last bits, which hold an index there.
     """
     n = values.shape[0]
     few, many = count <= FEW and count < n <= SOME, SEARCHED_ABOVE < n <= SEARCHED_MOST
@@ -318,17 +324,17 @@ def largest(values: Array, count: int) -> tuple[Array, Array]:
         return jax.lax.top_k(values, count)
     padding = jnp.full((pieces * PIECE - values.shape[0],), -jnp.inf, values.dtype)
     best, index = jax.lax.top_k(jnp.concatenate([values, padding]).reshape(pieces, PIECE), count)
-    # pieces follow one another, so that equal values are still in the order of their indices
+    # pieces are in order, so that equal values are still in the order of their indices
     index = (index + PIECE * jnp.arange(pieces, dtype=index.dtype)[:, None]).reshape(-1)
     greatest_values, which = jax.lax.top_k(best.reshape(-1), count)
     return greatest_values, index[which]
 
 
 def extracted(values: Array, count: int) -> Array:
-    """Indices (count,) of the largest of values (n,), by keys: values whose last bits are replaced by their indices.
+    """Indices (count,) of the largest of values (n,), by keys, which are values with an index in their last bits.
 
-    Keys are distinct, so that the next largest is the maximum of the keys below the last one. In a batch `count` such
-    passes take all worlds side by side.
+    All keys are different, so that the next largest is the maximum of the keys below the previous one. In a batch,
+    `count` such passes handle all worlds side by side.
     """
     n, kind = values.shape[0], INTEGERS[values.dtype]
     last = 2 ** (n - 1).bit_length() - 1
@@ -336,7 +342,8 @@ def extracted(values: Array, count: int) -> Array:
     values = jax.lax.stop_gradient(values)
     values = jnp.where(jnp.isnan(values), FAR, jnp.clip(values, -FAR, FAR))
     values = jnp.where(jnp.abs(values) < NEAR, -NEAR, values)
-    # a negative float falls as its bits grow; with either sign the first of equal values gets the largest key
+    # a negative float decreases when its bits increase as an integer; so with both signs the first of equal values gets
+    # the largest key
     place_bits = jnp.where(values < 0, number, last - number)
     keys = jax.lax.bitcast_convert_type(jax.lax.bitcast_convert_type(values, kind) & ~last | place_bits, values.dtype)
 
@@ -361,7 +368,7 @@ def extracted(values: Array, count: int) -> Array:
 
 
 def _searched(values: Array, count: int) -> Array:
-    """Indices (count,) of the largest of values (n,), by `taken_out` in a batch of enough worlds, else by `top_k`."""
+    """Indices (count,) of the largest of values (n,), by `taken_out` in a large batch, else by `top_k`."""
 
     @jax.custom_batching.custom_vmap
     def search(values: Array) -> Array:
@@ -378,11 +385,11 @@ def _searched(values: Array, count: int) -> Array:
 
 
 def taken_out(values: Array, count: int) -> Array:
-    """Indices (count,) of the largest of values (n,) in falling order; equal values in the order of indices.
+    """Indices (count,) of the largest of values (n,) in decreasing order; equal values in the order of indices.
 
-    Values are in pieces, and the carry holds the maximum of what is left of each piece. The next value v is the largest
-    of these maxima. It is in the first piece with this maximum: the first v there or, if the value before was v too,
-    the first v after it. Only the maximum of that piece changes.
+    Values are split into pieces, and the carry of a scan has the maximum of the values that are left in each piece. The
+    next value v is the largest of these maxima. It is taken from the first piece with this maximum: the first v there,
+    or, if the previous value was also v, the first v after it. Then only the maximum of this piece changes.
     """
     size = SHORT if values.shape[0] <= MANY else LONG
     rows = stored(_padded(values, size).reshape(-1, size))
@@ -405,12 +412,12 @@ def taken_out(values: Array, count: int) -> Array:
     return scan(take_next, start, length=count)[1]
 
 
-# the largest value left in each piece, the value that was taken out last, and its index
+# the carry: the largest value left in each piece, the value that was taken last, and its index
 _Taken = tuple[Array, Array, Array]
 
 
 def _ordered(values: Array) -> Array:
-    """The values with NaN as infinity, and -inf as the least finite number: -inf stands for no value."""
+    """The values with NaN replaced by infinity, and -inf by the smallest finite number, since -inf means no value."""
     return jnp.where(jnp.isnan(values), jnp.inf, jnp.maximum(values, jnp.finfo(values.dtype).min))
 
 
@@ -420,7 +427,7 @@ def _padded(values: Array, size: int) -> Array:
 
 
 def _halved(of_two: Callable[..., Array], of_all: Callable[..., Array], values: Array) -> Array:
-    """Maximum or minimum along the last axis, half against half, as vectors; XLA would compare one by one."""
+    """Maximum or minimum along the last axis, by comparing halves as vectors; XLA would compare one by one."""
     while values.shape[-1] > VECTOR and values.shape[-1] % 2 == 0:
         half = values.shape[-1] // 2
         values = of_two(values[..., :half], values[..., half:])

@@ -1,15 +1,15 @@
-"""Sums along static trees, over the ancestors or the descendants of each node, in the form that is fastest.
+"""Sums over the ancestors or the descendants of each node of a static tree, in the fastest form.
 
-Every recursion over a kinematic tree whose quantities share one frame is such a sum. `Trees` describes a forest of
-nodes, and chooses among three ways:
+Every recursion over a kinematic tree is such a sum, if its quantities are all expressed in one frame. `Trees` describes
+a forest of nodes, and computes the sums in one of three ways:
 
-- a product with a 0/1 mask, (n, n), for up to 160 nodes;
-- a mask for each shape of tree, or written-out sums, where a forest has many small trees of few shapes;
-- pointer jumping for large trees: after round k each node holds the sum over its 2^k nearest ancestors, and points to
-  the next one (Hillis and Steele 1986). Rotations compose in the same way, as products.
+- by a product with a 0/1 mask (n, n), for up to 160 nodes;
+- by a mask for each shape of tree, or by sums that are written out, for a forest of many small trees of few shapes;
+- by pointer jumping, for large trees: after round k each node has the sum over its 2^k nearest ancestors, and points to
+  the next ancestor (Hillis and Steele 1986). Rotations are composed in the same way, with products instead of sums.
 
-On a GPU products with a mask that all worlds share are written as sums: as one matrix product of all worlds they would
-need transposes before and after.
+On a GPU, products with a mask are written as sums. XLA would turn them into one matrix product for all worlds, with
+transposes before and after it.
 """
 
 import dataclasses
@@ -32,23 +32,24 @@ from diffsim.xla.numpy_rules import RULES
 # vectors (n, k), such as motion axes, and factors (n,), such as their rates
 Scaled = tuple[Array, Array]
 
-# nodes above which a product with a mask costs more than the rounds of pointer jumping
+# number of nodes above which a product with a mask costs more than pointer jumping
 MASK_LIMIT = 160
-# most shapes of trees that are summed shape by shape
+# largest number of shapes for which trees are summed shape by shape
 MOST_SHAPES = 4
-# sums by shapes pay where their masks have this many times fewer entries than one mask of all nodes
+# sums by shapes pay if their masks have this many times fewer entries than one mask of all nodes
 FEWER = 4
-# nodes of the largest tree whose sums are written out
+# number of nodes of the largest tree whose sums are written out
 SMALL = 8
-# columns of a product from which on a CPU pads them
+# number of columns of a product above which they are padded on a CPU
 NARROW = 8
-# a CPU pads columns to a multiple of this, which its vectors hold
+# columns are padded to a multiple of this number, which fills vector registers
 COLUMNS = 32
+# precision of matrix products
 HIGHEST = jax.lax.Precision.HIGHEST
 
 
 class Shape(NamedTuple):
-    """Trees of one shape: `nodes` (count, size), and the parent (size,) of each node within its tree, -1 for none."""
+    """Trees of one shape: `nodes` (count, size), and for each node its parent (size,) within the tree, -1 for none."""
 
     nodes: np.ndarray
     parent: np.ndarray
@@ -56,9 +57,11 @@ class Shape(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Trees:
-    """A forest: the parents (n,) of nodes, -1 for none, which come before their children.
+    """A forest of n nodes.
 
-    `rooted`: node 0 is above all others, as the world is; then the trees of the forest are those below it.
+    Attributes:
+      parent: (n,) the parent of each node, -1 for none. Parents come before their children.
+      rooted: whether node 0 is the ancestor of all others, as the world is; then the trees are those below it.
     """
 
     parent: np.ndarray
@@ -71,7 +74,7 @@ class Trees:
 
     @functools.cached_property
     def shapes(self) -> tuple[Shape, ...] | None:
-        """The trees by shape, where sums by shapes take less work than one mask or pointer jumping; else None."""
+        """The trees, grouped by shape; None if sums by shapes take more work than one mask or pointer jumping."""
         parent = self.parent[1:] - 1 if self.rooted else self.parent
         shapes = shapes_of(parent)
         largest = max((shape.nodes.shape[1] for shape in shapes), default=0)
@@ -81,16 +84,16 @@ class Trees:
 
     @functools.cached_property
     def rounds(self) -> tuple[np.ndarray, ...]:
-        """Pointers of each round of pointer jumping, -1 where no ancestor is left."""
+        """The pointers (n,) of each round of pointer jumping, -1 where no ancestor is left."""
         return jump_rounds(self.parent)
 
     @functools.cached_property
     def rounds_below_root(self) -> tuple[np.ndarray, ...]:
-        """The trees without the root that is above all others."""
+        """The rounds of pointer jumping without the common root."""
         return jump_rounds(np.where(self.parent == 0, -1, self.parent)) if self.rooted else self.rounds
 
     def below(self, values: Array) -> Array:
-        """(n, k): sum of `values` (n, k) over each node and its descendants."""
+        """(n, k) for each node the sum of `values` (n, k) over itself and its descendants."""
         if self.shapes is not None:
             rest = _sums_by_shape(self.shapes, values[1:] if self.rooted else values, True)
             return jnp.concatenate([jnp.sum(values, axis=0, keepdims=True), rest]) if self.rooted else rest
@@ -102,7 +105,10 @@ class Trees:
         return values
 
     def above(self, values: Array) -> Array:
-        """(n, k): sum of `values` (n, k) over each node and its ancestors; the value of a common root must be zero."""
+        """(n, k) for each node the sum of `values` (n, k) over itself and its ancestors.
+
+        The value of a common root must be zero.
+        """
         if self.shapes is not None:
             rest = _sums_by_shape(self.shapes, values[1:] if self.rooted else values, False)
             return jnp.concatenate([values[:1], rest]) if self.rooted else rest
@@ -115,16 +121,20 @@ class Trees:
         return values
 
     def above_at(self, nodes: np.ndarray, *terms: Scaled) -> Array:
-        """(m, k): sum over `nodes` (m,) and their ancestors of vectors times factors of all terms; 0 for node -1."""
+        """(m, k) for each of `nodes` (m,) the sum over itself and its ancestors; zero for node -1.
+
+        Each term is a pair of vectors (n, k) and factors (n,); the sum is over their products.
+        """
         if self.shapes is None and len(self.parent) <= MASK_LIMIT:
             mask = np.vstack([self.mask, np.zeros((1, len(self.parent)), dtype=bool)])[nodes]
             return launched((_written_out if for_gpu() else _product)(mask, _total(terms)))
         return launched(pick_some(self.above(_total(terms)), nodes))
 
     def compose(self, values: Array, product: Callable[[Array, Array], Array], identity: np.ndarray) -> Array:
-        """(n, k): products of `values` (n, k) from the root to each node; those of a common root are the identity.
+        """(n, k) for each node the product of `values` (n, k) from its root to itself.
 
-        A barrier stands after each round: XLA would compute all rounds before it again for each of its inputs.
+        The value of a common root must be `identity`. There is a barrier after each round, because XLA would otherwise
+        compute all rounds before it again for each of its inputs.
         """
         for pointer in self.rounds_below_root:
             one_round = computed_once(lambda x, at=pointer: product(pick_some(x, at, identity), x))
@@ -142,7 +152,7 @@ def ancestor_mask(parent: np.ndarray) -> np.ndarray:
 
 
 def jump_rounds(parent: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Pointers of each round of pointer jumping; -1 where no ancestor is left."""
+    """The pointers (n,) of each round of pointer jumping, -1 where no ancestor is left."""
     pointer, rounds = np.append(parent, -1), []
     while np.any(pointer >= 0):
         rounds.append(pointer[:-1])
@@ -151,7 +161,7 @@ def jump_rounds(parent: np.ndarray) -> tuple[np.ndarray, ...]:
 
 
 def shapes_of(parent: np.ndarray) -> tuple[Shape, ...]:
-    """The trees of nodes with parents (n,), -1 for none, by shape. Parents come before children."""
+    """The trees of a forest with these parents (n,), -1 for none, grouped by shape. Parents come before children."""
     root, place = np.arange(len(parent)), np.zeros(len(parent), int)
     trees: dict[int, list[int]] = {}
     for node, above in enumerate(parent):
@@ -167,25 +177,25 @@ def shapes_of(parent: np.ndarray) -> tuple[Shape, ...]:
 
 
 def _total(terms: Sequence[Scaled]) -> Array:
-    """(n, k) sum of vectors times their factors."""
+    """(n, k) the sum of all terms, vectors (n, k) times factors (n,)."""
     return functools.reduce(jnp.add, [vectors * factor[:, None] for vectors, factor in terms])
 
 
 def _product(mask: np.ndarray, values: Array) -> Array:
-    """(m, k): a mask (m, n), the same for all worlds, times values (n, k); a primitive, whose transpose is one too."""
+    """(m, k) a static mask (m, n) times values (n, k), as a primitive whose transpose is such a product too."""
     return mask_product_p.bind(values, mask=tuple(row.tobytes() for row in mask))
 
 
 def _table(mask: tuple[bytes, ...], values: Any) -> np.ndarray:
-    """(m, n) bool, for values (..., n, k)."""
+    """The mask (m, n) from the bytes of its rows, for values (..., n, k)."""
     return np.frombuffer(b"".join(mask), bool).reshape(len(mask), values.shape[-2])
 
 
 def _plain(values: Array, *, mask: tuple[bytes, ...]) -> Array:
-    """The product of batches (..., n, k).
+    """The product of a mask and a batch of values (..., n, k).
 
-    Computed as (values^T mask^T)^T, so that the axis of worlds stays the first one. A CPU takes up to twice as long
-    where columns do not fill its vectors, so that columns of zeros are added.
+    It is computed as (values^T mask^T)^T, so that the batch axis stays the first one. A CPU takes up to twice as long
+    if columns do not fill its vector registers, so that columns of zeros are added.
     """
     count = len(mask)
     padding = -count % COLUMNS if for_cpu() and count > NARROW else 0
@@ -204,7 +214,7 @@ run_alone(mask_product_p, _plain, ("mask",))
 mask_product_p.def_abstract_eval(
     lambda values, *, mask: values.update(shape=(*values.shape[:-2], len(mask), values.shape[-1]))
 )
-# a kernel that reads cotangents by columns would compute what they come from again for each, one by one
+# cotangents are stored, because a kernel that reads them by columns would compute them again for each column
 ad.deflinear2(
     mask_product_p, lambda cotangent, values, *, mask: [_product(_table(mask, values.aval).T, stored(cotangent))]
 )
@@ -222,7 +232,7 @@ def _written_out(mask: np.ndarray, values: Array) -> Array:
 
 
 def _sums_by_shape(shapes: Sequence[Shape], values: Array, below: bool) -> Array:
-    """(n, k) sums over descendants (`below`) or ancestors, the trees of each shape side by side."""
+    """(n, k) sums over descendants (`below`) or ancestors; trees of one shape are summed together."""
     parts = []
     for shape in shapes:
         members = pick(values, shape.nodes)
@@ -233,7 +243,7 @@ def _sums_by_shape(shapes: Sequence[Shape], values: Array, below: bool) -> Array
 
 
 def _node_by_node(parent: np.ndarray, values: Array, below: bool) -> Array:
-    """(count, size, k) sums of values along trees of one shape, node after node."""
+    """(count, size, k) sums of values (count, size, k) along trees of one shape, written out node by node."""
     sums = [values[:, node] for node in range(len(parent))]
     for node in reversed(range(len(parent))) if below else range(len(parent)):
         above = parent[node]
@@ -244,7 +254,7 @@ def _node_by_node(parent: np.ndarray, values: Array, below: bool) -> Array:
 
 
 def _by_mask(parent: np.ndarray, values: Array, below: bool) -> Array:
-    """(count, size, k) sums of values along trees of one shape, by its mask."""
+    """(count, size, k) sums of values (count, size, k) along trees of one shape, by a product with its mask."""
     mask = ancestor_mask(parent)
     mask = mask.T if below else mask
     if for_gpu():

@@ -1,6 +1,6 @@
-"""Factors and solves of many small symmetric positive definite matrices, as each backend does them fastest.
+"""Cholesky factors of and solves with many small symmetric positive definite matrices, in the fastest way per backend.
 
-An operation here is a function of arrays that is jitted, vmapped and differentiated like any other. Where a program is
-compiled for CUDA in float32 it is one kernel, elsewhere its plain definition or what suits a CPU. With the environment
-variable DIFFSIM_KERNELS=0, read when a program is traced, it is the plain definition everywhere.
+The operations are functions of arrays that can be jitted, vmapped and differentiated like any others. In float32 on
+CUDA each is one kernel. On a CPU it is an implementation for small matrices, and elsewhere JAX's own operations. With
+the environment variable DIFFSIM_KERNELS=0, which is read when a program is traced, it is JAX's own everywhere.
 """

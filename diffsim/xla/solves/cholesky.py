@@ -1,15 +1,16 @@
-"""Cholesky factors, their solves, and solves with matrices that are assembled for them.
+"""Cholesky factors, solves with them, and solves with matrices that are sums.
 
-One kernel on CUDA for small matrices in float32; on a CPU side by side those of few rows (cpu_cholesky.py); LAPACK
-elsewhere. A library call ends a CUDA graph and waits for the host; a step of a humanoid would spend most of its time
-so. All are primitives of JAX, so that a kernel is traced only where a program is compiled for CUDA, and a batch
-(`vmap`) is always an array of matrices, whatever the order of maps. Derivatives are made from `factor` and `solve`.
+On CUDA, small matrices in float32 have one kernel per operation. On a CPU, matrices of few rows are handled side by
+side (cpu_cholesky.py); all others go to LAPACK. A call of a GPU library would end a CUDA graph and wait for the host,
+and a step of a humanoid would spend most of its time waiting. All operations are primitives of JAX, so that a kernel is
+made only when a program is compiled for CUDA, and so that nested `vmap`s make one batch of matrices. Derivatives are
+computed by `factor` and `solve`.
 
-`solve_sum` adds matrices and a diagonal; on CUDA they are added while the factor reads them. `solve_gram` adds to a
-matrix M and a diagonal what rows with weights contribute, J^T K J, K one small block for each constraint: on CUDA one
-kernel adds and solves, and neither K J nor the matrix nor its factor is ever stored. Where rounding leaves a sum in
-float32 without a factor, LAPACK solves with a little more on the diagonal, and the kernels raise the pivots that
-vanished by as much (cpu_cholesky.py).
+`solve_sum` solves with a sum of matrices and a diagonal; on CUDA they are added while they are read. `solve_gram`
+solves with M + diagonal + J^T K J, where K has a small block for each constraint; on CUDA one kernel adds and solves,
+and stores neither K J nor the matrix nor its factor. In float32, rounding can make such a sum lose its positive
+definiteness. Then LAPACK solves again with a little added to the diagonal, and the kernels raise the pivots that are
+too small by as much (cpu_cholesky.py).
 """
 
 import math
@@ -43,7 +44,7 @@ from diffsim.xla.warp.probe import all_pass
 from diffsim.xla.warp.translate import TRANSLATIONS
 
 Array = jax.Array
-# of a primitive: what it computes, or how it is transformed
+# a function that computes a primitive, or that transforms it
 Rule = Callable[..., Any]
 
 
@@ -54,17 +55,17 @@ class Kernels(NamedTuple):
     cpu: Rule
 
 
-# rows of the largest matrix that is a kernel's
+# number of rows of the largest matrix for which there is a kernel
 LARGEST = 64
 
 
 def is_small(matrix: Array) -> bool:
-    """Whether matrices (..., n, n) are of the type and size that kernels take, and those are not switched off."""
+    """Whether there are kernels for the dtype and size of matrices (..., n, n), and kernels are not switched off."""
     return _switched_on() and matrix.dtype == jnp.float32 and 0 < matrix.shape[-1] <= LARGEST
 
 
 def is_tiny(matrix: Array) -> bool:
-    """Whether matrices (..., n, n) are for cpu_cholesky.py on a CPU."""
+    """Whether a CPU handles matrices (..., n, n) by cpu_cholesky.py."""
     return _switched_on() and 0 < matrix.shape[-1] <= cpu_cholesky.LARGEST
 
 
@@ -73,12 +74,12 @@ def _switched_on() -> bool:
 
 
 def factor(matrix: Array) -> Array:
-    """`plain_factor`, as this module says."""
+    """Lower Cholesky factors L (..., n, n) of matrices (..., n, n), as `plain_factor`, in the fastest way."""
     return factor_p.bind(varying(matrix)) if is_small(matrix) or is_tiny(matrix) else plain_factor(matrix)
 
 
 def solve(lower: Array, b: Array) -> Array:
-    """`plain_solve`, as this module says."""
+    """x (..., n, k) with L L^T x = b, as `plain_solve`, in the fastest way."""
     return solve_p.bind(*varying((lower, b))) if is_small(lower) or is_tiny(lower) else plain_solve(lower, b)
 
 
@@ -115,7 +116,7 @@ def _solve_kernel(lower: Array, b: Array) -> Array:
 
 
 def _batch_solve(arguments: Sequence[Array], dims: Sequence[int | None]) -> tuple[Array, int]:
-    """A batch of right sides of the same matrices is more columns."""
+    """The batch rule of `solve`: a batch of right-hand sides for the same matrices becomes more columns."""
     (lower, b), (of_lower, of_b) = arguments, dims
     if of_lower is None and of_b is not None:
         columns = jnp.moveaxis(b, of_b, -1)
@@ -127,11 +128,13 @@ def _batch_solve(arguments: Sequence[Array], dims: Sequence[int | None]) -> tupl
 
 
 def primitive(name: str, plain: Rule, kernels: Kernels, rules: tuple[Rule, Rule]) -> Primitive:
-    """A function of arrays whose result has the shape of its last argument.
+    """A new primitive, whose result has the shape of its last argument.
 
     Args:
-      kernels: what computes it on CUDA, and on a CPU.
-      rules: of its derivative, and of a batch.
+      name: its name.
+      plain: its definition, which other platforms use.
+      kernels: the functions that compute it on CUDA and on a CPU.
+      rules: its jvp rule and its batch rule.
     """
     new = Primitive(name)
     run_alone(new, plain, ("limbs",))
@@ -159,13 +162,15 @@ ad.primitive_transposes[solve_p] = lambda cotangent, lower, b: (None, solve_p.bi
 
 
 def solve_sum(matrices: Sequence[Array], diagonal: Array, b: Array, limbs: Limbs | None = None) -> Array:
-    """x (n,) with A x = b, where A, the sum of matrices and a diagonal (n,), is symmetric positive definite.
+    """x (n,) with A x = b, where A, a sum of matrices and a diagonal, is symmetric positive definite.
 
     It is `plain_solve_sum`, by one kernel on CUDA.
 
     Args:
-      diagonal: (0,) for none.
-      limbs: how A falls apart, which a CPU uses in a batch; None if that is not known.
+      matrices: (n, n) each.
+      diagonal: (n,), or (0,) for none.
+      b: (n,) right-hand side.
+      limbs: the sparsity of A by limbs, which a CPU uses for batches; None if it is not known.
     """
     if is_small(matrices[0]) or is_tiny(matrices[0]):
         return solve_sum_p.bind(*varying([*matrices, diagonal, b]), limbs=limbs)
@@ -173,19 +178,22 @@ def solve_sum(matrices: Sequence[Array], diagonal: Array, b: Array, limbs: Limbs
 
 
 def solve_gram(matrix: Array, diagonal: Array, rows: tuple[Array, Sequence[Array]], b: Array) -> Array:
-    """x (n,) with (M + diagonal + J^T K J) x = b, for a small matrix M (n, n).
+    """x (n,) with (M + diagonal + J^T K J) x = b, for a small matrix M.
 
     It is `plain_solve_gram`, by one kernel on CUDA.
 
     Args:
-      rows: J (k, n), and K (dim, count, dim) of each group of its rows.
+      matrix: M (n, n).
+      diagonal: (n,).
+      rows: J (k, n), and the K (dim, count, dim) of each group of its rows.
+      b: (n,) right-hand side.
     """
     jacobian, weights = rows
     return solve_gram_p.bind(*varying([matrix, diagonal, jacobian, *weights, b]))
 
 
 def _jvp(assemble: Assemble) -> Rule:
-    """dx = A^-1 (db - dA x), by one factor."""
+    """The jvp rule of a solve with an assembled matrix A: dx = A^-1 (db - dA x), with one factor for x and dx."""
 
     def rule(primals: Sequence[Array], tangents: Sequence[Any], **_: Any) -> tuple[Array, Array]:
         (*terms, b), (*changes, push) = primals, [ad.instantiate_zeros(tangent) for tangent in tangents]
@@ -197,13 +205,13 @@ def _jvp(assemble: Assemble) -> Rule:
     return rule
 
 
-# what is no kernel's has the same derivative
+# solves with large matrices, which have no kernel, have the same derivative
 _solve_large_sum = jax.custom_jvp(plain_solve_sum)
 _solve_large_sum.defjvp(_jvp(plain_sum))
 
 
 def _batch(assemble: Assemble, primitive_of: Callable[[], Primitive]) -> Rule:
-    """A batch of right sides of the same terms is solved by one factor."""
+    """The batch rule of such a solve: a batch of right-hand sides for one matrix is solved with one factor."""
 
     def rule(arguments: Sequence[Array], dims: Sequence[int | None], **known: Any) -> tuple[Array, int]:
         (*terms, b), (*of_terms, of_b) = arguments, dims
@@ -218,7 +226,7 @@ def _batch(assemble: Assemble, primitive_of: Callable[[], Primitive]) -> Rule:
 
 
 def _transpose(itself: Primitive) -> Rule:
-    """The solve as an operation that is linear in b only."""
+    """The transpose rule of such a solve, which is linear in b only; A is symmetric."""
 
     def rule(cotangent: Array, *arguments: Any, **known: Any) -> list[Array | None]:
         terms = arguments[:-1]
@@ -228,7 +236,7 @@ def _transpose(itself: Primitive) -> Rule:
 
 
 def _flat(x: Array, kept: int) -> Array:
-    """An array with all axes but the last few as one."""
+    """The array with all axes except the last `kept` ones merged into one."""
     return x.reshape(math.prod(x.shape[: x.ndim - kept]), *x.shape[x.ndim - kept :])
 
 
@@ -261,8 +269,10 @@ def _sum_on_cpu(*arguments: Array, limbs: Limbs | None) -> Array:
 
 
 def _sum_lapack(*arguments: Array) -> Array:
-    """The diagonal, where limits and dry friction are, by a product: XLA would compute what they come from, their
-    impedance too, again for each entry of the sum.
+    """`solve_sum` by LAPACK.
+
+    The diagonal comes from joint limits and dry friction. It is turned into a matrix by a product, because XLA would
+    otherwise compute it, with the impedances on which it depends, again for each entry of the sum.
     """
     *matrices, diagonal, b = arguments
     if b.ndim == 1:
@@ -273,7 +283,7 @@ def _sum_lapack(*arguments: Array) -> Array:
 
 
 def _assembled(name: str, assemble: Assemble, plain: Rule, kernels: Kernels) -> Primitive:
-    """A solve, linear in its last argument, with what is assembled of the others."""
+    """A new primitive: a solve with a matrix that is assembled from all arguments except the last, b."""
     solver = primitive(name, plain, kernels, (_jvp(assemble), _batch(assemble, lambda: solver)))
     ad.primitive_transposes[solver] = _transpose(solver)
     return solver
@@ -283,7 +293,7 @@ solve_sum_p = _assembled("small_cholesky_solve_sum", plain_sum, plain_solve_sum,
 solve_gram_p = _assembled(
     "small_cholesky_solve_gram", plain_gram, plain_solve_gram, Kernels(_gram_kernel, plain_solve_gram)
 )
-# inside of a loop that a warp runs
+# how loop kernels compute the primitives
 TRANSLATIONS["small_cholesky_solve_sum"] = sum_in_loop
 TRANSLATIONS["small_cholesky_solve_gram"] = gram_in_loop
 CHECKS.append(lambda: cuda_kernels() is not None and all_pass(lambda: check_loops(solve_gram)))

@@ -1,34 +1,35 @@
-"""Cholesky factors and solves on a CPU: of small matrices side by side, and of sums of matrices by LAPACK.
+"""Cholesky factors and solves on a CPU: of many small matrices side by side, and of sums of matrices by LAPACK.
 
-Small matrices are factored by operations on the same entry of all of them. A call of LAPACK for a matrix of six rows
-takes ten times as long as its arithmetic. Here matrices are the last axes, along which XLA makes vectors of them, and
-rows follow one another in a loop, so that the program is as short as a call:
+1. Small matrices. A call of LAPACK for a matrix of six rows takes ten times as long as its arithmetic. Here the batch
+is the last axis, so that XLA computes one entry of many matrices in vector lanes. A loop goes over the rows, which
+keeps the program short:
 
     U_j = (A_j - sum_i U_ij U_i) / sqrt(pivot),      A = U^T U
 
-A matrix of 2, 6 and 8 rows, one of 512, takes 4, 30 and 75 ns with one right side; LAPACK takes 136, 265 and 332, and
-less than this from twelve rows on. Source: Golub and Van Loan 2013, sec. 4.2.
+In a batch of 512, a matrix of 2, 6 or 8 rows with one right-hand side takes 4, 30 or 75 ns. LAPACK takes 136, 265 or
+332 ns; it is faster from twelve rows on. Source: Golub and Van Loan 2013, sec. 4.2.
 
-Matrices whose limbs meet in a trunk are eliminated in the same way, limbs side by side: 0.7 us for a humanoid's 27
-rows, where LAPACK with all around it takes 3.
+2. Matrices with limbs (`Limbs`): the rows of different limbs have no common entries, and are eliminated side by side in
+the same way. A humanoid's 27 rows take 0.7 us; LAPACK, with the operations around it, takes 3 us.
 
-Solves with sums of matrices call LAPACK without what JAX puts around it. JAX passes matrices on by columns and writes
-each factor once more, with zeros above the diagonal and nan where there is none. For a matrix of 27 rows that takes as
-long as half of the factor. Here matrices stay by rows, which for symmetric ones is the same, and only x can become nan.
-The right side is one more column of the matrix:
+3. Sums of other matrices. They call LAPACK directly, without the operations that JAX adds: transposing the matrices to
+columns, and writing each factor once more, with zeros above the diagonal, or NaN if there is none. For a matrix of 27
+rows these take half as long as the factor. Here matrices stay in rows, which is the same for symmetric ones, and only x
+can become NaN. The right-hand side is one more column and row of the matrix:
 
     [A   b]   [U^T 0] [U y]
     [b^T c] = [y^T d] [0 d],   y = U^-T b,
 
-so that the factor brings the first of the two triangular solves with it (b is scaled to 1, as derivatives can be of any
-size). The second, U x = y, is the first rows of
+so that the factorization also does the first of the two triangular solves. (b is scaled to size 1, because derivatives
+can have any size.) The second one, U x = y, is contained in the first rows of
 
     [U y] [ x]   [ 0]
     [0 d] [-1] = [-d].
 
-A sum of matrices in float32 can lose its least eigenvalues to rounding: the inertia of a chain of forty links has some
-a million times below its largest, and stiff rows between its ends add to the largest. Then the sum has no factor, and
-is solved again with more on its diagonal, about as much as rounding took.
+In float32, a sum of matrices can lose its smallest eigenvalues to rounding. For example, the inertia of a chain of
+forty links has eigenvalues a million times smaller than its largest, and stiff constraints between its ends increase
+the largest. If the sum then has no factor, it is solved again with an addition to its diagonal, about as large as the
+rounding error.
 """
 
 import functools
@@ -48,28 +49,28 @@ from diffsim.xla.loops import cond
 
 Array = jax.Array
 
-# rows of the largest matrix that takes less time here than in LAPACK, also alone
+# number of rows up to which this file is faster than LAPACK, even for a single matrix
 LARGEST = 8
-# rows of the largest matrix that is eliminated without a loop
+# number of rows up to which the loop over rows is written out
 WRITTEN_OUT = 2
-# most rows of a matrix with limbs
+# largest number of rows of a matrix with limbs
 MOST_ROWS = 128
-# most rows of a trunk: a limb has a column for each of them
+# largest number of rows of a trunk, because each of them is one more column of every limb
 TRUNK = 12
-# fewest matrices that are solved by limbs: as many as a core works on at once (LANES)
+# smallest number of matrices that are solved by limbs: those on which a core works at once (LANES)
 SIDE_BY_SIDE = 64
-# matrices with limbs that a core works on at once
+# number of matrices with limbs on which a core works at once
 LANES = 64
-# rows are never counted from the end
+# indices are never counted from the end, so that XLA need not check
 FROM_ZERO = {"allow_negative_indices": False}
 
 
 class Limbs(NamedTuple):
-    """How the rows of symmetric matrices fall apart: those of two limbs meet in zeros, and only the trunk's meet all.
+    """The sparsity of symmetric matrices: entries between two different limbs are zero; the trunk may meet all rows.
 
     Attributes:
-      trunk: its rows.
-      limbs: rows of the limbs, at most `LARGEST` each.
+      trunk: the rows of the trunk.
+      limbs: the rows of each limb, at most `LARGEST`.
     """
 
     trunk: tuple[int, ...]
@@ -77,9 +78,9 @@ class Limbs(NamedTuple):
 
 
 def limbs_of(pattern: np.ndarray) -> Limbs | None:
-    """The limbs of matrices that are zero where a symmetric pattern (n, n), bool, says so; None if there are none.
+    """The limbs of matrices that can be non-zero only where a symmetric `pattern` (n, n), bool, is True; None if none.
 
-    Rows that meet most others become the trunk, one after another, until limbs are left.
+    Rows with the most entries are moved to the trunk, one after another, until the other rows fall apart into limbs.
     """
     n, trunk, rest = len(pattern), list[int](), np.arange(len(pattern))
     while LARGEST < n <= MOST_ROWS and len(trunk) <= TRUNK:
@@ -98,41 +99,44 @@ def limbs_of(pattern: np.ndarray) -> Limbs | None:
 
 
 def factor(matrix: Array) -> Array:
-    """Lower factors L (..., n, n) of symmetric positive definite matrices, nan where one is not."""
+    """Lower Cholesky factors L (..., n, n) of matrices (..., n, n); NaN for a matrix that is not positive definite."""
     return jnp.moveaxis(_eliminate(_last(matrix)), (0, 1), (-1, -2))
 
 
 def solve(lower: Array, b: Array) -> Array:
-    """x (..., n, k) with L L^T x = b, of lower factors (..., n, n) and b (..., n, k)."""
+    """x (..., n, k) with L L^T x = b, for lower factors L (..., n, n) and b (..., n, k)."""
     upper = _last(lower.mT)
     return jnp.moveaxis(_substitute(upper, _forward(upper, _last(b))), (0, 1), (-2, -1))
 
 
 def factor_and_solve(matrix: Array, b: Array) -> Array:
-    """x (..., n) with A x = b (..., n): elimination takes b along as one more column."""
+    """x (..., n) with A x = b (..., n); b is one more column during the elimination."""
     n = b.shape[-1]
     rows = _eliminate(_last(jnp.concatenate([matrix, b[..., None]], axis=-1)))
     return jnp.moveaxis(_substitute(rows[:, :n], rows[:, n:])[:, 0], 0, -1)
 
 
 def solve_limbs(matrices: Sequence[Array], diagonal: Array, b: Array, limbs: Limbs) -> Array:
-    """x (m, n) with A x = b (m, n), for symmetric positive definite A that fall apart.
+    """x (m, n) with A x = b (m, n), for symmetric positive definite A (m, n, n) with limbs.
 
-    Limbs are eliminated first, side by side, then what is left of the trunk:
+    The limbs l are eliminated first, side by side, and then the trunk t (sums are over limbs):
 
         A_ll = U^T U,   [W w] = U^-T [A_lt b_l],   (A_tt - sum W^T W) x_t = b_t - sum W^T w,   U x_l = w - W x_t
 
-    A few matrices at a time, so that a cache holds all that is computed of them; cores share them out. Steps are loops,
-    because each operation of a program takes tens of milliseconds to compile: written out they took five times as long.
+    Each core works on a few matrices at a time, so that all intermediate results fit into its cache. The elimination is
+    written as loops, because each operation of a program takes tens of milliseconds to compile; written out, it would
+    take five times as long.
 
     Args:
       matrices, diagonal: A is the sum of these matrices (m, n, n) and of this diagonal (m, n), or (m, 0) for none.
+      b: (m, n) right-hand sides.
+      limbs: the sparsity of A.
     """
     (m, n), lanes = b.shape, min(LANES, len(b))
 
     def share(first: int, size: int) -> Array:
         def solve_part(number: Array, x: Array) -> Array:
-            # the last part begins so early that it is whole
+            # the last part starts early enough to have the same size; some of its matrices are solved twice
             start = jax.lax.min(number * lanes, size - lanes)
             some = [
                 jnp.moveaxis(jax.lax.dynamic_slice_in_dim(term, first + start, lanes, **FROM_ZERO), 0, -1)
@@ -148,14 +152,14 @@ def solve_limbs(matrices: Sequence[Array], diagonal: Array, b: Array, limbs: Lim
 
 
 def _solve_lanes(*terms: Array, limbs: Limbs) -> Array:
-    """`solve_limbs` of a few matrices, which are the last axis of all that is computed: XLA makes vectors of them."""
+    """`solve_limbs` for a few matrices; they are the last axis of all arrays, along which XLA uses vector lanes."""
     *matrices, diagonal, b = terms
     n, height, trunk = len(b), max(map(len, limbs.limbs)), np.asarray(limbs.trunk)
-    # rows (row, limb) of the limbs; the shorter ones go on with rows of the identity, whose numbers are below zero
+    # rows (row, limb) of the limbs; shorter limbs are padded with rows of the identity, whose indices are negative
     rows = np.array([[*limb, *range(-1, len(limb) - height - 1, -1)] for limb in limbs.limbs]).T
 
     def entries(row: np.ndarray, column: np.ndarray) -> Array:
-        """(..., m) entries of matrices and diagonal, or of the identity, at rows and columns (...)."""
+        """(..., m) the entries of A at rows and columns (...); negative ones belong to the identity matrix."""
         row, column = np.broadcast_arrays(row, column)
         shape, row, column = row.shape, row.reshape(-1), column.reshape(-1)
         there, on_diagonal = (row >= 0) & (column >= 0), row == column
@@ -167,7 +171,7 @@ def _solve_lanes(*terms: Array, limbs: Limbs) -> Array:
         return functools.reduce(jnp.add, addends, unit).reshape(*shape, -1)
 
     def picked(row: np.ndarray, column: np.ndarray) -> tuple[Array, Array]:
-        """(rows, columns + 1, ..., m) [A, b] and (rows, ..., m) the least pivots, of rows and columns (., ...)."""
+        """[A, b] (rows, columns + 1, ..., m) at rows and columns (., ...), and the smallest pivots (rows, ..., m)."""
         matrix = jnp.concatenate([entries(row[:, None], column[None]), pick_some(b, row)[:, None]], axis=1)
         return matrix, lost_to_rounding(n) * entries(row, row)
 
@@ -190,9 +194,10 @@ def _solve_lanes(*terms: Array, limbs: Limbs) -> Array:
 
 
 def _eliminate_limbs(rows: Array, floor: Array) -> tuple[Array, Array]:
-    """U (n, n + k, ...) and 1 / U_jj (n, ...) of rows [A, b]; no pivot is below its floor (n, ...).
+    """U (n, n + k, ...) and 1 / U_jj (n, ...) of rows [A, b]; pivots below their `floor` (n, ...) are raised to it.
 
-    What stands below the diagonal of U is rounding. Sums are written out: a reduction would not be in vector lanes.
+    The entries below the diagonal of U are rounding errors. Sums are written out, because XLA would not compute a
+    reduction in vector lanes.
     """
 
     def one_row(j: Array, done: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -207,7 +212,7 @@ def _eliminate_limbs(rows: Array, floor: Array) -> tuple[Array, Array]:
 
 
 def _substitute_limbs(upper: Array, inverse: Array, y: Array) -> Array:
-    """x (n, ...) with U x = y, of U and 1 / U_jj: one column of U after the other is moved to the right side."""
+    """x (n, ...) with U x = y, given U and 1 / U_jj, by moving one column of U after another to the right-hand side."""
     number = np.arange(len(y)).reshape(-1, *[1] * (y.ndim - 1))
 
     def one_row(turn: Array, y: Array) -> Array:
@@ -220,12 +225,12 @@ def _substitute_limbs(upper: Array, inverse: Array, y: Array) -> Array:
 
 
 def _last(matrix: Array) -> Array:
-    """(n, k, ...) of (..., n, k)."""
+    """The matrices (..., n, k) with their batch axes last, (n, k, ...)."""
     return jnp.moveaxis(matrix, (-2, -1), (0, 1))
 
 
 def _eliminate(rows: Array) -> Array:
-    """Rows (n, n + k, ...) [U, U^-T b] of rows [A, b]."""
+    """[U, U^-T b] (n, n + k, ...) from [A, b], row by row."""
     column = np.arange(rows.shape[1]).reshape(-1, *(1,) * (rows.ndim - 2))
 
     def one_row(j: Array, done: Array) -> Array:
@@ -257,12 +262,12 @@ def _substitute(upper: Array, y: Array) -> Array:
 
 
 def _loop(one_row: Callable[[Array, Array], Array], like: Array) -> Array:
-    """All rows in turn; those that are not yet done are zero, and add nothing."""
+    """A loop over all rows; rows that are not computed yet are zero, and contribute nothing to sums."""
     return jax.lax.fori_loop(0, len(like), one_row, jnp.zeros_like(like), unroll=len(like) <= WRITTEN_OUT)
 
 
 def _combination(weights: Array, rows: Array) -> Array:
-    """sum_i w_i row_i, (k, ...) of weights (n, ...) and rows (n, k, ...)."""
+    """(k, ...) sum_i w_i row_i, for weights (n, ...) and rows (n, k, ...)."""
     return jnp.sum(weights[:, None] * rows, axis=0)
 
 
@@ -271,7 +276,7 @@ def _row(rows: Array, j: Array, axis: int = 0) -> Array:
 
 
 def _entry(row: Array, j: Array) -> Array:
-    """(1, ...) of a row (n, ...)."""
+    """(1, ...) entry j of a row (n, ...)."""
     return _row(row, j)[None]
 
 
@@ -279,22 +284,23 @@ def _with_row(rows: Array, row: Array, j: Array) -> Array:
     return jax.lax.dynamic_update_slice_in_dim(rows, row[None], j, 0, **FROM_ZERO)
 
 
-# the corner c, larger than b A^-1 b can be for b of size 1
+# the corner c of the bordered matrix, larger than b A^-1 b can be for b of size 1
 CORNER = 1e30
-# fewest matrices of a share; handing out fewer costs more than it saves
+# smallest number of matrices for one core; distributing fewer costs more than it saves
 SMALLEST_SHARE = 64
-# most shares; each is a call of its own in the program
+# largest number of shares, each of which is a call of its own in the program
 MOST_SHARES = 8
-# the first jaxlib whose calls share their matrices out
+# the first version of jaxlib whose LAPACK calls distribute their matrices over cores
 SHARED_OUT = (0, 10)
-# flags of LAPACK, which sees our upper triangles by columns: as lower ones
+# flags of LAPACK. It expects columns, so that our upper triangles are lower ones to it
 LEFT, LOWER, TRANSPOSED, GENERAL = (np.uint8(ord(letter)) for letter in "LLTN")
 
 
 def in_shares(function: Callable[..., Array], *batches: Array) -> Array:
-    """A function of the matrices of batches (n, ...), one share of them for each core, side by side.
+    """The results of a function of batches (n, ...), computed in one share per core, side by side.
 
-    One call of LAPACK takes its matrices one after another, while other cores wait; newer jaxlib shares them out.
+    A call of LAPACK handles its matrices one after another, while other cores wait. Newer versions of jaxlib distribute
+    them over the cores.
     """
     count, size = 1 if jaxlib.version.__version_info__ >= SHARED_OUT else _cores(), batches[-1].shape[0]
     if size % count or size < SMALLEST_SHARE * count:
@@ -304,18 +310,21 @@ def in_shares(function: Callable[..., Array], *batches: Array) -> Array:
 
 
 def _cores() -> int:
-    """How many cores share the work of one device, at most `MOST_SHARES`; a power of two, as batches are."""
+    """The number of cores that share the work of one device: a power of two, and at most `MOST_SHARES`."""
     devices = jax.local_device_count() if jax.default_backend() == "cpu" else 1
     cores = (os.cpu_count() or 1) // devices
     return 1 << (max(1, min(cores, MOST_SHARES)).bit_length() - 1)
 
 
 def solve_rounded(summed: Callable[[], Array], b: Array) -> Array:
-    """x (..., n) with A x = b (..., n), for a sum A of float32 matrices; nan where it is far from positive definite."""
+    """x (..., n) with A x = b (..., n), where `summed()` returns A, a sum of float32 matrices.
+
+    x is NaN if A is far from positive definite.
+    """
     x, lost = solve_bordered(summed(), b)
 
     def raised() -> Array:
-        # summed again, so that nobody has to keep the sum
+        # the sum is computed again, so that it need not be stored
         total = summed()
         more = lost_to_rounding(b.shape[-1]) * jnp.eye(b.shape[-1], dtype=total.dtype)
         again, _ = solve_bordered(total + total * jnp.broadcast_to(more, total.shape), b)
@@ -325,13 +334,15 @@ def solve_rounded(summed: Callable[[], Array], b: Array) -> Array:
 
 
 def lost_to_rounding(n: int) -> float:
-    """The share of the diagonal that rounding may take from a sum of float32 matrices of n rows."""
+    """A bound for the rounding error of a pivot of n x n float32 matrices, relative to the diagonal entry."""
     return float(2 * np.sqrt(n) * np.finfo(np.float32).eps)
 
 
 def solve_bordered(matrix: Array, b: Array) -> tuple[Array, Array]:
-    """x (..., n) with A x = b (..., n), for symmetric positive definite A in float32; nan where one is not, and whether
-    that is so for a finite b, (...).
+    """The solution of A x = b (..., n), for symmetric positive definite A in float32, by a bordered matrix.
+
+    Returns:
+      x (..., n), NaN if A is not positive definite; and (...) bool, whether this is so and b is finite.
     """
     n, size = b.shape[-1], jnp.max(jnp.abs(b), axis=-1, keepdims=True)
     size = jnp.where(size > 0, size, 1)
@@ -339,7 +350,7 @@ def solve_bordered(matrix: Array, b: Array) -> tuple[Array, Array]:
     batch = [(0, 0)] * (b.ndim - 1)
     column = jnp.pad(b, [*batch, (0, 1)], constant_values=CORNER)[..., None]
     bordered = jnp.pad(matrix, [*batch, (0, 1), (0, 1)])
-    # one pass, where joining b and a last row would be three
+    # `where` makes one pass over memory; concatenating b and a last row would make three
     is_last = np.arange(n + 1).reshape(*[1] * b.ndim, -1) == n
     upper, info = _factor(jnp.where(is_last, column, bordered))
     right = jnp.concatenate([jnp.zeros((*b.shape, 1), b.dtype), -upper[..., n:, n:]], axis=-2)
@@ -348,7 +359,10 @@ def solve_bordered(matrix: Array, b: Array) -> tuple[Array, Array]:
 
 
 def _factor(matrix: Array) -> tuple[Array, Array]:
-    """Upper factors (..., n, n), with what was there below their diagonals, and whether there are none (...)."""
+    """Upper factors (..., n, n), whose entries below the diagonal are those of the matrix, and LAPACK's info (...).
+
+    info is not 0 for a matrix that is not positive definite.
+    """
     outputs = jax.ShapeDtypeStruct(matrix.shape, matrix.dtype), jax.ShapeDtypeStruct(matrix.shape[:-2], jnp.int32)
     name = lapack.prepare_lapack_call("potrf_ffi", matrix.dtype)
     upper, info = jax.ffi.ffi_call(name, outputs, input_output_aliases={0: 0})(matrix, uplo=LOWER)
@@ -356,7 +370,7 @@ def _factor(matrix: Array) -> tuple[Array, Array]:
 
 
 def _solve_upper(upper: Array, b: Array) -> Array:
-    """x (..., n, 1) with U x = b, for upper factors U (..., n, n)."""
+    """x (..., n, 1) with U x = b, for upper factors U (..., n, n) and b (..., n, 1)."""
     name = lapack.prepare_lapack_call("trsm_ffi", b.dtype)
     call = jax.ffi.ffi_call(name, jax.ShapeDtypeStruct(b.shape, b.dtype), input_output_aliases={1: 0})
     return call(upper, b, side=LEFT, uplo=LOWER, trans_x=TRANSPOSED, diag=GENERAL)

@@ -1,4 +1,4 @@
-"""The definitions of the solves, in JAX and in numpy: what a kernel must equal, and what runs where there is none."""
+"""The definitions of the solves by JAX's own operations, and in numpy. They run where there is no kernel."""
 
 from collections.abc import Callable, Sequence
 
@@ -13,27 +13,27 @@ Array = jax.Array
 
 
 def product(a: Array, b: Array) -> Array:
-    """a @ b at the highest precision."""
+    """The matrix product a @ b at the highest precision."""
     return jnp.matmul(a, b, precision=jax.lax.Precision.HIGHEST)
 
 
 def plain_factor(matrix: Array) -> Array:
-    """Lower factors L (..., n, n) of symmetric positive definite matrices, nan where one is not: the definition."""
+    """Lower Cholesky factors L (..., n, n) of matrices (..., n, n); NaN for a matrix that is not positive definite."""
     return jax.lax.linalg.cholesky(matrix, symmetrize_input=False)
 
 
 def plain_solve(lower: Array, b: Array) -> Array:
-    """x (..., n, k) with L L^T x = b, of lower factors (..., n, n) and b (..., n, k): the definition."""
+    """x (..., n, k) with L L^T x = b, for lower factors L (..., n, n) and b (..., n, k)."""
     half = jax.lax.linalg.triangular_solve(lower, b, left_side=True, lower=True)
     return jax.lax.linalg.triangular_solve(lower, half, left_side=True, lower=True, transpose_a=True)
 
 
-# the matrix from what it is assembled of
+# a function that assembles a matrix from its terms
 Assemble = Callable[..., Array]
 
 
 def plain_sum(*terms: Array) -> Array:
-    """The sum of matrices (..., n, n) and, the last of the terms, of a diagonal (..., n), or of none (..., 0)."""
+    """The sum of matrices (..., n, n) and of a diagonal (..., n), which is the last argument; (..., 0) for none."""
     first, *others, diagonal = terms
     unit = jnp.broadcast_to(jnp.eye(first.shape[-1], dtype=first.dtype), first.shape)
     total = first + unit * diagonal[..., None, :] if diagonal.shape[-1] else first
@@ -43,10 +43,10 @@ def plain_sum(*terms: Array) -> Array:
 
 
 def plain_gram(matrix: Array, diagonal: Array, jacobian: Array, *weights: Array) -> Array:
-    """M (..., n, n) + a diagonal (..., n) + J^T K J, of rows J (..., rows, n) and their weights.
+    """M + diagonal + J^T K J, of M (..., n, n), a diagonal (..., n), and rows J (..., rows, n) with their weights.
 
-    Weights (..., dim, count, dim) are K of `count` constraints of `dim` rows each, which follow one another in J:
-    first components first.
+    Each of the `weights` (..., dim, count, dim) is the K of a group of `count` constraints with `dim` rows each. The
+    rows of a group follow one another in J: the first rows of all constraints, then the second ones, and so on.
     """
     total, start = plain_sum(matrix, diagonal), 0
     for weight in weights:
@@ -59,12 +59,12 @@ def plain_gram(matrix: Array, diagonal: Array, jacobian: Array, *weights: Array)
 
 
 def plain_solve_sum(*arguments: Array, limbs: Limbs | None = None) -> Array:
-    """x (..., n) with `plain_sum` of the terms times x = b, the last argument (..., n): the definition."""
+    """x (..., n) with A x = b; b (..., n) is the last argument, and A the `plain_sum` of the others."""
     return _plain(plain_sum, arguments)
 
 
 def plain_solve_gram(*arguments: Array) -> Array:
-    """x (..., n) with `plain_gram` of the terms times x = b, the last argument (..., n): the definition."""
+    """x (..., n) with A x = b; b (..., n) is the last argument, and A the `plain_gram` of the others."""
     return _plain(plain_gram, arguments)
 
 
@@ -74,16 +74,14 @@ def _plain(assemble: Assemble, arguments: Sequence[Array]) -> Array:
 
 
 def _numpy_solve(lower: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """x with L L^T x = b, of lower factors (..., n, n) and b (..., n, k)."""
+    """`plain_solve` in numpy."""
     options = {"left_side": True, "lower": True, "unit_diagonal": False}
     half = triangular_solve(lower, b, transpose_a=False, **options)
     return triangular_solve(lower, half, transpose_a=True, **options)
 
 
 def _numpy_solve_sum(*arguments: np.ndarray, **_: object) -> np.ndarray:
-    """x (..., n) with A x = b, the last argument; A is the sum of matrices (..., n, n) and, after them, a diagonal,
-    which may be empty.
-    """
+    """`plain_solve_sum` in numpy."""
     *matrices, diagonal, b = arguments
     unit = np.eye(b.shape[-1], dtype=b.dtype)
     total = sum(matrices, unit * diagonal[..., None, :] if diagonal.shape[-1] else 0 * unit)
@@ -93,7 +91,7 @@ def _numpy_solve_sum(*arguments: np.ndarray, **_: object) -> np.ndarray:
 def _numpy_solve_gram(
     matrix: np.ndarray, diagonal: np.ndarray, jacobian: np.ndarray, *others: np.ndarray
 ) -> np.ndarray:
-    """x (..., n) with (M + diagonal + J^T K J) x = b: rows of J, K (..., dim, count, dim) of all of them, and b."""
+    """`plain_solve_gram` in numpy; `others` are the weights and b."""
     *weights, b = others
     products, start = [], 0
     for weight in weights:

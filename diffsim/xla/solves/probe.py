@@ -1,4 +1,4 @@
-"""Kernels of solves, alone and in loops, compared with numpy in float64 before a program uses them (warp/probe.py)."""
+"""Checks that compare the kernels of solves, alone and inside loops, with numpy in float64 before programs use them."""
 
 import functools
 from collections.abc import Callable
@@ -14,19 +14,22 @@ from diffsim.xla.warp import machine, ptx
 from diffsim.xla.warp.loop import Translated
 from diffsim.xla.warp.probe import Check, all_pass, checked
 
-# rows of the matrices: of one, of a free body, of a humanoid, and more than a warp has lanes
+# numbers of rows of the matrices: one, a free body, a humanoid, and more than the 32 lanes of a warp
 SIZES = (1, 6, 27, 34)
-# worlds, which do not fill their last block
+# number of worlds, which does not fill the last block of threads
 WORLDS = 11
 
 
 def check_kernels(kernels: Any, sizes: tuple[int, ...] = SIZES, **settings: Any) -> list[Check]:
-    """Runs each kernel on matrices of each size.
+    """Runs each kernel on random matrices of each size.
 
     Args:
       kernels: a module with `factor`, `solve`, `solve_sum` and `solve_gram`.
       sizes: numbers of rows.
-      settings: arguments of the kernels, as `interpret=True`.
+      settings: further arguments of the kernels, such as `interpret=True`.
+
+    Returns:
+      One Check for each kernel and size.
     """
     return [check for n in sizes for check in _check_size(kernels, n, settings)]
 
@@ -37,7 +40,7 @@ def _check_size(kernels: Any, n: int, settings: dict[str, Any]) -> list[Check]:
     matrix = np.eye(n) + root @ root.swapaxes(1, 2) / n
     diagonal, b = rng.uniform(1, 2, (WORLDS, n)), rng.normal(size=(WORLDS, n))
     half = rng.normal(size=(WORLDS, 5, 3, 3)) / 3
-    # blocks K of five constraints of three rows each, first components first
+    # K of five constraints with three rows each, whose first rows come first
     weights = half @ half.swapaxes(2, 3)
     lower, gram = np.linalg.cholesky(matrix), matrix + np.eye(n) * diagonal[:, None]
     apart = rows.reshape(WORLDS, 3, 5, n)
@@ -69,15 +72,18 @@ def _check_size(kernels: Any, n: int, settings: dict[str, Any]) -> list[Check]:
 
 
 def check_loops(solve_gram: Callable[..., Any], sizes: tuple[int, ...] = SIZES, interpret: bool = False) -> list[Check]:
-    """Runs a search as a loop of warps, on this GPU or in numpy.
+    """Runs Newton's method as a loop kernel, on this GPU or in numpy, and measures the gradient at its result.
 
-    It minimizes 1/2 x^T M x - b^T x and the cost of springs D that push where a row of J x is less than 1, by Newton's
-    method. Worlds need different numbers of steps. At the minimum the gradient is 0.
+    It minimizes 1/2 x^T M x - b^T x plus 1/2 D (J x - 1)^2 for each row of J for which J x is less than 1. Worlds need
+    different numbers of iterations. At the minimum the gradient is zero.
 
     Args:
-      solve_gram: the solve of a step, a function of JAX.
+      solve_gram: the solve of an iteration, a function of JAX.
       sizes: numbers of rows of M.
-      interpret: whether numpy runs the loop.
+      interpret: whether the loop runs in numpy.
+
+    Returns:
+      One Check for each size.
     """
 
     def forces(problem: Any, x: Any) -> tuple[Any, Any]:
@@ -112,5 +118,5 @@ def check_loops(solve_gram: Callable[..., Any], sizes: tuple[int, ...] = SIZES, 
 
 @functools.cache
 def cuda_kernels() -> Any:
-    """The module of kernels; None where one of them fails on the GPU that is there."""
+    """The module of kernels; None if one of them fails on this machine's GPU."""
     return warp_cholesky if all_pass(lambda: check_kernels(warp_cholesky)) else None

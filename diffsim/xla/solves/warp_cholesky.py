@@ -1,16 +1,18 @@
-"""Cholesky factors and solves of many small matrices, and their sums with J^T K J: kernels of a warp for CUDA.
+"""CUDA kernels for Cholesky factors of and solves with many small matrices, and their sums with J^T K J.
 
-A warp has one world. Lanes are rows, so that a column of a matrix of up to 32 rows is one value (of more rows, one for
-each 32), and a matrix is a list of columns, which stays in registers (of 64 rows some 130 bytes do not fit). Arrays are
-read once, in JAX's order.
+Each warp (32 threads, or lanes) works on the matrices of one world. A lane has a row, so that a column of up to 32 rows
+is one register, and a longer column one register for each 32 rows. A matrix is a list of columns and stays in registers
+(for 64 rows some 130 bytes do not fit). Arrays are read once, in JAX's order.
 
-factor: right-looking, A = L L^T from the first column on; from each column its products with L_kj are taken from the
-columns k behind it.
-solve: y = L^-1 b column by column, then x = L^-T y, each entry less the product of its column with those behind it.
-solve_sum, solve_gram: both, of matrices that are added while they are read, and nobody sees the factor: y comes with
-its columns, x without sums over lanes. No pivot is less than what rounding may take from a sum. (Gauss-Jordan
-elimination would need no second pass, but leaves residuals a hundred times as large.)
-gram: of each constraint of d rows J^T K J is a sum of d products of a column, J, with a row, K J.
+- factor: right-looking, A = L L^T from the first column on. After column j is known, its products with the entries L_kj
+  are subtracted from all columns k after it.
+- solve: first y = L^-1 b, column by column; then x = L^-T y, subtracting from each entry the product of its column with
+  the entries after it.
+- solve_sum, solve_gram: both, for matrices that are added while they are read. The factor is not stored: y is computed
+  together with the columns of L, and x without sums over lanes. Pivots are at least as large as the rounding error of a
+  sum. (Gauss-Jordan elimination would need no second pass, but its residuals are a hundred times as large.)
+- gram: for each constraint of d rows, J^T K J is a sum of d products of a column, from J, with a row, from K J.
+
 Source: Golub and Van Loan 2013, sec. 4.2 (outer product Cholesky) and 3.1 (column-oriented substitution).
 """
 
@@ -30,14 +32,14 @@ from diffsim.xla.warp.ptx import call
 from diffsim.xla.warp.translate import InMemory, Numbers, UntranslatedError, masked, registers
 
 Array = jax.Array
-# rows by 32, from those of the first entry that is not zero on
+# registers with 32 rows each, beginning with the register that has the column's first non-zero entry
 Column = list[Any]
-# constraints whose rows are read before any of them is added
+# number of constraints whose rows are read before any of them is added, to hide the latency of memory
 AT_ONCE = 4
 
 
 def _load(w: Machine, array: Any, start: int, n: int, first: int = 0) -> Column:
-    """n numbers from `start` on, without the 32s before the one that number `first` is in."""
+    """n values of an array from `start` on, without the registers before the one with value number `first`."""
     return [w.load(array, start + g, n - g) for g in range(first // LANES * LANES, n, LANES)]
 
 
@@ -47,7 +49,7 @@ def _store(w: Machine, array: Any, start: int, n: int, column: Column, first: in
 
 
 def _entry(w: Machine, values: Column, row: int) -> Any:
-    """Number `row` of a vector, in all lanes."""
+    """Entry `row` of a vector, in all lanes."""
     return w.lane(values[row // LANES], row % LANES)
 
 
@@ -56,17 +58,20 @@ def _put(w: Machine, values: Column, row: int, value: Any) -> None:
 
 
 def _everywhere(w: Machine, values: Column) -> list[Any]:
-    """The numbers of a vector, each in all lanes."""
+    """All entries of a vector, each in all lanes."""
     return [number for value in values for number in w.lanes(value)]
 
 
 def _total(terms: Sequence[Any]) -> Any:
-    """A sum that does not begin with 0, which would be one more instruction."""
+    """The sum of the terms. (Python's `sum` starts with 0, which would be one more instruction.)"""
     return functools.reduce(operator.add, terms)
 
 
 def _read_sum(w: Machine, matrices: Sequence[Any], shift: Column, n: int) -> list[Column]:
-    """Columns of a sum of symmetric matrices, whose rows they are in memory, and a diagonal, each from its own on."""
+    """The columns of a sum of symmetric matrices and a diagonal, each from its diagonal entry on.
+
+    In memory they are rows, which is the same for symmetric matrices.
+    """
     columns = []
     for k in range(n):
         read = [_load(w, matrix, k * n, n, first=k) for matrix in matrices]
@@ -76,19 +81,19 @@ def _read_sum(w: Machine, matrices: Sequence[Any], shift: Column, n: int) -> lis
 
 
 def _add_gram(w: Machine, matrix: list[Column], jacobian: Any, weight: Any, size: tuple[int, int, int]) -> list[Column]:
-    """The matrix with J^T K J of constraints of some rows each.
+    """The matrix plus J^T K J of a group of `count` constraints with `dim` rows each.
 
     Args:
       w: the machine.
-      matrix: columns.
-      jacobian: J (dim, count, n), first rows first.
-      weight: K (dim, count, dim).
-      size: number of J's first row, dim and count.
+      matrix: its columns.
+      jacobian: J (dim, count, n) in memory: the first rows of all constraints, then the second ones, and so on.
+      weight: K (dim, count, dim) in memory.
+      size: index of the group's first row in J, dim and count.
     """
     (above, dim, count), n = size, len(matrix)
 
     def add(number: int, first: int, columns: list[Column], jacobian: Any, weight: Any) -> list[Column]:
-        """With a number of constraints from the first on, all of whose rows are read before they are added."""
+        """The columns plus J^T K J of `number` constraints from `first` on; all rows are read before any is added."""
         places = [[i * count + first + c for i in range(dim)] for c in range(number)]
         rows = [[_load(w, jacobian, (above + place) * n, n) for place in constraint] for constraint in places]
         blocks = [[[w.scalar(weight, p * dim + k) for k in range(dim)] for p in constraint] for constraint in places]
@@ -115,14 +120,14 @@ def _add_gram(w: Machine, matrix: list[Column], jacobian: Any, weight: Any, size
 
 
 def _take_products(columns: list[Column], j: int, entries: Sequence[Any]) -> None:
-    """Takes the products of column j with its entries, counted from row 0, from the columns behind it."""
+    """Subtracts from each column k after j the product of column j with its entry `entries[k]`."""
     for k in range(j + 1, len(columns)):
         behind = columns[j][k // LANES - j // LANES :]
         columns[k] = [x - entries[k] * value for x, value in zip(columns[k], behind, strict=True)]
 
 
 def _solve(w: Machine, lower: list[Column], inverse: Column, b: Column) -> Column:
-    """x with L L^T x = b, for columns of L and 1 / L_jj."""
+    """x with L L^T x = b, given the columns of L and 1 / L_jj."""
     left, y, x = list(b), [w.zero() for _ in b], [w.zero() for _ in b]
     for j, column in enumerate(lower):
         entry = _entry(w, left, j) * _entry(w, inverse, j)
@@ -137,7 +142,7 @@ def _solve(w: Machine, lower: list[Column], inverse: Column, b: Column) -> Colum
 
 
 def _factor_kernel(w: Machine, matrix: Any, lower: Any, *, n: int) -> None:
-    """Writes L, with L L^T the matrix, by columns, with zeros above the diagonal."""
+    """Writes the columns of L, with L L^T = `matrix`, and zeros above the diagonal."""
     columns, zeros = [_load(w, matrix, k * n, n, first=k) for k in range(n)], [w.zero()] * -(-n // LANES)
     for j in range(n):
         first, *others = columns[j]
@@ -149,7 +154,7 @@ def _factor_kernel(w: Machine, matrix: Any, lower: Any, *, n: int) -> None:
 
 
 def _solve_kernel(w: Machine, lower: Any, b: Any, x: Any, *, n: int, count: int) -> None:
-    """Solves for `count` right sides, one after another in memory, with L by columns."""
+    """Solves for `count` right-hand sides, which follow one another in memory, with L stored by columns."""
     columns = [_load(w, lower, k * n, n, first=k) for k in range(n)]
     diagonal = [w.zero() for _ in range(0, n, LANES)]
     for k, column in enumerate(columns):
@@ -163,12 +168,12 @@ def _solve_kernel(w: Machine, lower: Any, b: Any, x: Any, *, n: int, count: int)
     w.loop(count, one, [])
 
 
-# number of the first row in J of constraints, how many rows each of them has, and how many constraints there are
+# a group of constraints: index of its first row in J, number of rows of each constraint, and number of constraints
 Group = tuple[int, int, int]
 
 
 def groups_of(shapes: Sequence[tuple[int, ...]]) -> tuple[Group, ...]:
-    """The groups of constraints with weights K of these shapes (..., dim, count, dim)."""
+    """The groups of constraints whose weights K have these shapes (..., dim, count, dim)."""
     groups, above = [], 0
     for *_, dim, count, _ in shapes:
         groups.append((above, dim, count))
@@ -177,10 +182,11 @@ def groups_of(shapes: Sequence[tuple[int, ...]]) -> tuple[Group, ...]:
 
 
 def solve_assembled(w: Machine, matrix: list[Column], b: Column) -> Column:
-    """x with A x = b, of a symmetric matrix that is read as a sum, and whose pivots may vanish by rounding.
+    """x with A x = b, given the columns of a symmetric matrix whose pivots may vanish by rounding.
 
-    Column j of L, without its diagonal, is row j of an array of the warp's, of which all lanes read numbers of a row,
-    and each lane then one of its own row. The length of rows lets lanes read from eight banks.
+    Column j of L, without its diagonal entry, is stored as row j of an array in shared memory. The first pass reads
+    entries of a row in all lanes; the second pass reads in each lane an entry of its own row. The length of rows is
+    such that these reads use eight memory banks.
     """
     n, least = len(matrix), lost_to_rounding(len(matrix))
     length = 4 * (-(-n // 4) | 1)
@@ -208,7 +214,7 @@ def solve_assembled(w: Machine, matrix: list[Column], b: Column) -> Column:
 def read_gram(
     w: Machine, matrices: Sequence[Any], shift: Column, rows: tuple[Any, Sequence[Any], Sequence[Group]], n: int
 ) -> list[Column]:
-    """Columns of a sum of matrices and a diagonal, plus J^T K J of `rows`: J, and of each group its K and place."""
+    """The columns of a sum of matrices and a diagonal, plus J^T K J; `rows` is J, and K and Group of each group."""
     matrix, (jacobian, weights, groups) = _read_sum(w, matrices, shift, n), rows
     for weight, group in zip(weights, groups, strict=True):
         matrix = _add_gram(w, matrix, jacobian, weight, group)
@@ -230,20 +236,20 @@ def _solve_sum_kernel(w: Machine, *arrays: Any, n: int, groups: tuple[Group, ...
 
 @functools.cache
 def _sized(kernel: Kernel, **sizes: Any) -> Kernel:
-    """A kernel of arrays of some sizes, the same one for the same sizes."""
+    """The kernel for arrays of these sizes; always the same object for the same sizes, so that its text is cached."""
     return functools.partial(kernel, **sizes)
 
 
 def _run(name: str, kernel: Kernel, operands: Sequence[Array], shape: tuple[int, ...], interpret: bool) -> Any:
-    """The result of a kernel, of some shape."""
+    """The result of a kernel, an array of this shape; in numpy if `interpret`."""
     results = [jax.ShapeDtypeStruct(shape, jnp.float32)]
     return (interpreted(kernel, operands, results) if interpret else call(name, kernel, operands, results))[0]
 
 
 def factor(matrix: Array, interpret: bool = False) -> Array:
-    """Lower factors L (batch, n, n) of symmetric positive definite matrices (batch, n, n); nan where one is not.
+    """Lower Cholesky factors L (batch, n, n) of matrices (batch, n, n); NaN for one that is not positive definite.
 
-    Reads the upper triangles. `interpret` runs the kernel without a GPU.
+    Only the upper triangles are read. `interpret` runs the kernel in numpy.
     """
     kernel = _sized(_factor_kernel, n=matrix.shape[1])
     return jnp.swapaxes(_run("factor", kernel, [matrix], matrix.shape, interpret), 1, 2)
@@ -258,43 +264,43 @@ def solve(lower: Array, b: Array, interpret: bool = False) -> Array:
 
 
 def solve_sum(*arguments: Array, interpret: bool = False) -> Array:
-    """x (batch, n) with A x = b, A the sum of matrices (batch, n, n) and a diagonal (batch, n); nan as in `factor`.
+    """x (batch, n) with A x = b, where A is a sum of matrices and a diagonal; NaN as for `factor`.
 
     Args:
-      arguments: the matrices, the diagonal and b (batch, n).
-      interpret: runs the kernel without a GPU.
+      arguments: the matrices (batch, n, n), the diagonal (batch, n), and b (batch, n).
+      interpret: whether the kernel runs in numpy.
     """
     b = arguments[-1]
     return _run("solve_sum", _sized(_solve_sum_kernel, n=b.shape[1]), arguments, b.shape, interpret)
 
 
 def solve_gram(*arguments: Array, interpret: bool = False) -> Array:
-    """x (batch, n) with (M + diagonal + J^T K J) x = b; nan as in `factor`.
+    """x (batch, n) with (M + diagonal + J^T K J) x = b; NaN as for `factor`.
 
     Args:
-      arguments: M (batch, n, n), the diagonal (batch, n), J (batch, rows, n), K (batch, dim, count, dim) of each group
-        of its rows, and b (batch, n).
-      interpret: runs the kernel without a GPU.
+      arguments: M (batch, n, n), the diagonal (batch, n), J (batch, rows, n), the K (batch, dim, count, dim) of each
+        group of its rows, and b (batch, n).
+      interpret: whether the kernel runs in numpy.
     """
     _, _, _, *weights, b = arguments
     kernel = _sized(_solve_sum_kernel, n=b.shape[1], groups=groups_of([weight.shape for weight in weights]))
     return _run("solve_gram", kernel, arguments, b.shape, interpret)
 
 
-# most rows of J in a loop, so that an iteration is a program of some thousand instructions
+# largest number of rows of J in a loop kernel, so that an iteration has no more than some thousand instructions
 TALLEST = 512
-# most rows of M in a loop, whose columns stay in registers
+# largest number of rows of M in a loop kernel, so that its columns stay in registers
 WIDEST = 64
 
 
 def gram_in_loop(w: Machine, operands: Sequence[Numbers]) -> list[Numbers]:
-    """`solve_gram` inside of a loop of a warp (`TRANSLATIONS`)."""
+    """`solve_gram` inside of a loop kernel (see `TRANSLATIONS`)."""
     matrix, diagonal, jacobian, *weights, b = operands
     return [_solve_in_loop(w, (matrix, jacobian), diagonal, weights, b)]
 
 
 def sum_in_loop(w: Machine, operands: Sequence[Numbers]) -> list[Numbers]:
-    """`solve_sum` inside of a loop of a warp (`TRANSLATIONS`), with one matrix."""
+    """`solve_sum` inside of a loop kernel (see `TRANSLATIONS`), with a single matrix."""
     if len(operands) != 3:
         raise UntranslatedError("a solve with a sum of several matrices")
     matrix, diagonal, b = operands
@@ -304,14 +310,14 @@ def sum_in_loop(w: Machine, operands: Sequence[Numbers]) -> list[Numbers]:
 def _solve_in_loop(
     w: Machine, matrices: Sequence[Numbers], diagonal: Numbers, weights: Sequence[Numbers], b: Numbers
 ) -> Numbers:
-    """x with (M + diagonal + J^T K J) x = b, of matrices M and J in memory, or M alone."""
+    """x with (M + diagonal + J^T K J) x = b, for matrices M and J in memory; without J only M and the diagonal."""
     (n,), arrays, places = b.shape, [], [x.held for x in matrices if isinstance(x.held, InMemory) and not x.held.start]
     if len(places) < len(matrices):
         raise UntranslatedError("a solve with matrices that are computed, or are parts of others")
     if n > WIDEST or matrices[-1].shape[0] > TALLEST:
-        raise UntranslatedError("a solve with matrices that are large")
+        raise UntranslatedError("a solve with large matrices")
     for weight in weights:
-        # where a loop over constraints finds them
+        # to memory, where the loop over constraints reads them
         array = w.scratch(weight.size)
         for number, part in enumerate(registers(w, weight)):
             w.store(array, number * LANES, weight.size - number * LANES, part)

@@ -1,10 +1,9 @@
-"""A while loop of one world as a kernel: a warp for each world of a batch, which ends its loop by itself.
+"""While loops as CUDA kernels in which each warp runs the loop of one world, and ends it by itself.
 
-XLA runs each operation of a loop for all worlds, with dozens of launches an iteration, until the last world is done.
-Here a warp runs the loop of one world: `translate` makes its program of the functions of the loop, as JAX traced them
-for one world. What a loop computes is written once, in JAX, whoever runs it. A loop with an operation that a warp does
-not know is left to XLA (`Translated.of` returns None).
-Source of the idea: single program, multiple data.
+XLA runs each operation of a loop for all worlds, with dozens of kernel launches per iteration, until the last world has
+ended. Here `translate` turns the functions of the loop, which JAX traces for one world, into the program of a warp.
+What a loop computes is thus written once, in JAX. A loop with an operation for which `translate` has no rule is left to
+XLA (`Translated.of` returns None).
 """
 
 import functools
@@ -25,19 +24,26 @@ from diffsim.xla.warp.machine import LANES, Machine, interpret
 from diffsim.xla.warp.ptx import call
 from diffsim.xla.warp.translate import InMemory, Numbers, UntranslatedError, known, registers, translate
 
-# whether loops are right on the GPU that is there, asked before a program uses their kernels. A module that adds a
-# translation adds a check of a loop with it (`solves/cholesky.py`)
+# checks whether loop kernels are right on this machine's GPU, which run before a program uses them. A module that adds
+# a rule to `translate` adds a check here (`solves/cholesky.py`)
 CHECKS: list[Callable[[], bool]] = []
 
 
 @functools.cache
 def cuda_loops() -> bool:
-    """Whether the GPU that is there runs loops as kernels."""
+    """Whether loop kernels are right on this machine's GPU."""
     return bool(CHECKS) and all(check() for check in CHECKS)
 
 
 class Translated:
-    """A loop of one world, as jaxprs: (state) -> whether it goes on, (problem, state) -> state, all of them leaves."""
+    """A loop of one world that can run as a kernel.
+
+    Attributes:
+      unfinished: jaxpr, leaves of the state -> whether the loop goes on.
+      advance: jaxpr, leaves of problem and state -> leaves of the next state.
+      count: number of leaves of the problem.
+      avals: shapes and dtypes of the leaves of problem and state.
+    """
 
     def __init__(self, unfinished: Any, advance: Any, count: int) -> None:
         self.unfinished, self.advance, self.count = unfinished, advance, count
@@ -45,7 +51,7 @@ class Translated:
 
     @classmethod
     def of(cls, unfinished: Callable[..., Any], advance: Callable[..., Any], problem: Any, start: Any) -> Any:
-        """The loop of a problem and a start of one world; None if a warp cannot run it."""
+        """The loop for a problem and an initial state of one world; None if no kernel can run it."""
         structures = [jax.tree.structure(x) for x in (problem, start)]
         leaves = [jax.tree.leaves(x) for x in (problem, start)]
 
@@ -59,15 +65,15 @@ class Translated:
         return loop if loop.is_known() else None
 
     def __call__(self, problem: Any, start: Any) -> Any:
-        """The last state of a world; under `vmap` a warp for each world."""
+        """The last state of a world; under `vmap` each world has a warp."""
         results = loop_p.bind(*[x[None] for x in jax.tree.leaves((problem, start))], loop=self)
         return jax.tree.unflatten(jax.tree.structure(start), [x[0] for x in results])
 
     def is_known(self) -> bool:
-        """Whether a warp knows all operations: an iteration is tried with zeros, in numpy."""
+        """Whether all operations can be translated, found out by running one iteration in numpy with zeros."""
         if any(x.dtype not in (np.float32, np.int32, np.bool_) for x in self.avals):
             return False
-        # the warp of one world, whose loop ends at once
+        # a batch of one world
         operands = [np.zeros((1, *x.shape), x.dtype) for x in self.avals]
         try:
             self.run(operands, functools.partial(interpret, functools.partial(self.kernel, once=True)))
@@ -76,18 +82,23 @@ class Translated:
         return True
 
     def results(self, worlds: int) -> list[jax.ShapeDtypeStruct]:
-        """Shapes and types of the last states."""
+        """Shapes and dtypes of the last states of a batch."""
         return [jax.ShapeDtypeStruct((worlds, *x.shape), x.dtype) for x in self.avals[self.count :]]
 
     def run(self, operands: Sequence[Any], call: Callable[..., list[Any]]) -> list[Any]:
-        """The last states of a batch, by a `call` of the kernel with operands and results that have numbers."""
+        """The last states of a batch, by `call(operands, results)` of the kernel, without arrays of size 0."""
         results = self.results(max(map(len, operands)))
         found = iter(call([x for x in operands if x.size], [x for x in results if x.size]))
         return [next(found) if x.size else np.zeros(x.shape, x.dtype) for x in results]
 
     def kernel(self, w: Machine, *arrays: Any, once: bool = False) -> None:
-        """The loop of one world: arrays of the problem, of the start, and of the last state, which is written; without
-        those that have no numbers. With `once`, one iteration, whatever the state.
+        """The kernel: the loop of one world.
+
+        Args:
+          w: the machine.
+          arrays: arrays of the problem, of the initial state, and of the last state, which are written; without arrays
+            of size 0.
+          once: whether to run exactly one iteration.
         """
         rest = iter(arrays)
         inputs = [
@@ -117,13 +128,13 @@ class Translated:
                 w.store(array, number * LANES, x.size - number * LANES, part)
 
     def on_cuda(self, *operands: Any) -> list[Any]:
-        """The last states of a batch, by the kernel if that is right on the GPU that is there."""
+        """The last states of a batch, by the kernel if it is right on this machine's GPU."""
         if not cuda_loops():
             return self.plain(*operands)
         return self.run(operands, functools.partial(call, "loop", self.kernel))
 
     def plain(self, *operands: Any) -> list[Any]:
-        """The last states of a batch, as XLA computes them: the definition."""
+        """The last states of a batch, by XLA: the definition of the primitive."""
         worlds = max(map(len, operands))
         advance, unfinished = map(core.jaxpr_as_fun, (self.advance, self.unfinished))
 
@@ -137,7 +148,7 @@ class Translated:
 
 
 def _batch(operands: Sequence[Any], dims: Sequence[int | None], *, loop: Translated) -> tuple[list[Any], list[int]]:
-    """Batches of batches are more worlds."""
+    """The batch rule: nested batches become one batch with more worlds."""
     size = next(x.shape[dim] for x, dim in zip(operands, dims, strict=True) if dim is not None)
     whole = [x if dim is None else jnp.moveaxis(x, dim, 0) for x, dim in zip(operands, dims, strict=True)]
     worlds = max(x.shape[dim is not None] for x, dim in zip(whole, dims, strict=True))

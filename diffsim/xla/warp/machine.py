@@ -1,11 +1,11 @@
-"""A warp, 32 threads of a GPU that work in step, as an instruction set, and its meaning in numpy.
+"""The instruction set of a warp, 32 threads ("lanes") of a GPU that work in step, and its meaning in numpy.
 
-A kernel is a function of a machine and of the arrays of a world; each world has a warp of its own, which keeps all of
-its numbers in registers. A value is one number, or one truth, in each of the 32 lanes. Values have +, - and * like
-arrays, and 1 / value; for the rest there are the machine's functions. `Ptx` (ptx.py) writes the program of the threads
-for a GPU. `Interpreter` runs the same function on numpy arrays, so that a kernel is tested where there is no GPU.
+A kernel is a function of a machine and of the arrays of one world; each world has its own warp. A value is a register:
+one number or boolean in each of the 32 lanes. Values support +, -, * and 1 / value; all else are functions of the
+machine. There are two machines. `Ptx` (ptx.py) writes a program for a GPU. `Interpreter` runs the same function with
+numpy arrays, so that kernels can be tested without a GPU.
 
-Loops over rows of a matrix are Python's, and so written out; `loop` and `repeat` are loops that the program has.
+Python's loops in a kernel are written out in the program; `loop` and `repeat` make loops of the program.
 """
 
 import math
@@ -17,59 +17,59 @@ import numpy as np
 
 from diffsim.xla.numpy_rules import rule_of
 
-# threads of a warp
+# number of threads of a warp
 LANES = 32
 
 
 class Machine(Protocol):
-    """What a warp can do besides arithmetic. Arrays are of one world; places in them count numbers."""
+    """The instructions of a warp. Arrays are those of one world, and positions in them count elements."""
 
     def zero(self) -> Any:
         """0 in all lanes."""
         ...
 
     def load(self, array: Any, start: int, count: int, stride: int = 1) -> Any:
-        """Number `start + stride * lane` of an array, and 0 in lanes from `count` on."""
+        """Element `start + stride * lane` of an array, and 0 in lanes from `count` on."""
         ...
 
     def scalar(self, array: Any, place: int) -> Any:
-        """One number of an array, in all lanes."""
+        """One element of an array, in all lanes."""
         ...
 
     def scalars(self, array: Any, start: int, count: int) -> Sequence[Any]:
-        """Numbers of an array of `scratch`, each in all lanes; `start` is a multiple of four."""
+        """Elements of an array of `scratch`, each in all lanes; `start` is a multiple of four."""
         ...
 
     def store(self, array: Any, start: int, count: int, value: Any) -> None:
-        """Writes the first `count` lanes to an array from `start` on."""
+        """Writes the first `count` lanes of a value to an array, from element `start` on."""
         ...
 
     def moved(self, array: Any, index: Any, stride: int) -> Any:
-        """The array from place `index * stride` on, for the index of a loop."""
+        """The array from element `index * stride` on, where `index` is that of a `loop`."""
         ...
 
     def lane(self, value: Any, lane: int) -> Any:
-        """The number of one lane, in all lanes."""
+        """The value of one lane, in all lanes."""
         ...
 
     def lanes(self, value: Any) -> Sequence[Any]:
-        """The number of each lane, in all lanes."""
+        """The value of each lane, each in all lanes."""
         ...
 
     def sum(self, value: Any) -> Any:
-        """The sum over lanes, in all lanes."""
+        """The sum over all lanes, in all lanes."""
         ...
 
     def put(self, value: Any, lane: int, number: Any) -> Any:
-        """The value with another number in one lane."""
+        """The value with `number` in one lane."""
         ...
 
     def from_lane_on(self, value: Any, lane: int) -> Any:
-        """The value, and 0 in lanes before one."""
+        """The value, with 0 in the lanes before `lane`."""
         ...
 
     def at_least(self, value: Any, least: Any) -> Any:
-        """The larger of two, and nan where the value is."""
+        """The larger of the two, and NaN where the value is NaN."""
         ...
 
     def rsqrt(self, value: Any) -> Any:
@@ -77,54 +77,54 @@ class Machine(Protocol):
         ...
 
     def elementwise(self, operation: str, *values: Any) -> Any:
-        """The result of an operation on numbers or truths, by JAX's name of it, as `add`, `lt` or `select_n`."""
+        """The result of an elementwise operation, given by JAX's name, such as `add`, `lt` or `select_n`."""
         ...
 
     def constant(self, numbers: np.ndarray) -> Any:
-        """Known numbers or truths: (32,) one in each lane, or () the same in all lanes."""
+        """Constants: (32,) one in each lane, or () the same in all lanes."""
         ...
 
     def shuffled(self, value: Any, source: np.ndarray) -> Any:
-        """In each lane the number or truth of the lane that `source` (32,) names."""
+        """In each lane the value of the lane `source[lane]`."""
         ...
 
     def chosen(self, here: np.ndarray, value: Any, otherwise: Any) -> Any:
-        """One value in the lanes that `here` (32,) names, another in the rest."""
+        """`value` in the lanes where `here` (32,) is True, and `otherwise` in the others."""
         ...
 
     def all(self, truth: Any) -> Any:
-        """Whether it is true in all lanes, in all lanes."""
+        """Whether a boolean is True in all lanes; the result is in all lanes."""
         ...
 
     def sums(self, values: Sequence[Any]) -> Any:
-        """In lane k the sum over lanes of value number k, of up to 32 values; 0 in lanes without one."""
+        """In lane k the sum over lanes of `values[k]`, for up to 32 values; 0 in the remaining lanes."""
         ...
 
     def scratch(self, count: int) -> Any:
-        """An array of the warp's own; what is stored is loaded after `meet`, and stored again after another."""
+        """An array in the warp's own memory. Call `meet` between a store and a load, and between a load and a store."""
         ...
 
     def meet(self) -> None:
-        """Waits for all lanes: what any of them has stored is seen by all."""
+        """Waits for all lanes, so that each sees what the others have stored."""
         ...
 
     def repeat(
         self, unfinished: Callable[[list[Any]], Any], advance: Callable[[list[Any]], list[Any]], carry: list[Any]
     ) -> list[Any]:
-        """`carry = advance(carry)` while `unfinished(carry)`, a truth that all lanes share; each warp by itself."""
+        """The last carry of a loop: `carry = advance(carry)` while `unfinished(carry)`, which is equal in all lanes."""
         ...
 
     def loop(self, count: int, body: Callable[[Any, list[Any]], list[Any]], carry: list[Any]) -> list[Any]:
-        """`carry = body(index, carry)` for each index."""
+        """The last carry of a loop: `carry = body(index, carry)` for each index below `count`."""
         ...
 
 
-# of a machine, and of the arrays of a world: operands, then results
+# a function of a machine and of the arrays of a world, first the operands and then the results
 Kernel = Callable[..., None]
 
 
 def elementwise(operation: str, *values: np.ndarray) -> np.ndarray:
-    """The result of an elementwise operation in numpy, by JAX's name of it; a conversion is to float32."""
+    """The result of an elementwise operation in numpy, given by JAX's name; conversions are to float32."""
     params = {"new_dtype": np.float32} if operation == "convert_element_type" else {}
     rule = rule_of(operation, params)
     assert rule is not None, operation
@@ -132,9 +132,10 @@ def elementwise(operation: str, *values: np.ndarray) -> np.ndarray:
 
 
 class Interpreter:
-    """The machine of some worlds.
+    """The machine in numpy, for several worlds at once.
 
-    A value is an array (worlds, 32), or (worlds, 1) of what is in all lanes. Memory is (worlds, size).
+    A value is an array (worlds, 32), or (worlds, 1) if it is the same in all lanes. An array in memory is
+    (worlds, size).
     """
 
     def __init__(self, worlds: int) -> None:
@@ -194,7 +195,7 @@ class Interpreter:
     def repeat(
         self, unfinished: Callable[[list[Any]], Any], advance: Callable[[list[Any]], list[Any]], carry: list[Any]
     ) -> list[Any]:
-        # a world that is done stays as it is while others go on
+        # a world whose loop has ended keeps its carry while others go on
         goes_on = np.ones((self.worlds, 1), bool)
         while np.any(goes_on := goes_on & unfinished(carry)):
             carry = [np.where(goes_on, later, now) for now, later in zip(carry, advance(carry), strict=True)]
@@ -227,10 +228,10 @@ class Interpreter:
 
 
 def interpret(kernel: Kernel, operands: Sequence[Any], results: Sequence[jax.ShapeDtypeStruct]) -> list[np.ndarray]:
-    """What `ptx.call` computes, by numpy."""
+    """The results of a kernel, computed in numpy; arguments and results are those of `ptx.call`."""
     worlds = results[0].shape[0]
     arrays = [np.broadcast_to(np.asarray(x).reshape(len(x), -1), (worlds, math.prod(x.shape[1:]))) for x in operands]
-    # what is not written is not a number
+    # results start as NaN, so that tests find elements that a kernel does not write
     with np.errstate(all="ignore"):
         written = [np.full((worlds, math.prod(x.shape[1:])), np.nan).astype(x.dtype) for x in results]
         kernel(Interpreter(worlds), *arrays, *written)

@@ -1,7 +1,7 @@
-"""Whether kernels are right where they run: each is compared with numpy, on small problems, before a program uses it.
+"""Checks of the kernels on the user's GPU: each is compared with numpy on small problems before a program uses it.
 
-No test can know the GPU on which a program will run. So kernels are asked once in a process, when the first program
-that uses them is made, and `diffsim selftest` prints what was found. The checks are in `solves/probe.py`.
+Tests cannot cover the GPU on which a user's program will run. Therefore the checks run once per process, when the first
+program with kernels is made; `diffsim selftest` prints their results. The checks themselves are in `solves/probe.py`.
 """
 
 import warnings
@@ -12,13 +12,20 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-# largest error of a right kernel, relative to the largest number of the answer: of solves with well conditioned
-# matrices in float32
+# largest error of a correct kernel, relative to the largest value of the result: for solves in float32 with
+# well-conditioned matrices
 ALLOWED = 1e-4
 
 
 class Check(NamedTuple):
-    """A kernel beside its definition: name, rows of the matrices, largest relative error, and why it did not run."""
+    """The result of a check.
+
+    Attributes:
+      kernel: name of the kernel.
+      rows: number of rows of the matrices.
+      error: largest error, relative to the largest value of the result.
+      failure: why the kernel did not run; "" if it did.
+    """
 
     kernel: str
     rows: int
@@ -27,23 +34,23 @@ class Check(NamedTuple):
 
     @property
     def passed(self) -> bool:
-        """Whether it ran and is right; an error of nan is not."""
+        """Whether the kernel ran and its error is small; NaN is not."""
         return not self.failure and self.error < ALLOWED
 
 
 def checked(name: str, rows: int, error: Callable[[], float]) -> Check:
-    """A check by what computes its error."""
+    """The Check of a kernel whose error `error()` computes."""
     try:
         return Check(name, rows, error())
-    # a compiler of kernels fails in many ways, each of which means the same
+    # a kernel compiler can fail in many ways; with each of them the kernel cannot be used
     except Exception as problem:
         return Check(name, rows, np.nan, f"{type(problem).__name__}: {problem}".splitlines()[0])
 
 
 def all_pass(ask: Callable[[], list[Check]]) -> bool:
-    """Whether all checks pass on the GPU that is there; of a failure it warns.
+    """Whether all checks of `ask()` pass on this machine's GPU; warns if one fails.
 
-    Where there is no GPU a program is compiled for one elsewhere, and nothing can be asked.
+    Without a GPU the result is True: a program is then compiled for a GPU in another machine, and cannot be checked.
     """
     gpu = find_gpu()
     if gpu is None:
@@ -53,15 +60,15 @@ def all_pass(ask: Callable[[], list[Check]]) -> bool:
         with jax.default_device(gpu):
             return ask()
 
-    # a program is being made when this is asked, and what is traced in another thread is none of it
+    # this runs while a program is traced; in another thread the checks do not become part of it
     with ThreadPoolExecutor(1) as thread:
         failed = [check for check in thread.submit(ask_there).result() if not check.passed]
     if failed:
         first = failed[0]
         warnings.warn(
             f"{len(failed)} kernels fail on this GPU, first {first.kernel} of {first.rows} rows "
-            f"({first.failure or f'error {first.error:.1e}'}): programs use jax's own operations in their place, which "
-            "are right and slower. Please report what `diffsim selftest` prints",
+            f"({first.failure or f'error {first.error:.1e}'}); programs use JAX's own operations instead, which are "
+            "correct but slower. Please report the output of `diffsim selftest`",
             RuntimeWarning,
             stacklevel=3,
         )
@@ -69,7 +76,7 @@ def all_pass(ask: Callable[[], list[Check]]) -> bool:
 
 
 def find_gpu() -> Any:
-    """The first CUDA device, or None."""
+    """The first CUDA device; None if there is none."""
     try:
         return jax.devices("cuda")[0]
     except RuntimeError:

@@ -1,7 +1,7 @@
-"""The warp's instructions (machine.py) as text in PTX, NVIDIA's virtual assembly, and its launch by XLA.
+"""The instructions of a warp (machine.py) as text in PTX, NVIDIA's virtual assembly, and calls of such programs.
 
-XLA has the text compiled for the card and launches it without help (`call`). A block has some warps, which share
-nothing but a place on the device and its memory.
+XLA compiles the text for the GPU and launches it (`call`). A block of threads consists of a few warps, which are
+independent of each other and use separate parts of the block's shared memory.
 Source: PTX ISA 7.0, sec. 9.7 (shfl.sync, bar.warp.sync, vote.sync); XLA's custom call for PTX.
 """
 
@@ -16,38 +16,38 @@ import numpy as np
 
 from diffsim.xla.warp.machine import LANES, Kernel
 
-# most warps of a block, 128 threads
+# largest number of warps in a block, 128 threads
 WARPS = 4
-# bytes of shared memory that a block may have on every card
+# bytes of shared memory that a block can have on every GPU
 POOL = 48 * 1024
-# all lanes
+# the mask of all lanes
 FULL = "0xffffffff"
-# how PTX calls operations on floats, integers and truths
+# PTX's names of operations on floats, integers and booleans
 FLOATS = {"add": "add", "sub": "sub", "mul": "mul", "div": "div.rn", "neg": "neg", "abs": "abs", "sqrt": "sqrt.rn"}
 INTEGERS = {"add": "add", "sub": "sub", "mul": "mul.lo", "neg": "neg"}
 TRUTHS = ("and", "or", "not")
-# comparisons, which are false of nan but for `ne`
+# comparisons; with NaN all are False except `ne`
 ORDERS = {"lt": "lt", "le": "le", "gt": "gt", "ge": "ge", "eq": "eq", "ne": "neu"}
-# what `elementwise` knows of floats, integers and truths, by the letters of numpy's kinds
+# the operations of `elementwise` for floats, integers and booleans, by the letters of numpy's dtype kinds
 ANY = ("select_n", "convert_element_type")
 KNOWN = {
     "f": {*FLOATS, *ORDERS, "sign", "max", "min", *ANY},
     "i": {*INTEGERS, *ORDERS, "max", "min", *ANY},
     "b": {*TRUTHS, "eq", "ne", *ANY},
 }
-# types of registers: their letter, and what a move calls them
+# types of registers: their letter, and their type in a move instruction
 TYPES = {"f": "f32", "r": "u32", "p": "pred"}
 
 
 class Register:
-    """A value of a PTX program: a name, whose letter says what it is, f a float, r an integer, p a truth."""
+    """A register of a PTX program. The letter in its name is its type: f for floats, r for integers, p for booleans."""
 
     def __init__(self, program: "Ptx", name: str) -> None:
         self.program, self.name = program, name
 
     @property
     def kind(self) -> str:
-        """The letter."""
+        """The letter of the type."""
         return self.name[1]
 
     def __add__(self, other: Any) -> "Register":
@@ -66,9 +66,13 @@ class Register:
 
 
 class Pointer(NamedTuple):
-    """Registers with the address of a world's array, and with that of this lane's number of it.
+    """A world's array in memory.
 
-    `dtype` is of its numbers, and `space` where they are, `.shared` for memory of the warp.
+    Attributes:
+      array: the register with its address.
+      lane: the register with the address of this lane's element.
+      dtype: the dtype of its elements.
+      space: PTX's state space: `.global`, or `.shared` for memory of the warp.
     """
 
     array: str
@@ -78,35 +82,35 @@ class Pointer(NamedTuple):
 
 
 def _literal(value: Any) -> str:
-    """A register's name, or a number as PTX writes it."""
+    """The name of a register, or a number in PTX's notation."""
     return value.name if isinstance(value, Register) else f"0f{struct.pack('>f', value).hex()}"
 
 
 class Ptx:
-    """Writes a program, line by line, each result in a register of its own; compiling assigns real ones."""
+    """The machine that writes a PTX program, line by line. Each result has a new register; PTX has arbitrarily many."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
-        # registers so far; each has a number
+        # number of registers so far
         self.count = 0
-        # stores of `lanes`, which take two buffers in turn
+        # number of calls of `lanes`, which use two buffers alternately
         self.stores = 0
-        # numbers of shared memory that `scratch` has given away
+        # number of elements of shared memory that `scratch` has reserved
         self.room = 0
-        # what stands in constant tables of 32 numbers, and their names
+        # the declarations of constant tables with 32 elements, and their names
         self.tables: dict[str, str] = {}
 
     def new(self, kind: str) -> str:
-        """A register: `f` of a float, `r` of an integer, `d` of an address, `p` of a truth."""
+        """The name of a new register: `f` for a float, `r` for an integer, `d` for an address, `p` for a boolean."""
         self.count += 1
         return f"%{kind}{self.count}"
 
     def line(self, instruction: str, *operands: str) -> None:
-        """Writes an instruction."""
+        """Writes one instruction."""
         self.lines.append(f"{instruction} {', '.join(operands)};")
 
     def value(self, instruction: str, *operands: Any, kind: str = "f") -> Register:
-        """The result of an instruction, in a register of some kind."""
+        """The result of an instruction, in a new register of a kind."""
         result = Register(self, self.new(kind))
         self.line(instruction, result.name, *(x if isinstance(x, str) else _literal(x) for x in operands))
         return result
@@ -125,7 +129,7 @@ class Ptx:
         return self._read(array, f"[{array.array}+{array.dtype.itemsize * place}]", LANES)
 
     def _read(self, array: Pointer, address: str, count: int) -> Register:
-        """What the first lanes read from an address, and 0 in the others."""
+        """The value at an address in the first `count` lanes, and 0 in the others."""
         kind, read = {"f": ("f", "f32"), "i": ("r", "u32"), "b": ("r", "u8")}[array.dtype.kind]
         zero = "0" if kind == "r" else _literal(0.0)
         result = self.value(f"mov.{TYPES[kind]}", zero, kind=kind) if count < LANES else Register(self, self.new(kind))
@@ -139,7 +143,7 @@ class Ptx:
         self.line(f"{self._first(count)}st{array.space}.{written}", address, name)
 
     def _first(self, count: int) -> str:
-        """The guard of an instruction that only the first lanes carry out."""
+        """The guard of an instruction that only the first `count` lanes execute."""
         if count >= LANES:
             return ""
         return f"@{self.value('setp.lt.u32', '%lane', str(count), kind='p').name} "
@@ -154,15 +158,15 @@ class Ptx:
         return self._exchange("idx", value, str(lane))
 
     def _exchange(self, how: str, value: Register, by: str) -> Register:
-        """What another lane has."""
+        """The value of another lane, by a shuffle instruction."""
         if value.kind == "p":
             number = self._exchange(how, self.value("selp.u32", "1", "0", value, kind="r"), by)
             return self.value("setp.ne.u32", number, "0", kind="p")
         return self.value(f"shfl.sync.{how}.b32", value, by, "31", FULL, kind=value.kind)
 
     def lanes(self, value: Register) -> list[Register]:
-        # by way of shared memory, which delivers four numbers at a time; two buffers in turn, so that none is
-        # overwritten before all lanes have read it
+        # through shared memory, from which a lane reads four elements at a time. Two buffers are used alternately, so
+        # that none is overwritten before all lanes have read it
         buffer = 4 * LANES * (self.stores % 2)
         self.stores += 1
         self.line("st.shared.f32", f"[%shared_lane+{buffer}]", value.name)
@@ -173,7 +177,7 @@ class Ptx:
         return self._by_four(array.array, start, count)
 
     def _by_four(self, base: str, start: int, count: int) -> list[Register]:
-        """Numbers of shared memory, each in all lanes."""
+        """Elements of shared memory, each in all lanes, read by four."""
         found = [Register(self, self.new("f")) for _ in range(-(-count // 4) * 4)]
         for place in range(0, count, 4):
             four = ", ".join(register.name for register in found[place : place + 4])
@@ -185,7 +189,7 @@ class Ptx:
 
     def scratch(self, count: int) -> Pointer:
         array, lane, start = self.new("d"), self.new("d"), 4 * self.room
-        # arrays begin where four numbers are read at once
+        # arrays are aligned for reads of four elements
         self.room += -(-count // 4) * 4
         self.line("add.u64", array, "%scratch", str(start))
         self.line("mad.wide.u32", lane, "%lane", "4", array)
@@ -197,8 +201,8 @@ class Ptx:
         return value
 
     def sums(self, values: Sequence[Register]) -> Register:
-        # lanes and values are halved together: half of the lanes go on with one half of the values, and get what the
-        # other lanes have of them
+        # lanes and values are halved together: half of the lanes continue with one half of the values, to which they
+        # add those of the other lanes
         left: list[Any] = [*values, *[0.0] * (LANES - len(values))]
         for distance in (16, 8, 4, 2, 1):
             bit = self.value("and.b32", "%lane", str(distance), kind="r")
@@ -208,7 +212,7 @@ class Ptx:
         return left[0]
 
     def _halved(self, low: Any, high: Any, upper: Register, distance: int) -> Register:
-        """The sums of one value in the lower lanes, and of another in the upper ones, with those at a distance."""
+        """The value `low` in lower lanes and `high` in upper lanes, plus the same value of the lane at a distance."""
         kept, sent = (self.value("selp.f32", *pair, upper) for pair in ((high, low), (low, high)))
         return kept + self._exchange("bfly", sent, str(distance))
 
@@ -239,7 +243,7 @@ class Ptx:
             halves = [self.value("and.pred", *pair, kind="p") for pair in ((truth, value), (there, otherwise))]
             return self.value("or.pred", *halves, kind="p")
         if operation in ("max", "min"):
-            # the first also where it is nan
+            # choose the first value also if it is NaN
             first = self.elementwise("gt" if operation == "max" else "lt", *values)
             either = self.value("or.pred", first, self.elementwise("ne", values[0], values[0]), kind="p")
             return self.elementwise("select_n", either, values[1], values[0])
@@ -291,7 +295,7 @@ class Ptx:
         kept = self._copies(carry)
         self.lines.append(f"{label}:")
         self._become(kept, body(index, kept))
-        # the next turn may write the buffer that was read last
+        # the next iteration may write to the buffer that was read last
         self.meet()
         self.line("add.u32", index, index, "1")
         self.line("setp.lt.u32", again, index, str(count))
@@ -315,7 +319,7 @@ class Ptx:
         return [self.value(f"mov.{TYPES[value.kind]}", value, kind=value.kind) for value in values]
 
     def _become(self, kept: list[Register], values: list[Register]) -> None:
-        """Moves values to registers, all at once: some may be each other's."""
+        """Moves values to the registers `kept`, by copies, because some values may be such registers themselves."""
         for register, value in zip(kept, self._copies(values), strict=True):
             self.line(f"mov.{TYPES[register.kind]}", register.name, value.name)
 
@@ -324,13 +328,14 @@ class Ptx:
     def text(
         cls, name: str, kernel: Kernel, worlds: int, arrays: tuple[tuple[tuple[int, ...], str], ...]
     ) -> tuple[str, int]:
-        """The program of a kernel, which is asked for again and again, and how many warps a block has.
+        """The text of a kernel's program (cached, because it is needed several times), and the warps per block.
 
         Args:
-          name: of the program.
-          kernel: what each warp does for its world.
-          worlds: how many there are.
-          arrays: shape (worlds, ...), or (1, ...) of what all share, and dtype of each array, operands, then results.
+          name: name of the program.
+          kernel: the function that each warp executes for its world.
+          worlds: number of worlds.
+          arrays: shape and dtype of each array, first operands and then results. The shape is (worlds, ...), or
+            (1, ...) for an array that all worlds share.
         """
         program, pointers = cls(), []
         for number, (shape, kind) in enumerate(arrays):
@@ -387,13 +392,13 @@ Shaped = jax.Array | np.ndarray
 
 
 def call(name: str, kernel: Kernel, operands: Sequence[Shaped], results: Sequence[jax.ShapeDtypeStruct]) -> list[Any]:
-    """Runs a kernel, each world by a warp.
+    """The results of a kernel, in which each warp works on one world.
 
     Args:
-      name: of the program, as a profiler shows it.
-      kernel: a function of a machine, the arrays of a world and its results, which are written.
-      operands: arrays (worlds, ...), or (1, ...) of what all worlds share; floats, integers of 32 bits, or truths.
-      results: their shapes (worlds, ...) and types.
+      name: name of the program, which a profiler shows.
+      kernel: a function of a machine, the arrays of a world, and its results, which it writes.
+      operands: arrays (worlds, ...), or (1, ...) if all worlds share one; float32, int32 or bool.
+      results: shapes (worlds, ...) and dtypes of the results.
     """
     worlds = results[0].shape[0]
     arrays = tuple((x.shape, np.dtype(x.dtype).name) for x in (*operands, *results))

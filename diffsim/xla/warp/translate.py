@@ -1,12 +1,13 @@
-"""From jaxprs to warps: what a function of one world does, operation by operation, as one warp does it.
+"""The translation of jaxprs into instructions of a warp: a function of one world, operation by operation.
 
-Numbers of an array lie row after row over the lanes of a warp and its registers, arrays of the problem stay in memory,
-and sums go over lanes. The machine (machine.py) writes a program for a GPU, or computes with numpy.
+The elements of an array are distributed, in row-major order, over the lanes of a warp and over its registers. Arrays of
+the problem stay in memory. The machine (machine.py) writes a program for a GPU, or computes with numpy.
 
-A warp knows the operations of a search: arithmetic, comparisons, parts and joins of arrays, sums, products of matrices
-in memory with vectors, and the primitives of our own in `TRANSLATIONS`. Of any other `translate` raises
-`UntranslatedError`. Where numbers go that are only moved is worked out here: the rule of the primitive in numpy
-(`xla/numpy_rules.py`) is applied to an array of places, and lanes exchange what is not in its place.
+There are rules for the operations of a search: arithmetic, comparisons, slices and concatenations, sums, products of
+matrices in memory with vectors, and diffsim's own primitives in `TRANSLATIONS`. For any other operation `translate`
+raises `UntranslatedError`. Primitives that only move elements have one common rule: the primitive's rule in numpy
+(`xla/numpy_rules.py`) is applied to an array of indices, which shows where each element goes, and lanes exchange the
+elements that are not in their place.
 Source: jaxprs as in JAX's documentation, "Understanding Jaxprs".
 """
 
@@ -25,20 +26,24 @@ from diffsim.xla.warp.ptx import KNOWN
 
 
 class UntranslatedError(Exception):
-    """An operation that a warp does not know."""
+    """There is no rule to translate an operation."""
 
 
 class InMemory(NamedTuple):
-    """Where an array of the problem begins."""
+    """An array of the problem, which begins at an element of an array in memory."""
 
     array: Any
     start: int
 
 
 class Numbers(NamedTuple):
-    """An array of a world. Number e, row after row, is in lane e % 32 of register e // 32; a single one in all lanes.
+    """An array of a world. Element e, in row-major order, is in lane e % 32 of register e // 32.
 
-    `held`: registers, whose last lanes may hold anything; or where they are in memory; or, as an array, known numbers.
+    An array of a single element has it in all lanes.
+
+    Attributes:
+      shape: its shape.
+      held: its registers, whose last lanes may have any values; or its place in memory; or constants, in numpy.
     """
 
     shape: tuple[int, ...]
@@ -46,18 +51,18 @@ class Numbers(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many numbers."""
+        """The number of elements."""
         return math.prod(self.shape)
 
 
 def known(numbers: Any) -> Numbers:
-    """Numbers that the program knows."""
+    """An array of constants."""
     array = np.asarray(numbers)
     return Numbers(array.shape, array)
 
 
 def registers(w: Machine, x: Numbers) -> list[Any]:
-    """The numbers in registers."""
+    """The registers with the elements of an array, which are loaded if they are in memory."""
     if isinstance(x.held, list) or not x.size:
         return list(x.held)
     if isinstance(x.held, InMemory):
@@ -73,14 +78,14 @@ def registers(w: Machine, x: Numbers) -> list[Any]:
 
 
 def moved(w: Machine, sources: Sequence[Numbers], index: np.ndarray) -> Numbers:
-    """An array of numbers that are somewhere in some arrays, counted through all of them."""
+    """An array whose elements come from some source arrays; `index` counts through the elements of all sources."""
     if all(isinstance(x.held, np.ndarray) for x in sources):
         return known(np.concatenate([np.asarray(x.held).reshape(-1) for x in sources])[index])
     flat = index.reshape(-1)
     held = sources[0].held
     if len(sources) == 1 and isinstance(held, InMemory) and np.array_equal(flat, flat[0] + np.arange(flat.size)):
         return Numbers(index.shape, InMemory(held.array, held.start + int(flat[0])))
-    # of each number of the sources, its register, and its lane; of a single one, which is in all lanes, none
+    # for each element of the sources its register and its lane; -1 for a single element, which is in all lanes
     parts, part_of, lane_of = list[Any](), list[np.ndarray](), list[np.ndarray]()
     for x in sources:
         place = np.arange(x.size)
@@ -90,7 +95,7 @@ def moved(w: Machine, sources: Sequence[Numbers], index: np.ndarray) -> Numbers:
     part, lane = (np.concatenate(column)[flat] for column in (part_of, lane_of))
 
     def gathered(part: np.ndarray, lane: np.ndarray) -> Any:
-        """One register, from those that have its numbers."""
+        """One register of the result, put together from the registers `part` at lanes `lane`."""
         result = None
         for number in np.unique(part):
             here = part == number
@@ -103,7 +108,7 @@ def moved(w: Machine, sources: Sequence[Numbers], index: np.ndarray) -> Numbers:
         return result
 
     if np.all(part == part[0]) and np.all(lane == lane[0]):
-        # one number many times
+        # one element many times
         value = parts[part[0]] if lane[0] < 0 else w.lane(parts[part[0]], int(lane[0]))
         return Numbers(index.shape, [value] * -(-flat.size // LANES))
     starts = range(0, flat.size, LANES)
@@ -111,7 +116,7 @@ def moved(w: Machine, sources: Sequence[Numbers], index: np.ndarray) -> Numbers:
 
 
 def elementwise(w: Machine, operation: str, inputs: Sequence[Numbers], shape: tuple[int, ...]) -> Numbers:
-    """An operation on each number; arrays of one number go with all."""
+    """The result of an elementwise operation; arrays with a single element broadcast."""
     if all(isinstance(x.held, np.ndarray) for x in inputs):
         return known(numpy_elementwise(operation, *(np.asarray(x.held) for x in inputs)))
     parts = []
@@ -125,7 +130,7 @@ def elementwise(w: Machine, operation: str, inputs: Sequence[Numbers], shape: tu
 
 
 def masked(w: Machine, x: Numbers, rest: Any) -> list[Any]:
-    """Its registers, with another number in lanes that hold none of its own."""
+    """The registers of an array, with the constant `rest` in the lanes after its last element."""
     parts, left = list(registers(w, x)), x.size % LANES
     if left and x.size > 1:
         parts[-1] = w.chosen(np.arange(LANES) < left, parts[-1], w.constant(np.asarray(rest)))
@@ -137,12 +142,12 @@ def _added(w: Machine, parts: Sequence[Any]) -> Any:
 
 
 def _sum(w: Machine, x: Numbers) -> Any:
-    """The sum of all numbers."""
+    """The sum of all elements."""
     return w.sum(_added(w, masked(w, x, np.float32(0)))) if x.size > 1 else registers(w, x)[0]
 
 
 def _reduce(w: Machine, operation: str, x: Numbers, axes: tuple[int, ...]) -> Numbers:
-    """Sums, or whether all are true, over some axes."""
+    """The reduction over some axes by the operation "add" or "and"."""
     kept = [axis for axis in range(len(x.shape)) if axis not in axes]
     shape = tuple(x.shape[axis] for axis in kept)
     if math.prod(shape) > 1:
@@ -156,7 +161,7 @@ def _reduce(w: Machine, operation: str, x: Numbers, axes: tuple[int, ...]) -> Nu
 
 
 def _product(w: Machine, left: Numbers, right: Numbers, axes: tuple[int, int]) -> Numbers:
-    """The sum of products over an axis of each, of two vectors, or of a matrix in memory and a vector."""
+    """The product of two vectors, or of a matrix in memory and a vector, contracted over one axis of each."""
     if len(left.shape) == len(right.shape) == 1:
         return Numbers((), [_sum(w, elementwise(w, "mul", (left, right), left.shape))])
     matrix, vector, axis = (left, right, axes[0]) if len(left.shape) == 2 else (right, left, axes[1])
@@ -166,7 +171,7 @@ def _product(w: Machine, left: Numbers, right: Numbers, axes: tuple[int, int]) -
         raise UntranslatedError("a product of these shapes, or with a matrix that is computed")
     numbers, places = masked(w, vector, np.float32(0)), range(0, matrix.shape[1], LANES)
     starts = (matrix.held.start + row * matrix.shape[1] for row in range(matrix.shape[0]))
-    # each row by 32 numbers
+    # the rows of the matrix, in registers of 32 elements
     rows = [[w.load(matrix.held.array, start + g, matrix.shape[1] - g) for g in places] for start in starts]
     if axis == 1:
         parts = [_added(w, [x * y for x, y in zip(row, numbers, strict=True)]) for row in rows]
@@ -179,18 +184,18 @@ def _product(w: Machine, left: Numbers, right: Numbers, axes: tuple[int, int]) -
     return Numbers((matrix.shape[1],), columns if matrix.shape[1] > 1 else [w.lane(columns[0], 0)])
 
 
-# what translates a primitive of our own: (machine, operands) -> results. The module of the primitive adds it
+# rules for diffsim's own primitives: (machine, operands) -> results. The module of the primitive adds its rule
 TRANSLATIONS: dict[str, Callable[[Machine, Sequence["Numbers"]], list["Numbers"]]] = {}
-# primitives that only move numbers: their rule in numpy, applied to places, says where they put them
+# primitives that only move elements: their rule in numpy, applied to indices, says where
 MOVES = {"reshape", "squeeze", "transpose", "slice", "broadcast_in_dim", "concatenate", "stack", "unstack", "split"}
 REDUCTIONS = {"reduce_sum": "add", "reduce_and": "and"}
-# operations that change nothing, and those that are programs of their own
+# operations that return their input, and operations that contain a jaxpr
 NOTHING = ("stop_gradient", "optimization_barrier", "copy", "copy_p")
 PROGRAMS = ("jit", "pjit", "closed_call", "custom_jvp_call")
 
 
 def translate(w: Machine, program: Any, arguments: Sequence[Numbers]) -> list[Numbers]:
-    """What a jaxpr computes, by a warp."""
+    """The results of a jaxpr, computed by a warp."""
     jaxpr = program.jaxpr
     values = dict(zip(jaxpr.constvars, map(known, program.consts), strict=True))
     values |= dict(zip(jaxpr.invars, arguments, strict=True))
@@ -209,10 +214,10 @@ def translate(w: Machine, program: Any, arguments: Sequence[Numbers]) -> list[Nu
 
 
 def operation(w: Machine, equation: Any, inputs: Sequence[Numbers]) -> list[Numbers]:
-    """The results of an equation of a jaxpr.
+    """The results of one equation of a jaxpr.
 
     Raises:
-      UntranslatedError: of what a warp does not know.
+      UntranslatedError: there is no rule for the operation.
     """
     name, params, shape = equation.primitive.name, equation.params, tuple(equation.outvars[0].aval.shape)
     if name in PROGRAMS:
@@ -228,7 +233,7 @@ def operation(w: Machine, equation: Any, inputs: Sequence[Numbers]) -> list[Numb
         assert rule is not None, name
         moves = rule(*places)
         return [moved(w, inputs, index) for index in (moves if isinstance(moves, list) else [moves])]
-    # numpy would take bits of integers for truths, and sums of integers are floats to a warp
+    # integers are excluded where numpy and a warp differ: logical operations on bits, and sums
     first, *_, last = 2 * [np.dtype(variable.aval.dtype).kind for variable in equation.invars]
     if name == "select_n" and first != "b":
         raise UntranslatedError("a choice by an integer")
