@@ -52,12 +52,12 @@ from diffsim.optimize.trajectory.ilqr import ilqr as ilqr
 from diffsim.optimize.trajectory.mpc import mpc as mpc
 from diffsim.optimize.trajectory.perturbation import Perturbation as Perturbation
 from diffsim.optimize.trajectory.plan import plan as plan
-from diffsim.optimize.trajectory.planner import Level as Level
-from diffsim.optimize.trajectory.planner import PlanSettings as PlanSettings
 from diffsim.optimize.trajectory.sampling import Sampling as Sampling
-from diffsim.optimize.trajectory.sampling import Solution as Solution
+from diffsim.optimize.trajectory.settings import Level as Level
+from diffsim.optimize.trajectory.settings import PlanSettings as PlanSettings
 from diffsim.optimize.trajectory.shooting import Shots as Shots
 from diffsim.optimize.trajectory.shooting import shooting as shooting
+from diffsim.optimize.trajectory.solution import Solution as Solution
 from diffsim.optimize.trajectory.task import Task as Task
 from diffsim.optimize.trajectory.task import Trajectory as Trajectory
 from diffsim.optimize.trajectory.task import evaluate as evaluate

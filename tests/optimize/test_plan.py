@@ -1,5 +1,7 @@
 """plan: searches, what they find, what they say of it."""
 
+import time
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,9 +9,10 @@ import pytest
 
 import diffsim
 from diffsim import optimize
+from diffsim.optimize.progress import Progress
 from diffsim.optimize.trajectory.perturbation import Candidate, candidates, kinds_of_worlds
 from diffsim.optimize.trajectory.planner import Planner
-from diffsim.optimize.trajectory.sampling import Attempt
+from diffsim.optimize.trajectory.sampling import Attempt, NewtonStepper, NewtonSteps
 from diffsim.optimize.trajectory.tree import Goal, TreeSettings, search_tree
 from tests.optimize.problems import HORIZON, exact, reach
 
@@ -53,11 +56,98 @@ def test_a_plan_finds_the_best_controls_and_tells_the_truth() -> None:
     assert float(found.idle) == pytest.approx(50) and float(found.goal[0]) == pytest.approx(50)
     assert found.noisy.shape == (64,) and 0 < float(jnp.std(found.noisy)) < 1e-3 * float(found.idle)
     assert "rounding" not in found.advice and "rounding" in found.replace(leaps=jnp.asarray(1.0)).advice
-    assert "little compared with zero controls" in found.replace(noisy=found.noisy + found.cost).advice
-    assert "It holds" in found.advice and any("whole horizon, 8 pieces" in line for line in lines)
+    assert f"It holds: it reaches the goal in {found.noisy.size} of {found.noisy.size}" in found.advice
+    without_goal = found.replace(goal=jnp.zeros(2), noisy=found.noisy + found.cost)
+    assert "little compared with zero controls" in without_goal.advice
+    assert any("whole horizon, 8 pieces" in line for line in lines)
     # equal keys, equal plans; a motion that was found costs as much as is said
     same = optimize.plan(task, state, HORIZON, settings=FEW)
     assert np.array_equal(same.ctrl, found.ctrl) and np.array_equal(same.noisy, found.noisy)
+
+
+def test_advice_counts_the_worlds_that_reach_the_goal() -> None:
+    """Robustness is judged by the goal, not by a cost that is small compared with doing nothing."""
+    at_goal, missed = jnp.full(64, 0.2), jnp.full(64, 0.2).at[:6].set(2.0)
+    # a fraction 0.01 of the goal's cost, a tenth of the way, is left at most; 2 of 50 is a fifth of the way
+    found = a_solution(goal=(50.0, 0.2), noisy_finals=missed, held_finals=at_goal, gains=1.0)
+    expected = "It holds with its feedback (gains), with which it reaches the goal in 64 of 64 perturbed worlds"
+    assert (
+        expected in found.advice
+        and "in 58 of 64 perturbed worlds; in the worst, 20% of the way is left" in found.advice
+    )
+    fragile = found.replace(held_finals=missed)
+    assert "Fragile: it reaches the goal in 58 of 64" in fragile.advice and "robust='mean'" in fragile.advice
+    assert "no feedback helps" in fragile.replace(gains=0 * found.gains).advice
+    assert "It holds: it reaches" in found.replace(noisy_finals=at_goal).advice
+
+
+def test_advice_says_what_is_in_the_way() -> None:
+    # 14% of the way left, as a cost 2%
+    short = a_solution(goal=(50.0, 1.0), noisy_finals=jnp.ones(64), held_finals=jnp.ones(64), gains=1.0)
+    assert "It does not reach the goal: 14% of the way is left." in short.advice and "It holds" not in short.advice
+    assert short.advice.endswith("Give it more steps, or another key.")
+    assert "was nearer at step 30, with 4% of the way left" in short.replace(nearest=jnp.asarray([0.1, 30.0])).advice
+    assert "nothing touches it" in short.replace(unreached=jnp.asarray(0.9)).advice
+    assert "95% of the controls are at their bounds" in short.replace(saturated=jnp.asarray(0.95)).advice
+    hurried = short.replace(untried=("a tree of motions", "a larger tree"))
+    assert "no time for a tree of motions, a larger tree: give it more seconds" in hurried.advice
+
+
+def test_feedback_that_makes_it_worse_is_not_returned(monkeypatch: pytest.MonkeyPatch) -> None:
+    state, steps_of = diffsim.make_state(TASK.model), NewtonStepper.__call__
+
+    def spoiled(stepper: NewtonStepper, motion: Attempt, mu: float) -> NewtonSteps:
+        """Gains of the wrong sign, which drive the mass away from its path."""
+        steps = steps_of(stepper, motion, mu)
+        return steps._replace(feedback=steps.feedback._replace(gains=-10 * steps.feedback.gains))
+
+    monkeypatch.setattr(NewtonStepper, "__call__", spoiled)
+    found = optimize.plan(TASK, state, HORIZON, settings=FEW)
+    assert not np.any(found.gains) and np.mean(found.held) < 1.5 * np.mean(found.noisy)
+
+
+def a_solution(
+    goal: tuple[float, float], noisy_finals: jax.Array, held_finals: jax.Array, gains: float
+) -> optimize.Solution:
+    """A solution whose parts are made up."""
+    states = jax.tree.map(lambda x: jnp.zeros((3, *x.shape), x.dtype), diffsim.make_state(TASK.model))
+    small = jnp.zeros(())
+    return optimize.Solution(
+        states=states,
+        ctrl=jnp.zeros((2, 1)),
+        cost=jnp.asarray(goal[1] + 1),
+        status=jnp.asarray(0),
+        gains=jnp.full((2, 1, 2), gains),
+        iterations=jnp.asarray(3),
+        converged=jnp.asarray(False),
+        promised=small,
+        unreached=small,
+        leaps=small,
+        noisy=noisy_finals + 1,
+        held=held_finals + 1,
+        noisy_finals=noisy_finals,
+        held_finals=held_finals,
+        idle=jnp.asarray(goal[0]),
+        goal=jnp.asarray(goal),
+        nearest=jnp.asarray([goal[1], 2.0]),
+        saturated=small,
+        steps=jnp.asarray(1000),
+    )
+
+
+def test_a_budget_is_shared_by_all_searches() -> None:
+    planner = object.__new__(Planner)
+    planner.progress = Progress("plan", 100.0, None)
+    # nothing is spent yet: five searches get 5, 4, 3, 2, 1 parts of 80% of the budget, one after the other
+    ends = []
+    for left in (5, 4, 3, 2, 1):
+        planner.progress.began = time.monotonic() - (ends[-1] if ends else 0.0)
+        ends.append(planner._end_of_search(left))
+    assert np.diff([0.0, *ends]) == pytest.approx(80 * np.array([5, 4, 3, 2, 1]) / 15, abs=0.1)
+    planner.deadline = 1.0
+    assert planner.late
+    planner.deadline = None
+    assert not planner.late
 
 
 def test_a_plan_ends_when_it_is_told_to() -> None:
@@ -67,7 +157,11 @@ def test_a_plan_ends_when_it_is_told_to() -> None:
     short = optimize.plan(
         task, state, HORIZON, settings=FEW, seconds=0, ctrl=jnp.full((HORIZON, 1), 0.1), show=lines.append
     )
-    assert any("stopped" in line for line in lines) and int(short.steps) < 10 * 128 * HORIZON
+    assert any("stopped" in line for line in lines) and int(short.steps) < 12 * 128 * HORIZON
+    assert "There was no time for a tree of motions" in short.advice
+    # even without a guess, it returns something, and says what it is
+    lost = optimize.plan(task, state, HORIZON, settings=FEW, seconds=0)
+    assert "It does not reach the goal" in lost.advice and "There was no time" in lost.advice
 
     def interrupt(line: str) -> None:
         lines.append(line)

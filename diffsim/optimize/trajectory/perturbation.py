@@ -153,6 +153,22 @@ class Candidate(NamedTuple):
         return float(self.motion.final)
 
 
+class Held(NamedTuple):
+    """How a motion fares in perturbed worlds with a feedback.
+
+    Attributes:
+      gains: (T, nu, nx).
+      costs: (worlds,) costs.
+      finals: (worlds,) the goal's part of these costs.
+      leaps: the largest change of the cost under tiny noise, as a share of it.
+    """
+
+    gains: Array
+    costs: np.ndarray
+    finals: np.ndarray
+    leaps: np.ndarray
+
+
 def candidates(tried: Attempt, costs: np.ndarray, most: int) -> list[Candidate]:
     """The candidates of several motions, from what they did in all worlds.
 

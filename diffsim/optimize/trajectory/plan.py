@@ -27,8 +27,10 @@ from diffsim.base.errors import ArgumentError
 from diffsim.optimize.linearize import refuse_delays
 from diffsim.optimize.progress import OutOfTime, Progress
 from diffsim.optimize.trajectory.perturbation import Perturbation
-from diffsim.optimize.trajectory.planner import Planner, PlanSettings, Robust
-from diffsim.optimize.trajectory.sampling import SHARES, Sampling, Solution, need_bounds
+from diffsim.optimize.trajectory.planner import Planner, Robust
+from diffsim.optimize.trajectory.sampling import SHARES, Sampling, need_bounds
+from diffsim.optimize.trajectory.settings import PlanSettings
+from diffsim.optimize.trajectory.solution import Solution
 from diffsim.optimize.trajectory.task import Task, controls_of
 from diffsim.types import State
 
@@ -60,7 +62,8 @@ def plan(
       steps: number of steps T.
       ctrl: (T, nu) a guess to begin from; None for none.
       key: from `jax.random.key`, or an integer.
-      seconds: budget of time, compilation included; None to search as long as it gains.
+      seconds: budget of time, compilation included; None to search as long as it gains. The searches get shares of it,
+        and the last part is for the polish. A program that is being compiled is not interrupted.
       settings: None for `PlanSettings()`; a `Sampling` replaces only the settings of the rounds of sampling.
       perturbation: how the world may differ from the model; None for `Perturbation()`.
       robust: "mean" or "worst quarter" also refines the motion in 8 perturbed worlds at once, for the least mean of

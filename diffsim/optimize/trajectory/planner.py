@@ -1,11 +1,10 @@
-"""Planner: the search for one motion, and its settings. plan.py is the public call.
+"""Planner: the search for one motion. plan.py is the public call.
 
 The order of a search is `Planner.explore`: attempts of three kinds, each refined, until one reaches the goal; then, if
 the best is fragile, a refinement in perturbed worlds. `Planner.solution` polishes the best and measures how robust it
 is.
 """
 
-import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Literal, NamedTuple
@@ -19,6 +18,7 @@ from diffsim.optimize.tangent import tangent_size
 from diffsim.optimize.trajectory.ilqr import LEAPS, PROMISED, UNREACHED
 from diffsim.optimize.trajectory.perturbation import (
     Candidate,
+    Held,
     Perturbation,
     candidates,
     kinds_of_worlds,
@@ -27,16 +27,12 @@ from diffsim.optimize.trajectory.perturbation import (
     row_of,
 )
 from diffsim.optimize.trajectory.sampling import (
-    FRAGILE,
-    NEGLIGIBLE,
     SHARES,
     Attempt,
     Feedback,
     NewtonStepper,
     NewtonSteps,
     Proposal,
-    Sampling,
-    Solution,
     Worlds,
     attempts,
     draw,
@@ -47,8 +43,10 @@ from diffsim.optimize.trajectory.sampling import (
     repeated,
     spread,
 )
+from diffsim.optimize.trajectory.settings import Level, PlanSettings
+from diffsim.optimize.trajectory.solution import FRAGILE, NEGLIGIBLE, Solution
 from diffsim.optimize.trajectory.task import Task
-from diffsim.optimize.trajectory.tree import Goal, TreeSettings, search_tree
+from diffsim.optimize.trajectory.tree import Goal, search_tree
 from diffsim.types import State
 
 Array = jax.Array
@@ -63,82 +61,14 @@ RECEDING = 4
 FIRST_ROUNDS = 3
 # slack of the polish counts the cost as at least this part of the cost of zero controls: near zero all is noise
 LEAST_COST = 0.1
-
-
-class Level(NamedTuple):
-    """One level of a search from coarse to fine.
-
-    Attributes:
-      pieces: number of constant pieces of control in the horizon.
-      rounds: rounds of sampling, at most.
-      deviation: standard deviation of the first round, in half ranges of the controls.
-    """
-
-    pieces: int
-    rounds: int
-    deviation: float
-
-
-@dataclasses.dataclass(frozen=True)
-class PlanSettings:
-    """Settings of `plan`. The defaults were chosen on eight tasks of pushing and turning (`make measure WHAT=plan`).
-
-    The goal's part of the cost is compared with its value at the start: a share of 0.01 is a tenth of the distance,
-    since costs are squares.
-
-    Attributes:
-      sampling: of the rounds of sampling.
-      tree: of the tree of motions.
-      max_pieces: most pieces of control; it sets the size of the compiled programs.
-      long_horizon: motions of at least this number of steps are first planned by receding horizons.
-      levels: of a search over the whole horizon. Few pieces find detours, more pieces adjust them.
-      refinement: levels about the best motion.
-      robust_refinement: levels in perturbed worlds, if `robust` is given.
-      fragile_refinement: levels in perturbed worlds for a fragile motion, if it is not.
-      patience: a level ends when this number of rounds ...
-      least_gain: ... lowered the cost by less than this share of it, and ...
-      narrow: ... the deviation is below this, in half ranges.
-      goal_reached: share of the goal's cost at which the goal is reached in the model.
-      goal_kept: share at which it is reached in half of the perturbed worlds.
-      goal_close: share at which the goal is nearly reached: a worse motion is ranked behind one that gets so far.
-      press_below: below this share of the goal's cost ...
-      press_above: ... and above this share, the goal is pressed: its cost counts more, as long as that helps.
-      goal_weight: how many times more the goal counts while it is pressed.
-      press_gain: pressing goes on while the goal's cost falls to less than this share of the last one.
-      tree_growth: the second tree has this many times more nodes than the first.
-      robust_worlds: number of perturbed worlds in which each sample is tried while refining in perturbed worlds.
-      polish_iterations: iterations of iLQR at the end, at most.
-      brief_polish_iterations: the same in the middle of a search.
-      regularization: of the first Newton step of a polish (mu in ilqr.py).
-      polish_tolerance: the polish ends when a step lowers the cost by less than this share.
-      polish_slack: a step may raise the cost in perturbed worlds above the least so far by this share.
-    """
-
-    sampling: Sampling = dataclasses.field(default_factory=Sampling)
-    tree: TreeSettings = dataclasses.field(default_factory=TreeSettings)
-    max_pieces: int = 64
-    long_horizon: int = 200
-    levels: tuple[Level, ...] = (Level(4, 16, 1.0), Level(8, 12, 0.4), Level(16, 12, 0.3))
-    refinement: tuple[Level, ...] = (Level(32, 12, 0.2), Level(64, 12, 0.12))
-    robust_refinement: tuple[Level, ...] = (Level(8, 10, 0.3), Level(16, 10, 0.2), Level(32, 10, 0.1))
-    fragile_refinement: tuple[Level, ...] = (Level(16, 8, 0.2), Level(32, 8, 0.1))
-    patience: int = 5
-    least_gain: float = 0.01
-    narrow: float = 0.15
-    goal_reached: float = 7e-3
-    goal_kept: float = 1e-2
-    goal_close: float = 5e-2
-    press_below: float = 0.2
-    press_above: float = 3e-3
-    goal_weight: float = 9.0
-    press_gain: float = 0.8
-    tree_growth: int = 4
-    robust_worlds: int = 8
-    polish_iterations: int = 20
-    brief_polish_iterations: int = 6
-    regularization: float = 1e-2
-    polish_tolerance: float = 1e-5
-    polish_slack: float = 0.01
+# of the budget of time, the searches end at this share: the rest is for the polish and for what the advice measures ...
+SEARCH_TIME = 0.8
+# ... of which the polish ends at this share
+POLISH_TIME = 0.9
+# feedback may raise the robust cost by this factor, since it also helps against larger deviations
+FEEDBACK_MAY_COST = 1.5
+# a motion that misses the goal is looked at after this many equal parts, whether it had been nearer
+LOOKS = 8
 
 
 @functools.partial(quick_jit, static_argnames="room")
@@ -180,6 +110,8 @@ class Planner:
       in_worlds: whether samples are tried in perturbed worlds at present, instead of the model.
       simulated: number of steps so far.
       turn: number of random draws so far; each one has its own key.
+      deadline: s since the call began, at which the present search ends; None for never.
+      untried: names of the searches that were not begun.
       idle: the motion of zero controls, over the whole horizon.
       goal: the goal's cost at the start; 0 for a task without one.
     """
@@ -213,6 +145,8 @@ class Planner:
         self.in_worlds = False
         self.simulated = 0
         self.turn = 0
+        self.deadline = self._until(SEARCH_TIME)
+        self.untried: tuple[str, ...] = ()
         shape, dtype = (steps, task.model.nu), task.lower.dtype
         self.zero_ctrl = np.clip(np.zeros(shape, dtype), task.lower, task.upper)
         # first of all, since it compiles longest; the rest compiles meanwhile
@@ -244,8 +178,17 @@ class Planner:
 
     @property
     def late(self) -> bool:
-        """Whether the budget is used up, and there is a motion to return."""
-        return bool(self.candidates) and self.progress.out_of_time
+        """Whether the time for what is under way is used up."""
+        return self.deadline is not None and self.progress.elapsed > self.deadline
+
+    def _until(self, share: float) -> float | None:
+        """The time since the call began at which a share of the budget is used up, s; None without a budget."""
+        return None if self.progress.seconds is None else share * self.progress.seconds
+
+    def _end_of_search(self, left: int) -> float | None:
+        """When the next search of `left` ends: the shares of time fall linearly, as 5, 4, 3, 2, 1 for five searches."""
+        end, now = self._until(SEARCH_TIME), self.progress.elapsed
+        return None if end is None else now + 2 / (left + 1) * max(0.0, end - now)
 
     # what is better
 
@@ -369,7 +312,12 @@ class Planner:
         scale, history, best = 0.5 * np.subtract(self.task.upper, self.task.lower), [], []
         for turn in range(level.rounds):
             many = batches if turn == 0 else 1
-            proposal = self.sample(self.state, proposal, pieces, self.steps, detail, batches=many)
+            try:
+                proposal = self.sample(self.state, proposal, pieces, self.steps, detail, batches=many)
+            except OutOfTime:
+                if not best:
+                    raise
+                break
             history.append(float(proposal.cost))
             best.append(proposal.best)
             narrow = np.mean((np.asarray(proposal.deviation) / scale)[:pieces]) < settings.narrow
@@ -391,18 +339,27 @@ class Planner:
         A task without a goal is searched in the two ways that follow costs; they are both tried.
         """
         settings = self.settings
-        ways = (self.search_whole_horizon, self.search_receding)
+        ways = [("the whole horizon", self.search_whole_horizon), ("receding horizons", self.search_receding)]
         first, second = ways[::-1] if self.steps >= settings.long_horizon else ways
-        larger_tree = functools.partial(self.search_tree, more=settings.tree_growth)
-        for search in (first, self.search_tree, second, first, larger_tree) if self.goal > 0 else (first, second):
-            # an attempt is refined even if an earlier one found a lower cost, since it may lead to the goal
-            self.attempt = len(self.candidates) if self.turn else 0
-            search()
-            at_goal = any(map(self.reached, self.candidates[self.attempt :]))
-            self.refine(settings.refinement, "refined", settings.goal_weight * at_goal)
-            self.press()
+        if self.goal > 0:
+            small = ("a tree of motions", self.search_tree)
+            large = ("a larger tree", functools.partial(self.search_tree, more=settings.tree_growth))
+            searches = [first, small, second, (f"{first[0]} again", first[1]), large]
+        else:
+            searches = [first, second]
+        for number, (_, search) in enumerate(searches):
+            self.untried = tuple(name for name, _ in searches[number + 1 :])
+            self.deadline = self._end_of_search(len(searches) - number)
+            try:
+                self.attempt_by(search)
+            except OutOfTime:
+                end = self._until(SEARCH_TIME)
+                if end is None or self.progress.elapsed > end:
+                    raise
+                self.report("its share of the time is used up")
             if any(map(self.reached, self.candidates)):
                 break
+        self.deadline = self._until(SEARCH_TIME)
         best = min(self.candidates, key=self.rank)
         lost = self.reached(best) and not self.kept(best)
         fragile = not np.mean(best.costs) <= FRAGILE * best.cost + NEGLIGIBLE * self.idle.cost
@@ -410,6 +367,15 @@ class Planner:
             self.in_worlds = True
             levels = settings.robust_refinement if self.robust else settings.fragile_refinement
             self.refine(levels, "made robust", settings.goal_weight * lost, best)
+
+    def attempt_by(self, search: Callable[[], None]) -> None:
+        """One search and the refinement of what it finds."""
+        # an attempt is refined even if an earlier one found a lower cost, since it may lead to the goal
+        self.attempt = len(self.candidates) if self.turn else 0
+        search()
+        at_goal = any(map(self.reached, self.candidates[self.attempt :]))
+        self.refine(self.settings.refinement, "refined", self.settings.goal_weight * at_goal)
+        self.press()
 
     def press(self) -> None:
         """Near the goal but not at it: a brief polish, then refinements in which the goal counts more."""
@@ -462,8 +428,15 @@ class Planner:
         no_detail = np.zeros_like(self.zero_ctrl)
         for done in range(0, self.steps, act):
             proposal = propose(self.task, jnp.asarray(mean), settings.first)
-            for _ in range(settings.rounds * (1 if done else FIRST_ROUNDS)):
-                proposal = self.sample(state, proposal, pieces, horizon, no_detail)
+            try:
+                for _ in range(settings.rounds * (1 if done else FIRST_ROUNDS)):
+                    proposal = self.sample(state, proposal, pieces, horizon, no_detail)
+            except OutOfTime:
+                if not taken:
+                    raise
+                # what was driven so far, and then nothing
+                taken.append(self.zero_ctrl[done:])
+                break
             # drive the first pieces in the model
             ctrl, count = np.asarray(spread(proposal.best, pieces, horizon, self.steps)), min(act, self.steps - done)
             driven = self.simulate(state, np.repeat(ctrl[None], self.samples, 0), count)
@@ -478,8 +451,6 @@ class Planner:
         slope = self.newton_steps(self.idle.motion, self.settings.regularization).depends
 
         def simulate(begin: State, ctrl: np.ndarray, length: int) -> Attempt:
-            if self.late:
-                raise OutOfTime
             return self.simulate(Worlds(leaves=self.worlds.nominal, state=begin), ctrl, length)
 
         self.turn += 1
@@ -493,6 +464,7 @@ class Planner:
             simulate=simulate,
             settings=self.settings.tree,
             more=more,
+            late=lambda: self.late,
         )
         self.add(found, "a tree of motions")
 
@@ -535,6 +507,7 @@ class Planner:
 
     def solution(self) -> Solution:
         """Polishes the candidate of best rank, and measures how robust the result is."""
+        self.deadline = self._until(POLISH_TIME)
         searched = min(self.candidates, key=self.rank, default=self.idle)
         polished = self.polish(searched, self.settings.polish_iterations)
         # both again in all perturbed worlds, since the polish saw a few of them
@@ -551,41 +524,63 @@ class Planner:
         cost = max(best.cost, float(np.finfo(np.float32).tiny))
         promised = np.max(np.nan_to_num(steps.promised)) / cost
         unreached = np.asarray(steps.unreached) / cost
-        way, held, leaps = self.choose_feedback(motion, steps, cost)
+        feedback = self.choose_feedback(best, steps)
+        bounds, ctrl = (np.asarray(self.task.lower), np.asarray(self.task.upper)), np.asarray(motion.ctrl)
         return Solution(
             states=motion.states,
             ctrl=motion.ctrl,
             cost=motion.cost,
             status=motion.status,
-            gains=steps.feedback.gains[way],
+            gains=feedback.gains,
             iterations=jnp.asarray(polished.iterations),
             converged=jnp.asarray(
-                polished.settled and promised <= PROMISED and unreached <= UNREACHED and leaps <= LEAPS
+                polished.settled and promised <= PROMISED and unreached <= UNREACHED and feedback.leaps <= LEAPS
             ),
             promised=jnp.asarray(promised),
             unreached=jnp.asarray(unreached),
-            leaps=jnp.asarray(leaps),
+            leaps=jnp.asarray(feedback.leaps),
             noisy=jnp.asarray(best.costs),
-            held=jnp.asarray(held),
+            held=jnp.asarray(feedback.costs),
+            noisy_finals=jnp.asarray(best.finals),
+            held_finals=jnp.asarray(feedback.finals),
             idle=self.idle.motion.cost,
             goal=jnp.asarray([self.goal, best.final]),
+            nearest=jnp.asarray(self.nearest(best)),
+            saturated=jnp.asarray(np.mean((ctrl <= bounds[0]) | (ctrl >= bounds[1]))),
             steps=jnp.asarray(self.simulated),
+            untried=() if self.reached(best) else self.untried,
         )
 
-    def choose_feedback(self, motion: Attempt, steps: NewtonSteps, cost: float) -> tuple[int, np.ndarray, np.ndarray]:
-        """The gains of least robust cost, of all regularizations.
+    def nearest(self, candidate: Candidate) -> tuple[float, int]:
+        """The least goal cost along a motion, and its step; looked for if the goal is missed and there is time."""
+        end = (candidate.final, self.steps)
+        if not self.goal > 0 or self.reached(candidate) or self.late:
+            return end
+        ctrl = np.repeat(np.asarray(candidate.motion.ctrl)[None], self.samples, axis=0)
+        looks = [self.steps * k // LOOKS for k in range(1, LOOKS)]
+        return min([end, *((float(self.simulate(self.state, ctrl, step).final[0]), step) for step in looks if step)])
 
-        Returns:
-          Their index; (worlds,) costs with them in perturbed worlds; and the largest change of the cost under tiny
-          noise, as a share of it.
-        """
-        ctrl, share = np.asarray(motion.ctrl)[None], self.samples // SHARES
+    def choose_feedback(self, candidate: Candidate, steps: NewtonSteps) -> Held:
+        """The gains of least robust cost, of all regularizations; zero gains if feedback clearly costs more."""
+        motion, share, most = candidate.motion, self.samples // SHARES, self.perturbation.worlds
+        ctrl = np.asarray(motion.ctrl)[None]
         rivals = np.repeat(ctrl, SHARES, axis=0)
         ((_, costs),) = self.simulate_perturbed(self.state, rivals, self.steps, share, steps.feedback)
         way = int(np.argmin(self.robust_cost(costs[:, self.perturbed[:share]])))
-        feedback = steps.feedback._replace(way=jnp.asarray(np.full(self.samples, way, np.int32)))
-        ((_, costs),) = self.simulate_perturbed(self.state, ctrl, self.steps, self.samples, feedback)
-        near = np.asarray(self.simulate(self.state, ctrl + self.tiny_noise, self.steps, feedback).cost)
-        # the last worlds: others than those that candidates were compared in, if there are enough
-        held = costs[0, self.perturbed][-self.perturbation.worlds :]
-        return way, held, np.max(np.abs(near - near[0])) / cost
+        chosen = steps.feedback._replace(way=jnp.asarray(np.full(self.samples, way, np.int32)))
+        # with these gains and without, in all worlds
+        tried = []
+        for feedback in (self.no_feedback, chosen):
+            ((did, costs),) = self.simulate_perturbed(self.state, ctrl, self.steps, self.samples, feedback)
+            near = np.asarray(self.simulate(self.state, ctrl + self.tiny_noise, self.steps, feedback).cost)
+            tried.append(
+                Held(
+                    gains=feedback.gains[int(feedback.way[0])],
+                    # the last worlds: others than those that candidates were compared in, if there are enough
+                    costs=costs[0, self.perturbed][-most:],
+                    finals=np.asarray(did.final)[self.perturbed][-most:],
+                    leaps=np.max(np.abs(near - near[0])) / max(candidate.cost, float(np.finfo(np.float32).tiny)),
+                )
+            )
+        without, held = tried
+        return held if self.robust_cost(held.costs) <= FEEDBACK_MAY_COST * self.robust_cost(without.costs) else without

@@ -28,11 +28,11 @@ from jax import Array
 
 from diffsim.base.errors import ArgumentError
 from diffsim.optimize.tangent import difference
-from diffsim.optimize.trajectory.ilqr import Plan, backward
+from diffsim.optimize.trajectory.ilqr import backward
 from diffsim.optimize.trajectory.task import Task, expand, half_square, residuals
 from diffsim.simulate.randomize import with_leaves
 from diffsim.types import State
-from diffsim.types.record import Record, leaf, record, static, whole_number
+from diffsim.types.record import Record, record, static, whole_number
 from diffsim.xla.compiled import jit
 
 # compiles faster and runs slower: for programs that the host calls a few times; inside other programs it does nothing
@@ -45,14 +45,6 @@ SHARES = 8
 REGULARIZATION_FACTOR = 10.0
 # the shortest Newton step that is tried, as a part of the whole step
 SHORTEST_STEP = 1e-3
-# a motion is fragile if perturbations raise its mean cost by more than this factor
-FRAGILE = 1.25
-# jumps of the cost under noise of 1e-4, as a share of it, that the advice of a plan mentions
-MENTIONED_JUMP = 0.25
-# the goal is not reached if more than this share of its cost at the start is left
-GOAL_MISSED = 0.1
-# what perturbations add to the cost is negligible below this share of the cost of doing nothing
-NEGLIGIBLE = 0.01
 
 
 @record
@@ -88,50 +80,6 @@ class Worlds(NamedTuple):
 
     leaves: dict[str, Array]
     state: State
-
-
-@record
-class Solution(Plan):
-    """The result of `plan`: a motion with feedback, like a `Plan` of `ilqr`, and how robust it is.
-
-    Attributes:
-      noisy: (worlds,) costs in worlds that differ from the model as `Perturbation` says, without feedback.
-      held: (worlds,) costs with feedback in such worlds; other worlds than those of `noisy` if there are at least 256
-        samples.
-      idle: the cost of controls at zero.
-      goal: (2,) the final part of the cost, at the start and at the end.
-      steps: number of simulated steps.
-    """
-
-    noisy: Array = leaf("worlds")
-    held: Array = leaf("worlds")
-    idle: Array = leaf()
-    goal: Array = leaf(2)
-    steps: Array = leaf(dtype=int)
-
-    @property
-    def advice(self) -> str:
-        """How far the motion can be trusted, in a few sentences."""
-        noisy = np.asarray(self.noisy)
-        cost, mean, spread = float(self.cost), float(noisy.mean()), float(noisy.std())
-        start, end = (float(value) for value in self.goal)
-        goal = f", and the cost of the goal falls from {start:.3g} to {end:.3g}" if start > 0 else ""
-        first = f"The motion costs {cost:.3g}; zero controls cost {float(self.idle):.3g}{goal}."
-        if float(self.leaps) > MENTIONED_JUMP:
-            jump = f"noise of 1e-4 on the controls changes the cost by {float(self.leaps) * cost:.2g}"
-            first = f"{first} A contact is just made or just missed: {jump}, and so may rounding (optimize.evaluate)."
-        under = f"{mean:.3g} +- {spread:.2g} in {noisy.size} perturbed worlds, {float(noisy.max()):.3g} in the worst"
-        if start > 0 and end > GOAL_MISSED * start:
-            return f"{first} It does not reach the goal: give it more steps, or another key. It costs {under}."
-        enough, held = FRAGILE * cost + NEGLIGIBLE * float(self.idle), float(np.mean(self.held))
-        if not mean <= enough and held <= enough:
-            return f"{first} It holds with its feedback (gains): {held:.3g} in perturbed worlds; without: {under}."
-        if not mean <= enough:
-            under = f"{under}; with its feedback (gains) {held:.3g}"
-            return f"{first} Fragile: {under}; plan with robust='mean', or replan while it runs (optimize.mpc)."
-        if not mean <= 2 * cost:
-            return f"{first} It costs more in perturbed worlds, {under}, but little compared with zero controls."
-        return f"{first} It holds: {under}."
 
 
 class Proposal(NamedTuple):

@@ -243,6 +243,7 @@ def search_tree(
     simulate: Simulate,
     settings: TreeSettings | None = None,
     more: int = 1,
+    late: Callable[[], bool] = lambda: False,
 ) -> np.ndarray:
     """Finds controls (T, nu) of a motion that ends near the goal.
 
@@ -256,6 +257,7 @@ def search_tree(
       simulate: runs the simulator for all samples.
       settings: None for `TreeSettings()`.
       more: multiplies the number of batches.
+      late: whether to end with what was found so far.
     """
     settings = settings or TreeSettings()
     rng, deepest = np.random.default_rng(seed), min(settings.depth, steps)
@@ -269,7 +271,7 @@ def search_tree(
             nodes = tree.select_best(depth)
             depth += 1
         tree.insert(tree.extend(rng, nodes, simulate, steps, length), deepest)
-        if depth == deepest:
+        if depth == deepest or late():
             break
     way = tree.way_to_best(deepest)
     return tree.ctrl[way][np.minimum(np.arange(steps) // length, len(way) - 1)]
