@@ -38,7 +38,6 @@ from diffsim.simulate.randomize import Scale as Scale
 from diffsim.simulate.randomize import Shift as Shift
 from diffsim.simulate.randomize import Uniform as Uniform
 from diffsim.simulate.randomize import randomize as randomize
-from diffsim.simulate.status import check as check
 from diffsim.simulate.status import is_bad as is_bad
 from diffsim.simulate.step import Policy as Policy
 from diffsim.simulate.step import integrate as integrate
@@ -46,6 +45,7 @@ from diffsim.simulate.step import inverse as inverse
 from diffsim.simulate.step import rollout as rollout
 from diffsim.simulate.step import step as step
 from diffsim.simulate.step import step_data as step_data
+from diffsim.support.check import check as check
 from diffsim.support.rays import GeomDistance as GeomDistance
 from diffsim.support.rays import RayFilter as RayFilter
 from diffsim.support.rays import geom_distance as geom_distance

@@ -1,7 +1,7 @@
 """What can go wrong at run time: one row per bit of `data.status`, with its test and its explanation.
 
 Nothing is raised inside a compiled program, and nothing leaks into other worlds of a batch. A world that goes bad is
-flagged; `is_bad` says whether its numbers can be used, and `check` explains what happened and what to do. A common
+flagged; `is_bad` says whether its numbers can be used, and `explain` what happened and what to do. A common
 cause is a singular inertia matrix: two parallel slides of one body, or two hinges on one line, are one motion with two
 coordinates, and nothing says how it is shared (`motions_without_inertia`, on the host, in numpy).
 """
@@ -148,18 +148,14 @@ def is_bad(data: Data | Rollout) -> Array:
     return (data.status & int(BAD)) != 0
 
 
-def check(data: Any) -> list[str]:
-    """Explains the status of one world or of a batch in words; an empty list means that all is well.
+def explain(data: Any) -> list[str]:
+    """A sentence for each bit of the status that is set in any world.
 
     Args:
-      data: anything with a `status`: Data, a Rollout (what went wrong in any of its steps), a trajectory of
-        `diffsim.optimize`, the state of an environment (`info["status"]`); or the bits themselves.
-
-    Returns:
-      A sentence for each bit that is set in any world.
+      data: anything with a `status`, as for `diffsim.check`.
 
     Raises:
-      TypeError: something that carries none.
+      TypeError: `data` has no status.
     """
     flags = getattr(data, "status", None)
     if flags is None:

@@ -269,12 +269,13 @@ def edges_in_order(graph: np.ndarray) -> tuple[list[int], list[list[int]], list[
 CORNERS = np.array([[x, y, z] for x in (-0.1, 0.1) for y in (-0.2, 0.2) for z in (-0.15, 0.15)])
 
 
-@pytest.mark.parametrize("kind", ["few", "many", "box", "prism"])
+@pytest.mark.parametrize("kind", ["tetrahedron", "few", "many", "box", "prism"])
 def test_a_graph_has_the_order_of_the_oracle(kind: str) -> None:
     """Where a plane touches a hull, its contacts are the first neighbours of the lowest vertex."""
     rng = np.random.default_rng(2)
     for _ in range(8):
         vertex = {
+            "tetrahedron": rng.normal(size=(4, 3)),
             "few": rng.normal(size=(8, 3)),
             "many": rng.normal(size=(60, 3)),
             "box": CORNERS[rng.permutation(8)],

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from oracle import mujoco, state_of, stepped
+from simulate.quaternions import TURNING
 
 import diffsim
 from diffsim.base.enums import Integrator, Solver, Status
@@ -58,15 +59,6 @@ def test_bad_controls_count_as_zero_and_are_flagged(actuator: str, ctrl: float, 
     data = forward(model, diffsim.make_state(model), inputs)
     assert bool(data.status & Status.BAD_CTRL) == bad
     assert float(data.actuator_force[0]) == (0 if bad else 1)
-
-
-TURNING = """<mujoco><worldbody>
-  <body pos="0 0 1"><freejoint/><geom type="ellipsoid" size=".1 .2 .3"/></body>
-  <body><joint name="j" type="ball" stiffness="2" range="0 .5" damping=".1"/><geom size=".1" pos="2 0 0"/></body>
-  <body name="m" mocap="true" pos="3 3 3"><geom size=".1"/></body>
-  <body name="b" pos="3 3 3"><freejoint/><geom type="box" size=".1 .2 .3" contype="0"/></body></worldbody>
-  <equality><weld body1="m" body2="b"/></equality>
-  <sensor><framequat objtype="body" objname="m"/><ballquat joint="j"/></sensor></mujoco>"""
 
 
 def test_quaternions_of_any_length_move_as_in_the_oracle() -> None:

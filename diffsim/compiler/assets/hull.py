@@ -19,6 +19,8 @@ Array = np.ndarray
 
 # triangles whose normals agree to this angle, by azimuth and by polar angle, are one polygon
 ANGLE = 0.01
+# faces of the hull with which Qhull starts
+TETRAHEDRON = 4
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,10 @@ class Hull:
         Qhull adds one vertex after another, each as the apex of a cone of new triangles. It moves the vertices of new
         triangles to the end of its list: the apex, then the others as it meets them. At last it cuts larger sides into
         triangles, which moves their vertices once more. So the place of a vertex is that of the last cone that has it.
+        A tetrahedron is no cone: Qhull starts with it, and makes for each vertex of its list the triangle without it.
         """
+        if len(self.newest) == TETRAHEDRON:
+            return np.unique(self.newest).sum() - self.newest.sum(axis=1)
         apex = np.where(self.cut, -1, self.newest[:, 0])
         cone = np.repeat(np.cumsum(np.diff(apex, prepend=apex[0]) != 0), 3)
         corner, tip = self.newest.ravel(), np.repeat(apex, 3)
