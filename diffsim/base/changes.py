@@ -122,7 +122,7 @@ CHANGES: dict[str, Change] = {
     ),
     "mocap_groups": Change(
         "3.12",
-        "",
+        "compiler/sizes_and_defaults.py",
         "for contact filtering, a mocap body counts as part of the world",
         "for contact filtering, a mocap body is a body of its own",
     ),
@@ -184,9 +184,9 @@ CHANGES: dict[str, Change] = {
     ),
     "static_acceleration": Change(
         "4.0",
-        "",
-        "the accelerometer of a static body reads zero",
-        "the accelerometer of a static body reads gravity",
+        "sensor/frame.py",
+        "an accelerometer on a static or mocap body reads zero",
+        "an accelerometer on a static or mocap body reads gravity",
     ),
     "composites": Change(
         "4.0",

@@ -67,7 +67,7 @@ def contact_capacity(topology: Topology, rows: int, searches: int = STARTS) -> i
     """
     if topology.max_contacts is not None:
         return min(rows, topology.max_contacts)
-    moves = topology.body_weldid[topology.geom_bodyid] != 0
+    moves = topology.body_moves[topology.geom_bodyid]
     flat = np.unique(topology.geom_bodyid[moves & np.isin(topology.geom_type, FLAT)])
     moving = np.unique(topology.geom_bodyid[moves])
     fields = np.unique(topology.geom_bodyid[moves & (topology.geom_type == GeomType.SDF)])
@@ -199,10 +199,12 @@ def _masks(contype: np.ndarray, conaffinity: np.ndarray) -> Masks:
 
 
 def _rows(topology: Topology, agree: Masks, geom: np.ndarray, disableflags: int) -> np.ndarray:
-    """(2, n) pairs of some geoms with later ones, on bodies that are not welded together, nor parent and child."""
+    """(2, n) pairs of some geoms with later ones, where one moves, not welded together, nor on parent and child."""
     weld = topology.body_weldid[topology.geom_bodyid]
     parent = topology.body_weldid[topology.body_parentid[weld]]
+    moves = topology.body_moves[topology.geom_bodyid]
     allowed = agree(geom) & (geom[:, None] < np.arange(topology.ngeom)) & (weld[geom, None] != weld)
+    allowed &= moves[geom, None] | moves
     if not disableflags & DisableBit.FILTERPARENT:
         child = (weld[geom, None] == parent) | (parent[geom, None] == weld)
         allowed &= ~(child & (weld[geom, None] != 0) & (weld != 0))

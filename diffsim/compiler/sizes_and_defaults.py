@@ -55,13 +55,16 @@ def joint_addresses(fields: Integers) -> Integers:
     }
 
 
-def body_ancestry(fields: Integers) -> Integers:
-    """body_rootid: the ancestor that is a child of the world; body_weldid: the nearest ancestor with a joint."""
+def body_ancestry(fields: Integers, apart: np.ndarray) -> Integers:
+    """body_rootid: the ancestor that is a child of the world; body_weldid: the nearest ancestor with a joint.
+
+    Bodies in `apart` (nbody,) are not welded to their parents, although they have no joint.
+    """
     parent, joints = fields["body_parentid"], fields["body_jntnum"]
     root, weld = np.zeros_like(parent), np.zeros_like(parent)
     for body in range(1, len(parent)):
         root[body] = root[parent[body]] if parent[body] else body
-        weld[body] = body if joints[body] else weld[parent[body]]
+        weld[body] = body if joints[body] or apart[body] else weld[parent[body]]
     return {"body_rootid": root, "body_weldid": weld}
 
 
@@ -226,7 +229,8 @@ def tree(draft: Draft) -> None:
     for name in ("jnt_type", "jnt_bodyid", "geom_bodyid"):
         fields.setdefault(name, np.zeros(0, int))
     fields.update(joint_addresses(fields))
-    fields.update(body_ancestry(fields))
+    apart = (fields["body_mocapid"] >= 0) & draft.spec.follows("mocap_groups")
+    fields.update(body_ancestry(fields, apart))
     fields.update(dof_ancestry(fields))
     fields.update(nq=int(qpos_widths(fields["jnt_type"]).sum()), nv=len(fields["dof_jntid"]))
     fields["ntree"] = int(fields["dof_treeid"].max(initial=-1)) + 1

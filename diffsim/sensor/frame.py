@@ -18,7 +18,7 @@ from diffsim.math.rotation import quat_conj, quat_mul
 from diffsim.math.spatial import spatial_vector, transport_motion
 from diffsim.math.vector import cross, mul_vec_t
 from diffsim.sensor.readings import Group, Ints, Readings
-from diffsim.types import Topology
+from diffsim.types import Model, Topology
 from diffsim.xla.gather import pick
 
 
@@ -66,15 +66,17 @@ def quaternion(readings: Readings, objtype: ObjType, objid: Ints) -> Array:
 
 def velocity(readings: Readings, objtype: ObjType, objid: Ints) -> Array:
     """Velocities (n, 6) of the objects' origins: angular (rad/s), linear (m/s); zero on static bodies."""
-    return _at_object(readings, readings.data.cvel, objtype, objid)
+    still = ~readings.topology.body_moves[body_of(readings.topology, objtype, objid)]
+    return _at_object(readings, readings.data.cvel, objtype, objid, still)
 
 
 def acceleration(readings: Readings, objtype: ObjType, objid: Ints) -> Array:
-    """Accelerations (n, 6) of the objects' origins, gravity counted as an upward one; zero on static bodies.
+    """Accelerations (n, 6) of the objects' origins, gravity counted as an upward one; see `reads_zero`.
 
     A spatial acceleration holds the origin fixed in space; the point's own is larger by omega x v.
     """
-    spatial = _at_object(readings, readings.data.cacc, objtype, objid)
+    zero = reads_zero(readings.model)[body_of(readings.topology, objtype, objid)]
+    spatial = _at_object(readings, readings.data.cacc, objtype, objid, zero)
     speed = velocity(readings, objtype, objid)
     turning = cross(speed[:, :3], speed[:, 3:])
     return spatial_vector(spatial[:, :3], spatial[:, 3:] + turning)
@@ -86,13 +88,17 @@ def lever(readings: Readings, objtype: ObjType, objid: Ints) -> Array:
     return position(readings, objtype, objid) - pick(readings.data.subtree_com, root)
 
 
-def _at_object(readings: Readings, motion: Array, objtype: ObjType, objid: Ints) -> Array:
-    """Body motions (nbody, 6) about the tree's centre of mass, taken to the objects' origins."""
+def reads_zero(model: Model) -> np.ndarray:
+    """On which bodies (nbody,) accelerations read zero: on those that cannot move, before MuJoCo 4.0."""
+    return ~(model.topology.body_moves | model.opt.follows("static_acceleration"))
+
+
+def _at_object(readings: Readings, motion: Array, objtype: ObjType, objid: Ints, zero: np.ndarray) -> Array:
+    """Body motions (nbody, 6) about the tree's centre of mass, taken to the objects' origins; 0 where `zero` (n,)."""
     topology = readings.topology
     body = body_of(topology, objtype, objid)
     moved = transport_motion(pick(motion, body), lever(readings, objtype, objid))
-    static = np.broadcast_to((topology.body_weldid[body] == 0)[:, None], moved.shape)
-    return jnp.where(static, 0, moved) if static.any() else moved
+    return jnp.where(np.broadcast_to(zero[:, None], moved.shape), 0, moved) if zero.any() else moved
 
 
 def frame_position(readings: Readings, group: Group) -> Array:

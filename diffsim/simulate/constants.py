@@ -104,7 +104,7 @@ def inverse_weights(
     number = np.bincount(block)
     sums = jnp.zeros((len(number),), dof_weight.dtype).at[block].add(dof_weight)
     weights = {
-        "body_invweight0": jnp.where((topology.body_weldid > 0)[:, None], body_weight, 0.0),
+        "body_invweight0": jnp.where(topology.body_moves[:, None], body_weight, 0.0),
         "dof_invweight0": (sums / np.maximum(number, 1))[block],
         "tendon_invweight0": _squares(tendon_parts),
         "actuator_acc0": sqrt(_squares(accelerations)),

@@ -24,7 +24,7 @@ from diffsim.math import safe
 from diffsim.math.linalg import cholesky, solve_spd
 from diffsim.math.spatial import cross_motion, inertia_mul, spatial_vector, transport_motion
 from diffsim.math.vector import cross, matmul, mul_vec_t, scale
-from diffsim.sensor.frame import FRAMES
+from diffsim.sensor.frame import FRAMES, reads_zero
 from diffsim.simulate.arguments import check_shape
 from diffsim.simulate.constants import set_const
 from diffsim.solver.objective import constraint_force, residuals_at
@@ -141,7 +141,7 @@ def object_velocity(model: Model, data: Data, kind: ObjType, index: Which, local
     Returns:
       (6,) rad/s and m/s.
     """
-    return _object_motion(model, data, data.cvel, kind, index, local)
+    return _object_motion(model, data, data.cvel, kind, index, local, ~model.topology.body_moves)
 
 
 @checked
@@ -154,7 +154,7 @@ def object_acceleration(model: Model, data: Data, kind: ObjType, index: Which, l
     Returns:
       (6,) rad/s^2 and m/s^2.
     """
-    acceleration = _object_motion(model, data, data.cacc, kind, index, local)
+    acceleration = _object_motion(model, data, data.cacc, kind, index, local, reads_zero(model))
     velocity = object_velocity(model, data, kind, index, local)
     return acceleration + spatial_vector(jnp.zeros_like(velocity[:3]), cross(velocity[:3], velocity[3:]))
 
@@ -202,8 +202,13 @@ def _subtree_momentum(model: Model, data: Data, body: Ids) -> Array:
     return scale(inertia_mul(inertia, data.cdof), jnp.asarray(moves_body | inside, data.cdof.dtype))
 
 
-def _object_motion(model: Model, data: Data, motion: Array, kind: ObjType, which: Which, local: bool) -> Array:
-    """(6,) the motion of an object, given the motions (nbody, 6) of bodies at their tree's centre of mass."""
+def _object_motion(
+    model: Model, data: Data, motion: Array, kind: ObjType, which: Which, local: bool, zero: np.ndarray
+) -> Array:
+    """(6,) the motion of an object, given the motions (nbody, 6) of bodies at their tree's centre of mass.
+
+    `zero`: on which bodies (nbody,) it is zero.
+    """
     topology = model.topology
     frame = FRAMES[kind]
     index = topology.index(OBJECT_KIND[kind], which)
@@ -213,7 +218,7 @@ def _object_motion(model: Model, data: Data, motion: Array, kind: ObjType, which
     if local:
         axes = getattr(data, frame.orientation)[index]
         moved = spatial_vector(mul_vec_t(axes, moved[:3]), mul_vec_t(axes, moved[3:]))
-    return jnp.where(jnp.asarray(rows_at(topology.body_weldid, body) == 0), 0, moved)
+    return jnp.where(jnp.asarray(rows_at(zero, body)), 0, moved)
 
 
 @checked

@@ -420,6 +420,11 @@ class Topology:
         return {**vars(self), "_plans": {}}
 
     @property
+    def body_moves(self) -> np.ndarray:
+        """Which bodies (nbody,) have a dof or are welded to a body with one: all except static and mocap bodies."""
+        return self.body_dofnum[self.body_weldid] > 0
+
+    @property
     def digest(self) -> str:
         """A hexadecimal hash of the content."""
         return self._digest.hex()  # type: ignore[attr-defined]
