@@ -36,6 +36,7 @@ from diffsim.geometry.shapes import (
     ball_ball,
     bounding_boxes,
     candidate,
+    collider,
     relative_pose,
     stack,
     unit_x,
@@ -139,11 +140,13 @@ def _ball_triangle(center: Array, size: Array, vertices: Array, radius: Array) -
     return candidate(*ball_ball(between, size, unpack(nearest), radius, unit_x(between[0])))
 
 
+@collider
 def sphere_triangle(shape: Shape, vertices: Array, radius: Array, margin: Array) -> Candidates:
     """The sphere against the nearest point of the triangle."""
     return stack([_ball_triangle(shape.pos, shape.size[0], vertices, radius)])
 
 
+@collider
 def capsule_triangle(shape: Shape, vertices: Array, radius: Array, margin: Array) -> Candidates:
     """Both ends against the triangle, and its vertices against the segment between the ends."""
     half = scale(shape.axis, shape.size[1])
@@ -159,6 +162,7 @@ def capsule_triangle(shape: Shape, vertices: Array, radius: Array, margin: Array
     return stack([*ends, *(of_vertex(vertices[k]) for k in range(3))])
 
 
+@collider
 def box_triangle(shape: Shape, vertices: Array, radius: Array, margin: Array) -> Candidates:
     """Vertices against the faces of the box that they are least beyond, and its corners against the triangle."""
 

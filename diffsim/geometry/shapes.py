@@ -1,14 +1,15 @@
 """What pair functions take and return: two shapes in, contact candidates out; and spheres and boxes around shapes.
 
-A pair function sees one pair of geoms; its caller applies `vmap`. It returns a fixed number of rows with true signed
-distances, also where the geoms are apart; one that searches is told whether they are near, and where they are not it
-returns anything finite. It is pure geometry: choices between features are discrete and not differentiated, then
-distance, position and normal follow from the chosen features in closed form.
+A pair function sees one pair of geoms; its caller applies `vmap`. It returns a fixed number of rows with signed
+distances, which are exact also where the geoms are apart. A function that searches is told whether the geoms are near;
+where they are not, it may return any finite numbers. The choice of features, such as the nearest face, is discrete and
+has no derivatives; distance, position and normal then follow from the chosen features in closed form.
+`collider` stands between a pair function and the tables that list it.
 Source: Ericson 2005, ch. 9.5, for support functions h(d) = max of d . x over the shape.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -28,10 +29,20 @@ from diffsim.math.vector import (
     total,
     unpack,
 )
-from diffsim.xla.barriers import stored
+from diffsim.xla.shared_values import stored_where_shared
 
 # components (x, y, z)
 Vector = list[Array]
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def collider(function: Function) -> Function:
+    """A pair function for the tables of colliders: the same geometry, in a form that a CPU computes fast.
+
+    Inside of it formulas are written as in a book; which values are kept in memory is worked out here, once for all of
+    them (`xla/shared_values.py`).
+    """
+    return stored_where_shared(function)
 
 
 class Shape(NamedTuple):
@@ -96,7 +107,8 @@ ROUNDINGS = 8
 def negligible(x: Array, size: Array | float = 0.0) -> Array | float:
     """The length, m, below which a difference of vectors as long as `size` has no direction.
 
-    In float64 mjMINVAL; in float32 what rounding leaves of equal vectors, and at least a length whose square is normal.
+    In float64 it is mjMINVAL. In float32 it is what rounding leaves of the difference of two equal vectors, and at
+    least a length whose square is a normal number.
     """
     if x.dtype == jnp.float64:
         return 1e-15
@@ -106,12 +118,12 @@ def negligible(x: Array, size: Array | float = 0.0) -> Array | float:
 def direction(v: Vector, fallback: Vector, size: Array | float) -> tuple[Vector, Array]:
     """(unit vector, length) of a difference v of vectors as long as `size`, on components, with finite derivatives.
 
-    Where v is negligible the unit vector is `fallback` and the length is v . fallback, whose derivative by v is the
-    returned unit vector, as elsewhere.
+    Where v is negligible the unit vector is `fallback` and the length is v . fallback. Everywhere the derivative of the
+    length with respect to v is the returned unit vector.
     """
     squared = dot_components(v, v)
     valid = squared > negligible(squared, size) ** 2
-    length = stored(jnp.sqrt(jnp.where(valid, squared, 1)))
+    length = jnp.sqrt(jnp.where(valid, squared, 1))
     unit = [jnp.where(valid, x / length, other) for x, other in zip(v, fallback, strict=True)]
     return unit, jnp.where(valid, length, dot_components(v, fallback))
 
@@ -126,17 +138,20 @@ def axes_fallback(shape1: Shape, shape2: Shape) -> Vector:
     """The normal that MuJoCo gives to coincident centres: the cross product of the z axes, or the x axis."""
     axes = jax.lax.stop_gradient((unpack(shape1.axis), unpack(shape2.axis)))
     across = cross_components(*axes)
-    return stored(direction(across, unit_x(across[0]), 1.0)[0])
+    return direction(across, unit_x(across[0]), 1.0)[0]
 
 
 def ball_ball(
     center1: Vector, radius1: Array, center2: Vector, radius2: Array, fallback: Vector
 ) -> tuple[Array, Array, Array]:
-    """(dist (), pos (3,), normal (3,)) of two balls with centres as components; `fallback`: normal of equal centres."""
-    between = stored(minus_components(center2, center1))
+    """(dist (), pos (3,), normal (3,)) of two balls with centres as components; `fallback`: normal of equal centres.
+
+    dist = |c2 - c1| - r1 - r2, and the position is halfway between the surfaces, r1 + dist / 2 from the first centre.
+    """
+    between = minus_components(center2, center1)
     size = jax.lax.stop_gradient(total([jnp.abs(c) for c in (*center1, *center2)]))
     normal, length = direction(between, fallback, size)
-    normal, dist = stored((normal, length - radius1 - radius2))
+    dist = length - radius1 - radius2
     reach = radius1 + 0.5 * dist
     return dist, pack([c + reach * n for c, n in zip(center1, normal, strict=True)]), pack(normal)
 

@@ -1,10 +1,9 @@
 """Spheres and capsules against boxes, in the frame of the box.
 
-A capsule touches with a ball at the point of its segment that is nearest to the box, and with a second ball further
-along the segment where it runs over a face or along an edge. Which second point MuJoCo takes is a convention, kept
-here (`engine_collision_box.c`, 3.8.1); distances then follow from the balls in closed form. All is written on
-components, each an array over all pairs; the search for the nearest of twelve edges looks at squared distances alone,
-and positions and derivatives are those of the one that was found.
+A capsule touches with a ball at the point of its segment that is nearest to the box. It touches with a second ball
+further along the segment where the segment runs over a face or along an edge; which point that is follows MuJoCo's
+convention (`engine_collision_box.c`, 3.8.1). The distances of the balls have closed forms. The nearest of the twelve
+edges is found by squared distances alone; positions and derivatives are computed for that edge only.
 """
 
 import functools
@@ -16,10 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from diffsim.geometry.shapes import Candidates, Shape, Vector, candidate, negligible, stack
+from diffsim.geometry.shapes import Candidates, Shape, Vector, candidate, collider, negligible, stack
 from diffsim.math import safe
 from diffsim.math.vector import dot_components, mul_vec_t, pack, total, unpack
-from diffsim.xla.barriers import stored
 from diffsim.xla.select import argmin, number_of, ranked, where_tree
 
 # a parameter beyond every segment, where the true bound is infinite
@@ -35,33 +33,36 @@ EDGES = np.array(
 )
 
 
+@collider
 def sphere_box(sphere: Shape, box: Shape, margin: Array) -> Candidates:
     """The nearest point of the box; from inside the nearest face."""
-    center = stored(unpack(mul_vec_t(box.mat, sphere.pos - box.pos)))
+    center = unpack(mul_vec_t(box.mat, sphere.pos - box.pos))
     return stack([_ball_row(center, sphere.size[0], box, _rounding(sphere, box))])
 
 
 def _rounding(ball: Shape, box: Shape) -> Array | float:
-    """How far off rounding may put one in the other's frame."""
+    """By how much rounding may move the ball in the frame of the box, m."""
     return negligible(
         box.pos, jax.lax.stop_gradient(total([jnp.abs(c) for c in (*unpack(ball.pos), *unpack(box.pos))]))
     )
 
 
+@collider
 def capsule_box(capsule: Shape, box: Shape, margin: Array) -> Candidates:
     """Two balls on the capsule's segment; the second is not valid where the segment points away from the box."""
+    # the segment center + t half, -1 <= t <= 1, in the frame of the box
     center = unpack(mul_vec_t(box.mat, capsule.pos - box.pos))
     axis = unpack(mul_vec_t(box.mat, capsule.axis))
-    center, axis, size = stored((center, axis, unpack(box.size)))
-    half = stored([x * capsule.size[1] for x in axis])
+    size = unpack(box.size)
+    half = [x * capsule.size[1] for x in axis]
     near = _nearest_feature(center, half, size)
-    # axes along which the segment's direction and the corner disagree
-    differ = stored([(h > 0) ^ positive for h, positive in zip(half, near.corner, strict=True)])
-    # (offset on the segment from the first ball, whether there is a second) for each kind of feature
-    corner = stored(_from_corner(axis, half, size, differ, near))
-    edge = stored(_from_edge(axis, half, size, differ, near))
-    face = stored(_from_face(center, half, size, near))
-    offset, exists = stored(where_tree(near.is_face, face, where_tree(near.end, corner, edge)))
+    # axes along which the segment leads away from the side of the corner
+    differ = [(h > 0) ^ positive for h, positive in zip(half, near.corner, strict=True)]
+    # for each kind of feature: t of the second ball less t of the first, and whether there is a second ball
+    corner = _from_corner(axis, half, size, differ, near)
+    edge = _from_edge(axis, half, size, differ, near)
+    face = _from_face(center, half, size, near)
+    offset, exists = where_tree(near.is_face, face, where_tree(near.end, corner, edge))
     balls = [[c + along * h for c, h in zip(center, half, strict=True)] for along in (near.along, near.along + offset)]
     rounding = _rounding(capsule, box)
     rows = stack([_ball_row(ball, capsule.size[0], box, rounding) for ball in balls])
@@ -71,13 +72,14 @@ def capsule_box(capsule: Shape, box: Shape, margin: Array) -> Candidates:
 def _ball_row(center: Vector, radius: Array, box: Shape, rounding: Array | float) -> Candidates:
     """A ball, centre in the frame of the box, against the box."""
     size = unpack(box.size)
+    # outside: towards the nearest point of the box, which is the centre clipped to its sides; inside: the nearest face
     inside, face = _nearest_face(center, size, rounding)
     gap = [safe.clip(c, -s, s) - c for c, s in zip(center, size, strict=True)]
     squared = dot_components(gap, gap)
     apart = squared > negligible(squared) ** 2
-    length = stored(jnp.sqrt(jnp.where(apart, squared, 1)))
+    length = jnp.sqrt(jnp.where(apart, squared, 1))
     normal = [jnp.where(apart, g / length, n) for g, n in zip(gap, face, strict=True)]
-    normal, dist = stored((normal, jnp.where(apart, length, -inside) - radius))
+    dist = jnp.where(apart, length, -inside) - radius
     reach = radius + 0.5 * dist
     place = [c + reach * n for c, n in zip(center, normal, strict=True)]
     mat = [unpack(row) for row in unpack(box.mat, axis=-2)]
@@ -86,9 +88,9 @@ def _ball_row(center: Vector, radius: Array, box: Shape, rounding: Array | float
 
 
 def _nearest_face(center: Vector, size: Vector, rounding: Array | float) -> tuple[Array, Vector]:
-    """(depth, inward normal) of the face that a point inside the box leaves first; of several that is the first one."""
+    """(depth, inward normal) of the face nearest to a point inside the box; of equally near ones the first."""
     depths = [s + sign * c for c, s in zip(center, size, strict=True) for sign in (1, -1)]
-    # a later face must be nearer by more than rounding; a reduction may read nothing but what it compares
+    # a later face must be nearer by more than rounding; the handicap is part of what the reduction compares
     handicapped = [jnp.abs(depth) + k * rounding for k, depth in enumerate(depths)]
     _, number = argmin(jnp.stack(handicapped), lambda late, early, _: late < early)
     one = jnp.ones_like(size[0])
@@ -97,10 +99,16 @@ def _nearest_face(center: Vector, size: Vector, rounding: Array | float) -> tupl
 
 
 class _Feature(NamedTuple):
-    """The face, edge or corner of the box that is nearest to a segment, and where on that, `along` in [-1, 1].
+    """The face, edge or corner of the box that is nearest to a segment.
 
-    For an edge or corner: `axis` of the edge, `corner` (three) tells on which side of each axis it lies, `position` in
-    [-1, 1] on the edge, `end` whether that is a corner. For a face: `face` is its axis, -1 inside the box.
+    Attributes:
+      along: in [-1, 1], the place of the nearest point on the segment.
+      is_face: whether the feature is a face, or the segment is inside the box.
+      face: axis of the face, -1 inside the box.
+      axis: axis of the edge, also of an edge that ends in the corner.
+      corner: for x, y and z whether the edge or corner is on the positive side.
+      position: in [-1, 1], the place of the nearest point on the edge.
+      end: whether that is an end of the edge: a corner.
     """
 
     along: Array
@@ -113,10 +121,17 @@ class _Feature(NamedTuple):
 
 
 class _Segment(NamedTuple):
-    """A segment from `center` - `half` to `center` + `half`, m, and the `size` of the box.
+    """A segment against the edges of a box: what all edges along x, along y and along z share.
 
-    For edges along x, y and z the `inverse` of the determinant, zero if parallel. mc = half . half, turn = center .
-    half.
+    With an edge e + x1 a and the segment c + x2 h the squared distance is a quadratic with the matrix
+    ((ma, mb), (mb, mc)), where ma = a . a, mb = -a . h and mc = h . h.
+
+    Attributes:
+      center, half: c and h, m.
+      size: half sides of the box, m.
+      inverse: for edges along x, y and z, 1 / (ma mc - mb mb), or zero if edge and segment are parallel.
+      mc: m^2.
+      turn: c . h, m^2.
     """
 
     center: Vector
@@ -135,33 +150,47 @@ def _segment(center: Vector, half: Vector, size: Vector) -> _Segment:
         ma = s * s
         mb = -s * h
         determinant = ma * mc - mb * mb
+        # parallel in MuJoCo's sense; in float32 the determinant is also zero to within the rounding of its terms
         limit = 1e-15 if mc.dtype == jnp.float64 else 1e-15 + 1e-6 * ma * mc
         parallel = jax.lax.stop_gradient(jnp.abs(determinant) < limit)
         inverse.append(jnp.where(parallel, 0, 1 / jnp.where(parallel, 1, determinant)))
-    return stored(_Segment(center, half, size, inverse, mc, dot_components(half, center)))
+    return _Segment(center=center, half=half, size=size, inverse=inverse, mc=mc, turn=dot_components(half, center))
 
 
 def _nearest_feature(center: Vector, half: Vector, size: Vector) -> _Feature:
-    """The nearest of both ends of the segment, where they face a side of the box, and all twelve edges."""
+    """The nearest among the two ends of the segment, where they face a side of the box, and the twelve edges.
+
+    The first is number 0, the edges are numbers 1 to 12, four along x, four along y and four along z.
+    """
     segment = _segment(center, half, size)
     fixed = jax.lax.stop_gradient(segment)
-    squared, end, face = stored(_facing_end(*fixed[:3]))
+    squared, end, face = _facing_end(*fixed[:3])
     # a later feature must be nearer by more than rounding
     rank = functools.partial(ranked, slack=1e-15 if squared.dtype == jnp.float64 else 1e-9, count=13)
     least = jnp.min(rank(_squared_distances(fixed), 1 + np.arange(12)), axis=-1)
-    index = stored(number_of(jnp.minimum(rank(squared, 0), least), 13))
+    index = number_of(jnp.minimum(rank(squared, 0), least), 13)
     edge, is_face = jnp.maximum(index - 1, 0), index == 0
     axis, low, high = edge >> 2, edge & 1 > 0, edge & 2 > 0
     sides = low, jnp.where(axis == 0, low, high), high
     signs = [jnp.where(axis == k, 0, jnp.where(side, 1, -jnp.ones_like(squared))) for k, side in enumerate(sides)]
     near = _closest(segment, signs, [axis == k for k in range(3)])
-    along, position, at = stored((jnp.where(is_face, end, near.along), near.position, jax.lax.stop_gradient(near.side)))
-    corner = [jnp.where(axis == k, at > 0, side) for k, side in enumerate(sides)]
-    return _Feature(along, is_face, face, axis, corner, position, at != 0)
+    at = jax.lax.stop_gradient(near.side)
+    return _Feature(
+        along=jnp.where(is_face, end, near.along),
+        is_face=is_face,
+        face=face,
+        axis=axis,
+        corner=[jnp.where(axis == k, at > 0, side) for k, side in enumerate(sides)],
+        position=near.position,
+        end=at != 0,
+    )
 
 
 def _facing_end(center: Vector, half: Vector, size: Vector) -> tuple[Array, Array, Array]:
-    """(squared distance, -1 or 1, face) of the nearer end of the segment that faces a side; far if neither does."""
+    """(squared distance, -1 or 1, face) of the nearer end of the segment that faces a side; far if neither does.
+
+    An end faces a side if it is beyond at most one pair of sides; inside the box its distance is zero and the face -1.
+    """
     one = jnp.ones_like(center[0])
     best = (BEYOND * one, one, jnp.full_like(one, -1, jnp.int32))
     for end in (-1.0, 1.0):
@@ -176,7 +205,7 @@ def _facing_end(center: Vector, half: Vector, size: Vector) -> tuple[Array, Arra
 
 
 def _squared_distances(segment: _Segment) -> Array:
-    """(12,) of the segment from each edge; those parallel to the segment are far away."""
+    """(12,) m^2, of the segment from each edge; edges parallel to the segment count as far away."""
     signs = list(jnp.asarray(EDGES.T, segment.mc.dtype))
     parallel = list(EDGES.T == 0)
     near = _closest(segment, signs, parallel)
@@ -214,6 +243,7 @@ def _closest(segment: _Segment, signs: Vector, parallel: Sequence[Array | np.nda
     u = s * c
     # v = half . (middle of the edge - center)
     v = total([sign * (x * y) for sign, x, y in zip(signs, size, half, strict=True)]) - turn
+    # the minimum of the quadratic, then clipped to the edge, then to the segment, each time solved for the other one
     free1 = (mc * u - mb * v) * inverse
     free2 = (ma * v - mb * u) * inverse
     clamped = jax.lax.stop_gradient(jnp.abs(free1) > 1)
@@ -223,7 +253,8 @@ def _closest(segment: _Segment, signs: Vector, parallel: Sequence[Array | np.nda
     again = safe.divide(u - mb * end, ma)
     moved = jnp.abs(x2) > 1
     x1 = jnp.where(moved, safe.clip(again, -1, 1), x1)
-    return _Closest(end, x1, jnp.where(moved & (jnp.abs(again) > 1), jnp.sign(again), side), inverse == 0)
+    side = jnp.where(moved & (jnp.abs(again) > 1), jnp.sign(again), side)
+    return _Closest(along=end, position=x1, side=side, parallel=inverse == 0)
 
 
 def _pick(index: Array, values: Vector) -> Array:
@@ -237,7 +268,11 @@ def _ratio(numerator: Array, denominator: Array) -> Array:
 
 
 def _from_corner(axis: Vector, half: Vector, size: Vector, differ: Vector, near: _Feature) -> tuple[Array, Array]:
-    """From a corner: the second ball is along one of its edges or over one of its faces, where box or segment end."""
+    """From a corner: the second ball is along one of its edges or over one of its faces, where box or segment end.
+
+    If the segment leads away from the corner along one axis, or along all but one, that axis decides: a segment steeper
+    along it than 45 degrees follows its edge, another one runs back over the face across it.
+    """
     number = differ[0].astype(jnp.int32) + differ[1] + differ[2]
     reverse = number == 2
     which = jnp.where(differ[0] ^ reverse, 0, jnp.where(differ[1] ^ reverse, 1, jnp.full_like(number, 2)))
@@ -260,7 +295,7 @@ def _from_edge(axis: Vector, half: Vector, size: Vector, differ: Vector, near: _
     forward = _pick(across, differ)
     sign = jnp.where(forward, 1, -jnp.ones_like(near.along))
     offset = safe.minimum(1 - sign * near.along, _ratio(2 * _pick(across, size), _pick(across, half)))
-    # until the end of the edge
+    # not beyond the end of the edge
     half_along = _pick(near.axis, half)
     rest = jnp.where((half_along > 0) == forward, 1 - near.position, 1 + near.position)
     offset = safe.minimum(offset, _ratio(_pick(near.axis, size) * rest, half_along))

@@ -1,7 +1,7 @@
 """Planes, spheres, capsules and the round side of cylinders: closest points in closed form.
 
-The half space below a plane is solid; the plane is the first shape, its normal the local z axis (sizes are for drawing
-only), and it meets everything with a smooth or polyhedral support.
+A plane is always the first shape. Its normal is its local z axis, and all that is below it is solid; its sizes are for
+drawing only.
 Source: MuJoCo's `engine_collision_primitive.c` (3.8.1) for which contacts exist, and `mjc_PlaneConvex` for meshes;
 Ericson 2005, ch. 5, for the closest points of segments.
 """
@@ -14,10 +14,9 @@ import numpy as np
 from jax import Array
 
 from diffsim.geometry.hull.polytope import ball_around
-from diffsim.geometry.shapes import Candidates, Shape, Vector, axes_fallback, ball_ball, candidate, stack
+from diffsim.geometry.shapes import Candidates, Shape, Vector, axes_fallback, ball_ball, candidate, collider, stack
 from diffsim.math import safe
 from diffsim.math.vector import cross, dot, dot_components, minus_components, mul_vec, mul_vec_t, scale, unpack
-from diffsim.xla.barriers import stored
 from diffsim.xla.select import first as first_of
 from diffsim.xla.select import where_tree
 
@@ -31,11 +30,13 @@ def plane_point(plane: Shape, point: Array, tangent: Array | None = None) -> Can
     return candidate(dist, point - scale(plane.axis, 0.5 * dist), plane.axis, tangent)
 
 
+@collider
 def plane_sphere(plane: Shape, sphere: Shape, margin: Array) -> Candidates:
     """The lowest point of the sphere."""
     return stack([plane_point(plane, sphere.pos - scale(plane.axis, sphere.size[0]))])
 
 
+@collider
 def plane_capsule(plane: Shape, capsule: Shape, margin: Array) -> Candidates:
     """The lowest points of both end balls; the first tangent follows the capsule's axis."""
     half = scale(capsule.axis, capsule.size[1])
@@ -43,6 +44,7 @@ def plane_capsule(plane: Shape, capsule: Shape, margin: Array) -> Candidates:
     return stack([plane_point(plane, capsule.pos + end - down, capsule.axis) for end in (half, -half)])
 
 
+@collider
 def plane_ellipsoid(plane: Shape, ellipsoid: Shape, margin: Array) -> Candidates:
     """The support point against the normal: with s the semi-axes, x = -R s^2 (R^T n) / |s (R^T n)|."""
     stretched = mul_vec_t(ellipsoid.mat, plane.axis) * ellipsoid.size
@@ -50,6 +52,7 @@ def plane_ellipsoid(plane: Shape, ellipsoid: Shape, margin: Array) -> Candidates
     return stack([plane_point(plane, ellipsoid.pos - mul_vec(ellipsoid.mat, local))])
 
 
+@collider
 def plane_cylinder(plane: Shape, cylinder: Shape, margin: Array) -> Candidates:
     """The lowest rim points of both discs, then two more on the lower disc, 120 degrees from the first."""
     radius, half = cylinder.size[0], cylinder.size[1]
@@ -66,6 +69,7 @@ def plane_cylinder(plane: Shape, cylinder: Shape, margin: Array) -> Candidates:
     return stack([plane_point(plane, cylinder.pos + offset) for offset in offsets])
 
 
+@collider
 def plane_box(plane: Shape, box: Shape, margin: Array) -> Candidates:
     """The four corners below the centre, of each pair of opposite corners the lower one; in MuJoCo's order."""
     corners, places = map(jnp.stack, _lower_corners(plane, box))
@@ -75,6 +79,7 @@ def plane_box(plane: Shape, box: Shape, margin: Array) -> Candidates:
     return _at_corners(plane, box, ordered)
 
 
+@collider
 def plane_box_steady(plane: Shape, box: Shape, margin: Array) -> Candidates:
     """The same corners, each pair of opposite corners in a row of its own, however the box turns."""
     return _at_corners(plane, box, _lower_corners(plane, box)[0])
@@ -121,6 +126,7 @@ def plane_mesh(plane: Shape, mesh: Shape, margin: Array) -> Candidates:
     return Candidates(*(jnp.concatenate([a[None], b]) for a, b in zip(first, further, strict=True)))
 
 
+@collider
 def sphere_sphere(sphere1: Shape, sphere2: Shape, margin: Array) -> Candidates:
     """The line of centres."""
     centers = unpack(sphere1.pos), unpack(sphere2.pos)
@@ -128,11 +134,12 @@ def sphere_sphere(sphere1: Shape, sphere2: Shape, margin: Array) -> Candidates:
     return stack([candidate(*row)])
 
 
+@collider
 def sphere_capsule(sphere: Shape, capsule: Shape, margin: Array) -> Candidates:
     """The sphere against a ball at the nearest point of the capsule's segment."""
     half, axis, center = capsule.size[1], unpack(capsule.axis), unpack(sphere.pos)
     middle = unpack(capsule.pos)
-    along = stored(safe.clip(dot_components(axis, minus_components(center, middle)), -half, half))
+    along = safe.clip(dot_components(axis, minus_components(center, middle)), -half, half)
     nearest = _ahead(middle, along, axis)
     row = ball_ball(center, sphere.size[0], nearest, capsule.size[0], axes_fallback(sphere, capsule))
     return stack([candidate(*row)])
@@ -143,6 +150,7 @@ def _ahead(start: Vector, distance: Array, axis: Vector) -> Vector:
     return [x + distance * d for x, d in zip(start, axis, strict=True)]
 
 
+@collider
 def sphere_cylinder(sphere: Shape, cylinder: Shape, margin: Array) -> Candidates:
     """The sphere against the cylinder's side, cap or rim, whichever is nearest."""
     radius, half = cylinder.size[0], cylinder.size[1]
@@ -179,6 +187,7 @@ class _Quadratic(NamedTuple):
     v: Array
 
 
+@collider
 def capsule_capsule(capsule1: Shape, capsule2: Shape, margin: Array) -> Candidates:
     """The closest points of two segments; two rows where the segments are parallel, else the second is not valid.
 
@@ -187,20 +196,21 @@ def capsule_capsule(capsule1: Shape, capsule2: Shape, margin: Array) -> Candidat
     """
     # middles of the segments, and the way from there to their ends
     start1, start2 = unpack(capsule1.pos), unpack(capsule2.pos)
-    axis1, axis2 = (stored([x * c.size[1] for x in unpack(c.axis)]) for c in (capsule1, capsule2))
+    axis1, axis2 = ([x * capsule.size[1] for x in unpack(capsule.axis)] for capsule in (capsule1, capsule2))
     offset = minus_components(start1, start2)
     products = [(axis1, axis1), (axis1, axis2), (axis2, axis2), (axis1, offset), (axis2, offset), (offset, offset)]
     ma, mb, mc, u, v, squared = (dot_components(*product) for product in products)
-    quadratic, squared = stored((_Quadratic(ma, -mb, mc, -u, v), squared))
+    # |offset + x1 axis1 - x2 axis2|^2 = squared + x1^2 ma + x2^2 mc + 2 (x1 x2 mb - x1 u - x2 v)
+    quadratic = _Quadratic(ma=ma, mb=-mb, mc=mc, u=-u, v=v)
     ma, mb, mc, u, _ = quadratic
     determinant = ma * mc - mb * mb
     limit = 1e-15 if u.dtype == jnp.float64 else 1e-15 + 1e-6 * ma * mc
     parallel = jax.lax.stop_gradient(jnp.abs(determinant) < limit)
-    crossing = stored(_crossing_parameters(quadratic, jnp.where(parallel, 1, determinant)))
+    crossing = _crossing_parameters(quadratic, jnp.where(parallel, 1, determinant))
     reach = margin + capsule1.size[0] + capsule2.size[0]
     first, second, both = _parallel_parameters(quadratic, squared, reach)
     fallback = axes_fallback(capsule1, capsule2)
-    one, second, both = stored((where_tree(parallel, first, crossing), second, both))
+    one = where_tree(parallel, first, crossing)
 
     def row(x1: Array, x2: Array) -> Candidates:
         centers = _ahead(start1, x1, axis1), _ahead(start2, x2, axis2)
@@ -210,14 +220,17 @@ def capsule_capsule(capsule1: Shape, capsule2: Shape, margin: Array) -> Candidat
 
 
 def _crossing_parameters(quadratic: _Quadratic, determinant: Array) -> tuple[Array, Array]:
-    """(x1, x2) of the closest points of segments that are not parallel."""
+    """(x1, x2) of the closest points of segments that are not parallel.
+
+    The minimum of the quadratic, clipped to the first segment, then to the second, each time solved for the other.
+    """
     ma, mb, mc, u, v = quadratic
     free1 = (mc * u - mb * v) / determinant
     free2 = (ma * v - mb * u) / determinant
     x1 = safe.clip(free1, -1, 1)
     clamped = (free1 > 1) | (free1 < -1)
     x2 = jnp.where(clamped, safe.divide(v - mb * x1, mc), free2)
-    # the second end clamps last, and then the first parameter follows it
+    # the second segment clips last, and then the first parameter follows
     end = safe.clip(x2, -1, 1)
     x1 = jnp.where((x2 > 1) | (x2 < -1), safe.clip(safe.divide(u - mb * end, ma), -1, 1), x1)
     return x1, end
@@ -232,19 +245,18 @@ def _parallel_parameters(
     """
     ma, mb, mc, u, v = quadratic
     one = jnp.ones_like(u)
-    seconds = stored([safe.clip(safe.divide(v - mb * end, mc), -1, 1) for end in (one, -one)])
-    firsts = stored([safe.clip(safe.divide(u - mb * end, ma), -1, 1) for end in (one, -one)])
+    seconds = [safe.clip(safe.divide(v - mb * end, mc), -1, 1) for end in (one, -one)]
+    firsts = [safe.clip(safe.divide(u - mb * end, ma), -1, 1) for end in (one, -one)]
     ends = [*zip((one, -one), seconds, strict=True), *zip(firsts, (one, -one), strict=True)]
     gaps = [
         jax.lax.stop_gradient(squared + x1 * x1 * ma + x2 * x2 * mc + 2 * (x1 * x2 * mb - x1 * u - x2 * v))
         for x1, x2 in ends
     ]
-    gaps = stored(gaps)
     near = [gap <= jax.lax.stop_gradient(reach * reach) for gap in gaps]
     none = ~(near[0] | near[1] | near[2] | near[3])
     nearest = jnp.minimum(jnp.minimum(gaps[0], gaps[1]), jnp.minimum(gaps[2], gaps[3]))
-    taken = stored([hit | (none & (gap <= nearest)) for gap, hit in zip(gaps, near, strict=True)])
-    # walk the list backwards, pushing the first to the second place
+    taken = [hit | (none & (gap <= nearest)) for gap, hit in zip(gaps, near, strict=True)]
+    # from the last end to the first: each one that is taken moves the first of those after it to the second place
     first, second, count = ends[3], ends[3], jnp.zeros_like(near[0])
     some = jnp.zeros_like(near[0])
     for end, here in reversed(list(zip(ends, taken, strict=True))):
