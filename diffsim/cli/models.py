@@ -1,4 +1,4 @@
-"""What all commands share: the record of a command, and the options that load a model; and `diffsim info`."""
+"""Shared by all commands: the record of a command, and the options for loading a model. Also the command `info`."""
 
 import argparse
 import pathlib
@@ -31,7 +31,7 @@ class Command(NamedTuple):
 
 
 def declare_model(parser: argparse.ArgumentParser) -> None:
-    """Declares the model and the options of `diffsim.load`."""
+    """Declares the argument `model` and the options for `diffsim.load`."""
     parser.add_argument("model")
     loading = parser.add_argument_group("loading")
     loading.add_argument("--strict", action="store_true", help="open no files outside the folder of the model")
@@ -39,7 +39,7 @@ def declare_model(parser: argparse.ArgumentParser) -> None:
     loading.add_argument("--max-pairs", type=int, help="pairs of geoms to test, per kind (default: from the model)")
     loading.add_argument("--mujoco", help="version of MuJoCo whose semantics to use (default: 3.8.1)")
     loading.add_argument(
-        "--keep", nargs="*", default=[], metavar="FIELD", help="switch fields to compile in although they are zero"
+        "--keep", nargs="*", default=[], metavar="FIELD", help="fields whose code to include although they are zero"
     )
 
 
@@ -55,19 +55,19 @@ def loading_options(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def load_model(options: argparse.Namespace) -> Model:
-    """Loads the model of the command line."""
+    """The model of the command line."""
     return load(find_model(options.model), **loading_options(options))
 
 
 def load_on_floor(options: argparse.Namespace) -> Model:
-    """Loads the model; a model from MJCF or URDF without any ground, such as a bare robot, gets a floor."""
+    """The model of the command line, with a floor added if it is MJCF or URDF without any ground (a bare robot)."""
     model, path = load_model(options), find_model(options.model)
     ground = (GeomType.PLANE, GeomType.HFIELD)
     if options.no_floor or np.isin(model.topology.geom_type, ground).any() or not model.ngeom or is_saved(path):
         return model
     spec = read(path, allow_outside=loading_options(options)["allow_outside"], mujoco=model.opt.mujoco)
     poses = poses_of(model, make_state(model))
-    # the floor touches the lowest corner of all bounding boxes: center - sum of |z component of axis| * half size
+    # the floor touches the lowest bounding box, whose lowest z is center - sum of |z component of axis| * half size
     axis, box = np.asarray(poses.geom_xmat)[:, 2], np.asarray(model.geom_aabb)
     middle = np.asarray(poses.geom_xpos)[:, 2] + np.sum(axis * box[:, :3], axis=1)
     low = middle - np.sum(np.abs(axis) * box[:, 3:], axis=1)
@@ -77,7 +77,7 @@ def load_on_floor(options: argparse.Namespace) -> Model:
 
 
 def find_model(name: str) -> str:
-    """Finds a model: a file, a file inside an installed package, or the model of a task; else returns `name`."""
+    """The path of a model: a file, a file in an installed package, or the model of a task; `name` itself otherwise."""
     roots = [pathlib.Path(), *map(pathlib.Path, site.getsitepackages())]
     places = [*(root / name for root in roots), MODELS / f"{MODEL_OF.get(name, name)}.xml"]
     return next((str(place) for place in places if place.is_file()), name)
@@ -87,7 +87,7 @@ def find_model(name: str) -> str:
 SIZES = ("nq", "nv", "nu", "na", "nbody", "njnt", "ngeom", "nsite", "ntendon", "neq", "nsensor", "nkey")
 # kinds of objects whose names `info` lists
 NAMED = ("joint", "actuator", "sensor", "camera", "key")
-# names of a kind that are listed at most, about a screen
+# largest number of names of a kind that `info` lists, about a screen
 MOST = 40
 
 
@@ -111,7 +111,7 @@ def _run_info(options: argparse.Namespace) -> None:
 
 
 def _followed(version: str) -> str:
-    """The later changes of MuJoCo that a model of a version follows, as the end of a line."""
+    """The end of a line with the names of the changes of MuJoCo that a model of this version follows."""
     names = changes.followed(version)
     return f", with {', '.join(names)}" if names else ""
 

@@ -1,8 +1,9 @@
-"""The static shape of the contact buffer: which pairs, in which order, with which capacity.
+"""The static layout of contact detection: the candidate pairs of geoms, their order, and the slots of the buffer.
 
-Candidate pairs are sorted by kind (geom types, padded sizes of the data that these carry), then contact dimension, so
-that each pair function runs once over one homogeneous group. Its rows are then permuted to the order of the buffer, by
-contact dimension (1, 3, 4, 6), and where there are more rows than slots the nearest are kept per world.
+Candidate pairs are sorted by kind, that is, by geom types and by the padded sizes of data such as hulls, and then by
+contact dimension, so that each pair function runs once, over a group of pairs of one kind. The rows that it returns are
+contact candidates. They are permuted to the order of the buffer, by contact dimension (1, 3, 4, 6). If there are more
+rows than slots, each world keeps the nearest ones.
 """
 
 import itertools
@@ -43,7 +44,10 @@ from diffsim.types.topology import Topology, per_topology
 
 
 class Section(NamedTuple):
-    """Pairs [start, stop) of the table of equal kind and dimension, of which `kept` are examined."""
+    """The pairs [start, stop) of the table, which have one kind and one contact dimension.
+
+    In each step, the pair function runs for the `kept` nearest of them, the *examined* pairs.
+    """
 
     start: int
     stop: int
@@ -51,9 +55,9 @@ class Section(NamedTuple):
 
 
 class Grid(NamedTuple):
-    """The pairs of a section as a table: `pair` (n, m) of geoms `geom1` (n,) and `geom2` (m,), -1 where there is none.
+    """The pairs of a section as a matrix: `pair` (n, m) of geoms `geom1` (n,) and `geom2` (m,), -1 for no pair.
 
-    Distances of all of them are one elementwise operation; picking the geoms of each pair would cost more.
+    The distances of all pairs are then one elementwise operation, which costs less than picking the geoms of each pair.
     """
 
     geom1: np.ndarray
@@ -62,9 +66,15 @@ class Grid(NamedTuple):
 
 
 class PairGroup(NamedTuple):
-    """Examined pairs [start, stop) of geoms of two types, with one pair function, and the buckets of their data.
+    """The examined pairs of one kind, for which one pair function runs.
 
-    `sections`: those of the layout that the pairs are of. `rows`: of each pair.
+    Attributes:
+      kinds: the two geom types.
+      collider: the pair function.
+      start, stop: the range of the examined pairs.
+      sections: the sections of the layout to which they belong.
+      buckets: the padded data of the first and of the second geoms.
+      rows: number of contact candidates of each pair.
     """
 
     kinds: Types
@@ -77,14 +87,14 @@ class PairGroup(NamedTuple):
 
 
 class Options(NamedTuple):
-    """Options of the model: disable flags, and how many searches there are for contacts of a distance field."""
+    """Options of the model: the disable flags, and the number of searches for contacts of a distance field."""
 
     disableflags: int
     searches: int
 
 
 class Block(NamedTuple):
-    """Rows [start, stop) of one contact dimension, of which `kept` find a slot."""
+    """The rows [start, stop), which have one contact dimension, and the number of slots (`kept`) for them."""
 
     start: int
     stop: int
@@ -92,26 +102,32 @@ class Block(NamedTuple):
 
 
 class ContactLayout(NamedTuple):
-    """Static description of contact detection.
+    """The static layout of contact detection, from candidate pairs to slots.
 
-    `dim` (ncon,) is the contact dimension of each slot. `geom` (ncon, 2) and `body` (ncon, 2) hold the ids where a
-    slot always belongs to one pair, and -1 where the pair depends on the state.
+    Attributes:
+      dim: (ncon,) contact dimension of each slot.
+      geom, body: (ncon, 2) geoms and bodies of each slot; -1 for a slot whose pair depends on the state.
+      pairs: the table of candidate pairs.
+      sections: its sections.
+      grids: for each section the matrix of its pairs; None if all its pairs are examined.
+      groups: the examined pairs, by pair function. Their rows follow one another.
+      blocks: the rows and slots by contact dimension.
+      row_pair: the examined pair of each row, after the permutation to the order of the buffer.
+      row_order: this permutation.
+      pair_sort_key, row_part: MuJoCo's order of contacts: the sort key of a row is the pair_sort_key of its pair in the
+        table plus its row_part.
     """
 
     dim: np.ndarray
     geom: np.ndarray
     body: np.ndarray
-    # the road from candidate pairs to slots
     pairs: Pairs
     sections: tuple[Section, ...]
-    # of the sections that examine only their nearest pairs, else None
     grids: tuple[Grid | None, ...]
     groups: tuple[PairGroup, ...]
     blocks: tuple[Block, ...]
-    # examined pair and order of every row: rows of the groups one after another, permuted by `row_order`
     row_pair: np.ndarray
     row_order: np.ndarray
-    # MuJoCo's order of contacts: sort key of a row = pair_sort_key[its pair in the table] + row_part[row]
     pair_sort_key: np.ndarray
     row_part: np.ndarray
 
@@ -122,15 +138,15 @@ class ContactLayout(NamedTuple):
 
     @property
     def culls(self) -> bool:
-        """Whether some group examines only its nearest pairs."""
+        """Whether any section examines only its nearest pairs."""
         return any(grid is not None for grid in self.grids)
 
     @property
     def described(self) -> str:
-        """What makes a program with these contacts large, in words."""
+        """A text for users about what makes a program with these contacts large."""
         if not self.groups:
             return "nothing can touch"
-        # a search for nearest points is the most code; among searches and among closed forms, that of the most pairs
+        # a pair function with a search for nearest points has the most code; among equals, the one with the most pairs
         costliest = max(self.groups, key=lambda group: (group.collider.searches, group.stop - group.start))
         names = " with ".join(kind.name.lower() for kind in costliest.kinds)
         kinds = "one kind of pair" if len(self.groups) == 1 else f"{len(self.groups)} kinds of pairs"
@@ -146,18 +162,23 @@ class ContactLayout(NamedTuple):
 def contact_layout(
     topology: Topology, disableflags: int = 0, contact_filter: Filter | None = None, searches: int = STARTS
 ) -> ContactLayout:
-    """The layout of a model's contacts, with the disable flags of its options and the filter of its hooks.
+    """The layout of contact detection for a model.
 
-    `searches`: for contacts of a distance field and another geom, the option `sdf_initpoints`.
+    Args:
+      topology: of the model.
+      disableflags: `opt.disableflags`.
+      contact_filter: the filter of the model's hooks.
+      searches: number of searches for contacts of a distance field, `opt.sdf_initpoints`.
 
     Raises:
-      UnsupportedError: two geoms that can touch have types that diffsim cannot collide; all such kinds are listed.
+      UnsupportedError: two geoms that can touch have types that diffsim cannot collide; all such pairs of types are
+        listed.
     """
     _refuse(topology, unsupported_pairs(topology, disableflags, contact_filter))
     pairs, kind, kinds = _sorted(topology, candidate_pairs(topology, disableflags, contact_filter))
     starts = _starts(kind, pairs.dim)
     sections = tuple(Section(a, b, _kept(topology, pairs, a, b)) for a, b in starts)
-    # what is examined, in the order of the table
+    # the examined pairs, in the order of the table (if a section examines only some, these depend on the state)
     examined = np.concatenate([np.arange(s.start, s.start + s.kept) for s in sections] or [np.zeros(0, int)])
     groups = _groups(topology, (pairs, kind), sections, kinds, Options(disableflags, searches))
     row_pair = np.concatenate([np.repeat(np.arange(g.start, g.stop), g.rows) for g in groups] or [np.zeros(0, int)])
@@ -167,7 +188,7 @@ def contact_layout(
     row_pair, row_dim, row_part = row_pair[row_order], row_dim[row_order], row_part[row_order]
     blocks = tuple(Block(a, b, contact_capacity(topology, b - a, searches)) for a, b in _starts(row_dim))
     dim = np.concatenate([np.full(b.kept, row_dim[b.start]) for b in blocks] or [np.zeros(0, int)]).astype(np.int32)
-    # for every examined pair whether its identity depends on the state
+    # for each examined pair whether the state decides which pair of the table it is
     culled = np.concatenate([np.full(s.kept, s.kept < s.stop - s.start) for s in sections] or [np.zeros(0, bool)])
     geoms = [_slot_geoms(pairs, examined, culled, row_pair, block) for block in blocks]
     geom = np.concatenate(geoms or [np.zeros((0, 2), int)]).astype(np.int32)
@@ -188,19 +209,19 @@ def contact_layout(
 
 
 def layout_of(model: Model) -> ContactLayout:
-    """The layout of a model's contacts, with the flags of its options and the filter of its hooks."""
+    """The layout of contact detection for a model, with its options and hooks."""
     return contact_layout(model.topology, model.opt.disableflags, model.hooks.contact_filter, model.opt.sdf_initpoints)
 
 
 def _kept(topology: Topology, pairs: Pairs, start: int, stop: int) -> int:
-    """Pairs examined of a section; all of them if two geoms form several pairs, which a grid cannot hold."""
+    """The number of examined pairs of a section; all if two geoms form several pairs, which a Grid cannot represent."""
     geoms = pairs.geom1[start:stop].astype(np.int64) * topology.ngeom + pairs.geom2[start:stop]
     several = len(np.unique(geoms)) < stop - start
     return stop - start if several else pair_capacity(topology, stop - start)
 
 
 def _grid(pairs: Pairs, section: Section) -> Grid | None:
-    """The table of a section that is culled."""
+    """The matrix of a section's pairs; None if all of them are examined."""
     number = np.arange(section.start, section.stop)
     if section.kept == len(number):
         return None
@@ -212,9 +233,9 @@ def _grid(pairs: Pairs, section: Section) -> Grid | None:
 
 
 def _mujoco_order(topology: Topology, pairs: Pairs, disableflags: int) -> np.ndarray:
-    """Position of every pair in MuJoCo's order: by bodies, explicit pairs first, by geoms.
+    """The position of each pair in MuJoCo's order: by bodies, then explicit pairs before others, then by geoms.
 
-    The geom of the smaller type comes first; without MuJoCo's search between bodies that of the first body.
+    In a pair, the geom of the smaller type comes first; if the midphase is disabled, the geom of the first body.
     """
     geoms = np.stack([pairs.geom1, pairs.geom2])
     owners = topology.geom_bodyid[geoms]
@@ -229,7 +250,7 @@ def _mujoco_order(topology: Topology, pairs: Pairs, disableflags: int) -> np.nda
 
 
 def _refuse(topology: Topology, unsupported: list[UnsupportedPair]) -> None:
-    """Raises for candidate pairs without a pair function, one finding per kind of pair."""
+    """Raises UnsupportedError for candidate pairs without a pair function, with one problem per pair of types."""
     problems = []
     for pair in unsupported:
         first, second = (
@@ -243,17 +264,17 @@ def _refuse(topology: Topology, unsupported: list[UnsupportedPair]) -> None:
 
 
 def _sorted(topology: Topology, pairs: Pairs) -> tuple[Pairs, np.ndarray, list[Kind]]:
-    """Pairs ordered by kind, then dimension, else as they were; the number of the kind of each; the kinds in order."""
+    """Pairs sorted by kind and then by dimension; the index of the kind of each pair; and the kinds in their order."""
     geoms, end = np.unique([pairs.geom1, pairs.geom2], return_inverse=True)
     keys = [program_key(topology, int(geom)) for geom in geoms]
     listed = sorted(set(keys))
     number = np.array([listed.index(key) for key in keys], dtype=int)[end.reshape(2, -1)]
-    # pairs of keys by one number each
+    # a pair of keys as one integer
     code = number[0] * len(listed) + number[1]
     codes, begin, code, count = np.unique(code, return_index=True, return_inverse=True, return_counts=True)
     ends = [(listed[pair // len(listed)], listed[pair % len(listed)]) for pair in codes]
     exact = [Kind((first.kind, second.kind), common_sizes(topology, first, second)) for first, second in ends]
-    # in the order in which their pairs begin
+    # count the pairs of each kind, in the order of their first pairs
     counts = Counter[Kind]()
     for place in np.argsort(begin):
         counts[exact[place]] += int(count[place])
@@ -271,10 +292,10 @@ def _groups(
     kinds: list[Kind],
     options: Options,
 ) -> tuple[PairGroup, ...]:
-    """Sections whose pairs are of one kind."""
+    """The examined pairs of each kind, which consist of one or more sections."""
     pairs, kind = sorted_pairs
     numbers = np.array([kind[section.start] for section in sections], int)
-    # where the examined pairs of each section begin
+    # the index of the first examined pair of each section
     begin = np.cumsum([0, *(section.kept for section in sections)])
     colliders = COLLIDERS | SINGLE if options.disableflags & DisableBit.MULTICCD else COLLIDERS
     groups = []
@@ -289,7 +310,7 @@ def _groups(
             first, second = (pair_bucket(topology, types, end, sizes[end]) for end in (0, 1))
         if collider.fitted is not None and sizes[0] != GRAPH:
             collider = collider._replace(function=collider.fitted(lesser_sizes(topology, *ends)))
-        # the last size of a height field is how many parts of it are looked at
+        # the last of the sizes of a height field is the number of its parts that are tested
         parts = sizes[0][-1] if collider.parts else 1
         rows = parts * (collider.rows or options.searches)
         groups.append(
@@ -307,7 +328,7 @@ def _groups(
 
 
 def _starts(*keys: np.ndarray) -> list[tuple[int, int]]:
-    """Intervals of equal consecutive keys (n,)."""
+    """The intervals [start, stop) in which all keys (n,) are constant."""
     if not len(keys[0]):
         return []
     changes = np.any([np.diff(key) != 0 for key in keys], axis=0)
@@ -318,7 +339,7 @@ def _starts(*keys: np.ndarray) -> list[tuple[int, int]]:
 def _slot_geoms(
     pairs: Pairs, examined: np.ndarray, culled: np.ndarray, row_pair: np.ndarray, block: Block
 ) -> np.ndarray:
-    """(kept, 2) geom ids of the slots of one block, -1 where they depend on the state."""
+    """(kept, 2) geom ids of the slots of a block; -1 for slots whose pair depends on the state."""
     if block.kept < block.stop - block.start:
         return np.full((block.kept, 2), -1)
     at = row_pair[block.start : block.stop]

@@ -1,4 +1,4 @@
-"""Cables: chains of bodies that bend and twist against each other, MuJoCo's plugin `mujoco.elasticity.cable`.
+"""Cables: chains of bodies with stiffness in bending and torsion, as in MuJoCo's plugin `mujoco.elasticity.cable`.
 
 A ball joint, the last joint of its body, connects each body to the previous one in the chain. Let q be the orientation
 of a body in the frame of the previous body. The rotation vector omega = 2 log q measures how the cable bends and twists
@@ -7,9 +7,9 @@ torque on the body, in the frame of the previous body, is
 
     tau = -k (omega - omega0) / L.
 
-The opposite torque acts on the previous body. Therefore only the ball joint feels it, as the generalized force q^-1
-tau. J is the torsion constant of the cross section, Iy and Iz are its second moments of area, G and E are the settings
-`twist` and `bend` (Pa).
+The opposite torque acts on the previous body. Therefore the generalized force is q^-1 tau on the dofs of the ball
+joint, and zero on all others. J is the torsion constant of the cross section, Iy and Iz are its second moments of area,
+G and E are the settings `twist` and `bend` (Pa).
 Source: plugin/elasticity/cable.cc (3.8.1).
 """
 
@@ -59,7 +59,7 @@ def moduli(settings: Mapping[str, str]) -> tuple[float, float]:
 
 
 def section(kind: int, size: np.ndarray) -> np.ndarray:
-    """(3,) m^4: torsion constant, second moments of area about y and z, of a section across the x axis.
+    """(3,) m^4, torsion constant and second moments of area about y and z of a geom's cross section normal to x.
 
     Capsules and cylinders are circles; boxes are rectangles. Other geom types have no stiffness.
     """
@@ -87,7 +87,7 @@ def ball_places(topology: Topology) -> tuple[np.ndarray, np.ndarray]:
 
 
 def cable_force(model: Model, qpos: Array) -> Array:
-    """(nv,) N m: the generalized force of all cables."""
+    """(nv,) generalized force of all cables, N m."""
     topology = model.topology
     if not topology.ncable:
         return jnp.zeros((model.nv,), qpos.dtype)

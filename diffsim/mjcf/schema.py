@@ -1,8 +1,9 @@
 """The base class of MJCF elements, and which elements may contain which.
 
-An MJCF attribute is a typed field of an element class. Its kind (kinds.py: a number, a keyword, a reference) defines
-how its text is read and checked, its default, and how it combines with the value of a default class. The reader,
-default classes, messages and the writer all use these declarations, so each fact about an attribute is written once.
+An MJCF attribute is a typed field of an element class. Its kind (kinds.py), such as a number, a keyword or a reference,
+defines how its text is read and checked, its default, and how it combines with the value of a default class. The
+reader, default classes, messages and the writer use these declarations, so that each fact about an attribute is written
+once.
 
 A field is None if the file does not give it; `Spec.resolve(element)` returns a copy with all fields filled. Field names
 are MJCF's (`class` is `class_`, `file` is `file_`). Values that a Python program assigns are checked at once, like
@@ -22,21 +23,21 @@ from diffsim.mjcf.kinds import BadValue, Kind, NameKind, ReferenceKind
 
 # -------------------------------------------------------------------------------------------------------- elements
 
-# characters of an attribute's text that `repr` shows
+# number of characters of an attribute's text that `repr` shows
 LONGEST = 60
 
 
 @dataclass(eq=False)
 class Element:
-    """One MJCF element: its attributes are fields of its class, its sub-elements are in `children`, in file order.
+    """One MJCF element. Its attributes are fields of its class, and its sub-elements are in `children`, in file order.
 
     Class variables apply to all elements of a class:
-      default_key: the name under which default classes store it; empty if they do not.
-      omits: inherited attributes that its XML does not have (shortcuts have fewer than the general actuator).
-      default_omits: attributes that its XML has, but not inside `<default>`.
-      alternatives: groups of attributes of which an element may give at most one.
-      supersede: groups of attributes of which giving one clears the inherited others.
-      unsupported: why diffsim does not support the element; empty if it does.
+      default_key: the name under which default classes store the element; "" if they do not.
+      omits: inherited fields that are not attributes in XML (shortcuts have fewer than the general actuator).
+      default_omits: attributes that are not allowed inside `<default>`.
+      alternatives: groups of attributes of which an element may have at most one.
+      supersede: groups of attributes; if an element has one of them, inherited values of the others do not apply.
+      unsupported: why diffsim does not support the element; "" if it does.
     """
 
     default_key: ClassVar[str] = ""
@@ -57,7 +58,7 @@ class Element:
 
     @classmethod
     def of(cls, values: Mapping[str, Any], **place: Any) -> Self:
-        """An element with values that are known to be legal, because parsing or another element gave them."""
+        """An element with values that need no checks, because they come from the parser or from another element."""
         element = object.__new__(cls)
         element.__dict__.update(cls._blank(), children=[], **place, **values)
         return element
@@ -94,7 +95,7 @@ class Element:
         """Appends a new sub-element: `spec.worldbody.add("geom", type="box", size=[1, 1, 1])`.
 
         Args:
-          tag: of an element that MJCF allows here.
+          tag: the tag of an element that MJCF allows here.
           attributes: its attributes: text as in a file, numbers, enums, or elements for attributes that refer to
             elements.
 
@@ -130,19 +131,19 @@ class Element:
     @classmethod
     @functools.cache
     def attributes(cls) -> dict[str, Kind]:
-        """All attributes of the class, by field name."""
+        """The kinds of all attributes of the class, by field name."""
         return {field.name: field.metadata["kind"] for field in dataclasses.fields(cls) if "kind" in field.metadata}
 
     @classmethod
     @functools.cache
     def legal(cls, in_default: bool = False) -> dict[str, Kind]:
-        """The attributes that its XML may have, by field name; `in_default`: inside `<default>`."""
+        """The kinds of the attributes that are allowed in XML, or inside `<default>` (`in_default`), by field name."""
         refused = cls.omits | (cls.default_omits if in_default else frozenset())
         kinds = cls.attributes().items()
         return {name: kind for name, kind in kinds if name not in refused and (kind.defaultable or not in_default)}
 
     def given(self) -> dict[str, Any]:
-        """The attributes that are given, by field name."""
+        """The values of the attributes that are given, by field name."""
         return {name: value for name in self.attributes() if (value := getattr(self, name)) is not None}
 
     def each(self, kind: "type[AnyElement]") -> "list[AnyElement]":
@@ -158,7 +159,7 @@ class Element:
         return next((child for child in self.children if isinstance(child, kind)), None)
 
     def walk(self) -> Iterator["Element"]:
-        """The element and everything below it, in file order."""
+        """Yields the element and all elements below it, in file order."""
         waiting: list[Element] = [self]
         while waiting:
             element = waiting.pop()
@@ -166,7 +167,7 @@ class Element:
             waiting.extend(reversed(element.children))
 
     def give_way(self, parts: "list[Element]") -> None:
-        """Replaces the element by others in its parent."""
+        """Replaces the element in its parent by the elements `parts`."""
         if self.parent is not None:
             siblings = self.parent.children
             place = next(index for index, sibling in enumerate(siblings) if sibling is self)
@@ -175,13 +176,13 @@ class Element:
                 part.parent = self.parent
 
     def replace(self, **values: Any) -> Self:
-        """A copy with other values; it has the same place and shares the children."""
+        """A copy with other values, at the same file and line, that shares the children."""
         copy = object.__new__(type(self))
         copy.__dict__.update(self.__dict__, **values)
         return copy
 
     def over(self, inherited: "Element") -> Self:
-        """A copy in which attributes that are not given come from `inherited`, or else from MJCF's defaults."""
+        """A copy with all attributes filled: those that are not given are `inherited`, or have MJCF's defaults."""
         said, below = self.__dict__, inherited.__dict__
         values: dict[str, Any] = {}
         for name, kind in self.attributes().items():
@@ -194,7 +195,7 @@ class Element:
         return self.replace(**values, children=self.children or inherited.children)
 
     def filled(self) -> Self:
-        """A copy in which attributes that are not given have MJCF's defaults; default classes do not count."""
+        """A copy in which attributes that are not given have MJCF's defaults, without default classes."""
         return self.over(Element())
 
     def resolved(self, inherited: "Element", problems: Problems) -> "Element":
@@ -202,7 +203,7 @@ class Element:
         return self.over(inherited)
 
     def check(self, problems: Problems) -> None:
-        """Notes errors of this element alone, beyond those of single attributes."""
+        """Adds the errors of this element to `problems`, except those of single attributes."""
 
 
 AnyElement = TypeVar("AnyElement", bound=Element)
@@ -213,12 +214,12 @@ _PLACE = frozenset(field.name for field in dataclasses.fields(Element))
 
 @functools.cache
 def xml_names(cls: type[Element], in_default: bool) -> dict[str, str]:
-    """The field names of the attributes that an element may have, by XML name."""
+    """The field names of the attributes that are allowed in an element, by XML name."""
     return {xml_name(name): name for name in cls.legal(in_default)}
 
 
 def xml_name(field_name: str) -> str:
-    """The XML name of a field: `class_` is `class`."""
+    """The XML name of a field, such as `class` for `class_`."""
     return field_name.rstrip("_")
 
 
@@ -227,26 +228,26 @@ def xml_name(field_name: str) -> str:
 
 @dataclass(frozen=True)
 class Child:
-    """A legal sub-element: its class, and whether it may appear only once."""
+    """An allowed sub-element: its class, and whether it may appear only once."""
 
     cls: type[Element]
     once: bool = False
 
 
-# sub-elements by the class of the element and, where its class alone does not say it, its tag
+# allowed sub-elements by the class of the element, and by its tag if elements of the class differ in this
 _children: dict[tuple[type[Element], str], dict[str, Child]] = {}
 
 
 def allow(
     parent: type[Element], tags: Mapping[str, type[Element]], once: Iterable[str] = (), section: str = ""
 ) -> None:
-    """Declares sub-elements of a class.
+    """Declares the sub-elements that are allowed in elements of a class.
 
     Args:
       parent: the class.
       tags: the classes of its sub-elements, by tag.
       once: which of them may appear only once.
-      section: only for elements of the class with this tag; empty for all.
+      section: the tag of the elements of the class to which this applies; "" for all.
     """
     only_once = frozenset(once)
     table = _children.setdefault((parent, section), {})
@@ -254,16 +255,16 @@ def allow(
 
 
 def children_of(parent: type[Element], tag: str = "") -> Mapping[str, Child]:
-    """The legal sub-elements, by tag, of an element of a class with a tag."""
+    """The sub-elements, by tag, that are allowed in an element of a class with a tag."""
     return _children.get((parent, tag)) or _children.get((parent, ""), {})
 
 
-# kinds of names by object type, where the type has another name
+# kinds of names for object types whose name differs from the kind
 _SPACE_OF = {ObjType.XBODY: "body"}
 
 
 def append_child(cls: type[Any], tag: str, source: Element, parent: Element, **values: Any) -> Any:
-    """Appends an element to `parent`, with the file and line of `source`; its values are known to be legal."""
+    """Appends a new element to `parent`, with the file and line of `source`; the values are not checked."""
     element = cls.of(values, tag=tag, file=source.file, line=source.line, parent=parent, settings=source.settings)
     parent.children.append(element)
     return element
@@ -286,7 +287,7 @@ def references(element: Element) -> list[tuple[str, str, str]]:
 
 
 def own_names(element: Element) -> set[tuple[str, str]]:
-    """The names by which others can refer to an element: (kind, name). An asset without a name is known by its file."""
+    """The names, with their kinds, by which others can refer to an element. An asset without a name has its file's."""
     names = set()
     for attribute, kind in element.attributes().items():
         if isinstance(kind, NameKind) and (name := getattr(element, attribute) or getattr(element, "known_as", None)):

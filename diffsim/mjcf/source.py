@@ -1,10 +1,10 @@
-"""XML text as a plain tree of tags, attributes, files and lines; includes are replaced by what they include.
+"""Parses XML text to a plain tree of tags, attributes, files and lines, in which includes are expanded.
 
-The text may be hostile. Document types are refused before the parser sees the text, so there are no entities to expand
-and nothing to fetch. resources.py limits the size of files and reader.py the depth of nesting, so `huge_tree`, which
-kinematic chains of more than 256 links need, is safe. Comments are blanked out first, because many MJCF files have
-comments that strict XML forbids (`<!-- -- -->`). If the parser refuses a document, it is tried again with corrections
-for what MuJoCo's parser accepts: values that touch the next attribute (`name="a"type="box"`), and & and < in values.
+The text may be malicious. Document types are refused before the parser sees the text, so that there are no entities to
+expand and nothing to download. resources.py limits the size of files, and reader.py the depth of nesting; therefore
+`huge_tree`, which kinematic chains of more than 256 links need, is safe. Comments are removed first, because many MJCF
+files have comments that XML forbids (`<!-- -- -->`). If the parser refuses a document, a second attempt corrects what
+MuJoCo's parser accepts: values without a space after them (`name="a"type="box"`), and the characters & and < in values.
 
 Each `<include file="..."/>` is replaced by the children of the root of that file. A file can be included once, and not
 by itself. Settings in an included file apply to the whole model, as if they were written in place of the include.
@@ -22,9 +22,9 @@ from diffsim.mjcf.resources import ResourceError, Resources
 
 # the beginning of an attribute's value
 _ASSIGNED = re.compile(r"=\s*[\"']")
-# attributes of one element: the parser's time grows with their square
+# largest number of attributes of one element, because the parser's time grows with its square
 MOST_ATTRIBUTES = 1000
-# levels of included files
+# largest depth of nested includes
 DEEPEST = 64
 # an attribute's value with its quotes
 _VALUE = re.compile(r"=\s*(\"[^\"]*\"|'[^']*')")
@@ -33,7 +33,7 @@ _AMPERSAND = re.compile(r"&(?!(?:amp|lt|gt|quot|apos|#\d+|#x[0-9a-fA-F]+);)")
 # the declaration <?xml ...?>, and the encoding in it
 _DECLARATION = re.compile(r"\s*<\?xml\b[^>]*\?>", re.DOTALL)
 _ENCODING = re.compile(rb"^\s*<\?xml\b[^>]*?\bencoding\s*=\s*[\"']([A-Za-z0-9._-]{1,40})[\"']")
-# supported encodings: decoding takes time in proportion to the size of the file
+# supported encodings, all of which are decoded in a time proportional to the size of the file
 ENCODINGS = ("utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "ascii", "iso8859-1", "iso8859-15", "cp1252")
 # byte order marks
 _MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
@@ -41,9 +41,15 @@ _MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BO
 
 @dataclass(eq=False)
 class Node:
-    """One XML element, with the file and line of its start tag; `label` is its name in messages.
+    """One XML element.
 
-    `said` is the tag in the file if that is not MJCF (in a URDF), else it is empty.
+    Attributes:
+      tag: the tag, as in MJCF.
+      attributes: the texts of the attributes, by name.
+      file, line: file and line of the start tag.
+      children: the elements inside it.
+      said: the tag in the user's file if it is not MJCF's (in a URDF); else "".
+      label: the element in messages.
     """
 
     tag: str
@@ -61,7 +67,11 @@ class Node:
 
 
 def parse(text: bytes | str, file: str) -> Node:
-    """The tree of an XML document, which messages call `file`. Raises MjcfError if it is not valid XML."""
+    """The tree of an XML document, whose name in messages is `file`.
+
+    Raises:
+      MjcfError: the text is not valid XML.
+    """
     plain = _without_comments(_decoded(text, file), file)
     declaration = _DECLARATION.match(plain)
     if declaration:
@@ -75,13 +85,13 @@ def parse(text: bytes | str, file: str) -> Node:
     try:
         return _node(_tree(plain, file), file)
     except MjcfError:
-        # add a blank after each value and escape & and < in values; line numbers do not change
+        # add a space after each value, and escape & and < in values; line numbers do not change
         escaped = _VALUE.sub(lambda m: _AMPERSAND.sub("&amp;", m.group()).replace("<", "&lt;") + " ", plain)
         return _node(_tree(escaped, file), file)
 
 
 def _tree(text: str, file: str) -> "etree._Element":
-    """lxml's tree of well-formed XML without a document type."""
+    """lxml's tree of XML text without a document type."""
     line = 1
     for piece in text.split("<"):
         if len(piece) > 4 * MOST_ATTRIBUTES and len(_ASSIGNED.findall(piece)) > MOST_ATTRIBUTES:
@@ -156,7 +166,7 @@ def _refused(file: str, line: int, message: str, hint: str = "") -> MjcfError:
 
 
 def expand_includes(root: Node, resources: Resources, problems: Problems) -> None:
-    """Replaces every include below `root`, in place; errors are noted in `problems`."""
+    """Replaces each include below `root` by the elements of the included file, in place; adds errors to `problems`."""
     seen = {root.file: 0}
     waiting = [root]
     while waiting:

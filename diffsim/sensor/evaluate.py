@@ -1,7 +1,8 @@
-"""read_sensors: evaluates all sensors of a model, group by group, and puts the values at `sensor_adr`.
+"""`read_sensors` evaluates all sensors of a model and puts their readings at `sensor_adr`.
 
-Sensors of one type on objects of one type form a group and are computed together; one static permutation then orders
-the values. Cutoff clamps real values on both sides, and positive values from above. Noise is stored, never applied.
+Sensors of one type on objects of one type form a group, and are computed together. A static permutation then puts the
+readings in order. `cutoff` clamps real readings on both sides, and positive readings from above. `noise` is kept in the
+model and has no effect, as in MuJoCo.
 """
 
 from collections import defaultdict
@@ -19,20 +20,20 @@ from diffsim.types import Data, Inputs, Model, State, Topology
 from diffsim.types.topology import per_topology
 from diffsim.xla.gather import pick
 
-# sensordata of more pieces than this is read by one permutation: more slices would make programs long
+# largest number of slices from which sensordata is put together; with more, one permutation keeps the program short
 MOST_PIECES = 64
 
 
 def read_sensors(model: Model, state: State, inputs: Inputs, data: Data, contact_force: Array) -> Array:
-    """All sensor readings of this moment; delays come after (types/history.py).
+    """The readings of all sensors in one state, before any delays (types/history.py).
 
     Args:
-      model, state, inputs: what the data was computed from.
-      data: everything else that follows from the state.
-      contact_force: (ncon, 6), force and torque of each contact in its frame, N and N m.
+      model, state, inputs: the model, the state and its inputs.
+      data: the Data of this state, without sensors.
+      contact_force: (ncon, 6) force (N) and torque (N m) of each contact in its frame.
 
     Returns:
-      (nsensordata,); zero if sensors are disabled, unless one has a history, which goes on.
+      (nsensordata,); zero if sensors are disabled, unless a sensor has a history, which still records readings.
 
     Raises:
       UnsupportedError: the model has a sensor that diffsim cannot evaluate.
@@ -60,7 +61,7 @@ def unsupported_sensors(topology: Topology) -> list[tuple[int, str]]:
 
 
 class Piece(NamedTuple):
-    """Consecutive elements of sensordata that are values `start` to `stop` of a group, by its number."""
+    """A slice of sensordata: the values from `start` to `stop` of the group with index `group`."""
 
     group: int
     start: int
@@ -68,12 +69,12 @@ class Piece(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """Where sensordata comes from.
+    """How sensordata is put together.
 
     Attributes:
       groups: sensors that are computed together.
-      order: (nsensordata,) the place of each element among the concatenated values of the groups.
-      pieces: the same as slices.
+      order: (nsensordata,) for each element of sensordata its index among the concatenated values of the groups.
+      pieces: the same permutation as slices.
     """
 
     groups: list[Group]
@@ -96,7 +97,7 @@ def _layout(topology: Topology) -> Layout:
             name = topology.name("sensor", sensor) or f"number {sensor}"
             problems.append(Problem("", 0, f"sensor {kind} {name!r}", reason, unsupported=True))
         raise UnsupportedError(problems)
-    # sensors by everything that the sensors of a group have in common
+    # the sensors of a group agree in everything by which `members` is indexed
     members: dict[tuple, list[int]] = defaultdict(list)
     for sensor in range(topology.nsensor):
         kind = SensorType(topology.sensor_type[sensor])
@@ -114,7 +115,7 @@ def _layout(topology: Topology) -> Layout:
         [(topology.sensor_adr[group.sensors][:, None] + np.arange(group.dim)).reshape(-1) for group in groups]
     )
     order, lengths = np.argsort(address), [len(group.sensors) * group.dim for group in groups]
-    # for each element its group and its place there; a new piece begins where either does not go on
+    # each element of sensordata has a group and an index in the group; a new slice begins where these do not continue
     group = np.repeat(np.arange(len(groups)), lengths)[order]
     place = order - (np.cumsum(lengths) - lengths)[group]
     cuts = np.flatnonzero((np.diff(group) != 0) | (np.diff(place) != 1)) + 1
@@ -124,8 +125,10 @@ def _layout(topology: Topology) -> Layout:
 
 
 def _cut_off(model: Model, values: Array, owner: np.ndarray) -> Array:
-    """Clamps readings (n,) of sensors (n,) to sensor_cutoff where it is positive: real values on both sides, positive
-    ones from above."""
+    """(n,) readings of the sensors `owner` (n,), clamped to sensor_cutoff where it is positive.
+
+    Real readings are clamped on both sides, and positive readings from above.
+    """
     topology = model.topology
     clipped = np.array([SENSORS[SensorType(kind)].clipped for kind in topology.sensor_type])
     below = (topology.sensor_datatype == DataType.REAL) & clipped

@@ -1,12 +1,12 @@
-"""Domain randomization: many versions of a model, with derived fields that are consistent with the drawn ones.
+"""Domain randomization: many versions of a model, in which dependent fields are consistent with the drawn ones.
 
     fields = {"body_mass": Scale(0.8, 1.2), "geom_friction": Uniform(0.3, 1.2, only="floor")}
     models, axes = diffsim.randomize(model, key, fields, 1024)
     states = jax.vmap(diffsim.step, in_axes=(axes, 0))(models, states)
 
-A body whose mass is scaled keeps its shape: its inertia is scaled with it. Bounding volumes follow the sizes of geoms.
-Inverse weights, which scale soft constraints, and all other constants that MuJoCo derives when it compiles are derived
-again (`set_const`). Only leaves that differ between worlds are stored for each world.
+When the mass of a body is scaled, its inertia is scaled too. When sizes of geoms change, so do their bounding volumes.
+Inverse weights, which scale soft constraints, and all other constants that MuJoCo's compiler derives are computed again
+(`set_const`). Only leaves that differ between worlds get a batch axis.
 """
 
 import dataclasses
@@ -33,18 +33,19 @@ from diffsim.types.views import named_rows
 Leaves = dict[str, Array]
 Numbers = float | tuple[float, ...]
 
+# the geom types whose bounding volumes follow from their size
 PRIMITIVES = (GeomType.SPHERE, GeomType.CAPSULE, GeomType.ELLIPSOID, GeomType.CYLINDER, GeomType.BOX)
 
 
 @dataclasses.dataclass(frozen=True)
 class Draw:
-    """Numbers drawn uniformly from a range, one for each object; the base of `Scale`, `Shift` and `Uniform`.
+    """Values drawn uniformly from a range, one per object; the base class of `Scale`, `Shift` and `Uniform`.
 
     Attributes:
-      low, high: the range. With plain numbers each object draws one number for its whole row; with tuples one for each
-        column.
-      only: names or indices of the objects that change, one or several; None for all.
-      shared: all objects of a world get the same draw.
+      low, high: the range. If they are numbers, an object gets one drawn value for its whole row; if they are tuples,
+        one for each column.
+      only: name or index of the objects that change, or several of them; None for all.
+      shared: whether all objects of a world get the same drawn value.
     """
 
     low: Numbers
@@ -53,7 +54,7 @@ class Draw:
     shared: bool = False
 
     def combine(self, value: Array, drawn: Array) -> Array:
-        """The new value of a leaf, or of some rows of it."""
+        """The new value of a leaf or of some of its rows, from the model's value and the drawn value."""
         raise NotImplementedError
 
 
@@ -86,10 +87,10 @@ Sampler = Draw | Callable[[Array, Array], Array]
 
 
 class Posterior(Protocol):
-    """A distribution of numbers of a model, such as the result of `optimize.fit`."""
+    """A probability distribution of model parameters, such as the result of `optimize.fit`."""
 
     def worlds(self, model: Model, key: Array, count: int) -> Leaves:
-        """Leaves (count, ...) that differ between worlds, by path; derived leaves are included."""
+        """Leaves (count, ...) that differ between worlds, by path, including derived leaves."""
         ...
 
 
@@ -99,30 +100,30 @@ def randomize(model: Model, key: Array, fields: Mapping[str, Sampler] | Posterio
 
     Args:
       model: the model.
-      key: of `jax.random.key`.
-      fields: how to draw leaves of the model ("body_mass", "opt.timestep"): a `Scale`, `Shift` or `Uniform`, or a
-        function (key, the model's value) -> the value in one world; or the result of `optimize.fit`, whose posterior
-        is sampled.
+      key: a key of `jax.random.key`.
+      fields: for each leaf of the model by its path ("body_mass", "opt.timestep") a `Scale`, `Shift` or `Uniform`, or a
+        function (key, the model's value) -> the value in one world. Or the result of `optimize.fit`, whose posterior is
+        sampled.
       count: number of worlds.
 
     Returns:
       (models, axes): a Model whose changed leaves have a leading axis of length `count`, and its `in_axes` for `vmap`.
 
     Raises:
-      ValueError: an unknown field, one that follows from others, no sampler, or no worlds. KeyError: no object of a
-        name.
+      ValueError: a field does not exist, is derived from others, or is given without a way to draw it; or `count` is
+        less than 1. KeyError: no object has a name in `only`.
     """
     if isinstance(fields, Mapping):
         values = varied_leaves(model, key, fields, count)
     else:
         values = fields.worlds(model, key, count)
-    # a switch field that was zero gets code in the program here
+    # `replace` changes the topology here if a field was zero before, so that programs get code for it
     models = with_leaves(model, values)
     return models, model_axes(models, *values)
 
 
 def varied_leaves(model: Model, key: Array, fields: Mapping[str, Sampler], count: int) -> Leaves:
-    """The leaves, by path, in which the worlds of `randomize` differ, with a leading axis of length `count`."""
+    """The leaves (count, ...), by path, in which the worlds of `randomize` differ; arguments as there."""
     known = declared_ranks(model)
     derived = {field.name for field in dataclasses.fields(Model) if field.metadata.get("derived")}
     for name, sampler in fields.items():
@@ -156,12 +157,13 @@ def with_leaves(model: Model, leaves: Mapping[str, Array]) -> Model:
 
 
 def dependents(function: Callable[[Leaves], Leaves], leaves: Leaves) -> list[str]:
-    """Names of the results of a function that depend on its arguments, found by tracing; nothing is computed.
+    """The names of a function's results that depend on its arguments, found by tracing without computing anything.
 
     Args:
-      function: differentiable, from arrays by name to arrays by name.
-      leaves: its arguments, or their shapes and types.
+      function: a differentiable function from a dictionary of arrays to another one.
+      leaves: its argument, or the shapes and dtypes of its argument.
     """
+    # differentiate with symbolic zeros: a result depends on the arguments if its tangent is not a symbolic zero
     names: list[str] = []
 
     def tangent(leaves: Leaves) -> Leaves:
@@ -173,7 +175,7 @@ def dependents(function: Callable[[Leaves], Leaves], leaves: Leaves) -> list[str
 
 
 def _probe(name: str, names: list[str]) -> Callable[[Array], Array]:
-    """The identity, which notes a name where its argument has a derivative."""
+    """The identity function, whose derivative appends `name` to `names` unless the tangent is a symbolic zero."""
     identity = jax.custom_jvp(lambda value: value)
 
     def rule(primals: tuple[Array], tangents: tuple[Any]) -> tuple[Array, Array]:
@@ -188,7 +190,7 @@ def _probe(name: str, names: list[str]) -> Callable[[Array], Array]:
 
 
 def _constants(model: Model) -> Leaves:
-    """The derived leaves, by path."""
+    """The derived leaves of a model, computed again, by path."""
     derived = constants(model)
     stat = {f"stat.{name}": value for name, value in derived.pop("stat").items()}
     return derived | stat
@@ -196,7 +198,7 @@ def _constants(model: Model) -> Leaves:
 
 def _draw(model: Model, key: Array, fields: Mapping[str, Sampler]) -> Leaves:
     """The drawn leaves of one world."""
-    # a leaf of the model has one row per object, if its first axis is a named size; leaves of options have no rows
+    # a leaf of the model has one row per object if the first size of its shape has a name; leaves of options have none
     declared = {field.name: field.metadata.get("shape") for field in dataclasses.fields(Model)}
     drawn: Leaves = {}
     keys = jax.random.split(key, max(len(fields), 1))
@@ -214,7 +216,9 @@ def _draw(model: Model, key: Array, fields: Mapping[str, Sampler]) -> Leaves:
 
 
 def _even(key: Array, value: Array, sampler: Draw, by_object: bool) -> Array:
-    """Draws that broadcast to a leaf: for each of its rows, or one for all; for each column if the range has them."""
+    """Drawn values that broadcast to a leaf: one per row if `by_object`, unless they are shared, else one for the leaf;
+    and one per column if the range has columns.
+    """
     low, high = np.broadcast_arrays(sampler.low, sampler.high)
     rows = (1 if sampler.shared else value.shape[0],) if by_object else ()
     between = (1,) * (value.ndim - len(rows) - low.ndim)
@@ -224,7 +228,7 @@ def _even(key: Array, value: Array, sampler: Draw, by_object: bool) -> Array:
 
 
 def follow(model: Model, drawn: Leaves) -> Leaves:
-    """The drawn leaves, and leaves that must follow them: inertia follows mass, bounding volumes follow sizes."""
+    """The drawn leaves with the leaves that depend on them: inertias on masses, bounding volumes on sizes of geoms."""
     if "body_mass" in drawn and "body_inertia" not in drawn:
         factor = divide(drawn["body_mass"], model.body_mass)
         drawn = drawn | {"body_inertia": model.body_inertia * factor[:, None]}

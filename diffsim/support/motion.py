@@ -1,8 +1,8 @@
-"""Jacobians of points, bodies, geoms and sites; motion of objects; momenta; M and its square root; inverse dynamics.
+"""Jacobians of points, bodies, geoms and sites; motion of objects; momenta; products with M; inverse dynamics.
 
 Vectors are in world axes unless stated otherwise; spatial vectors are (rotation, translation). Bodies, geoms and sites
-are given by name, view or index; an index may be traced. `data` comes from `diffsim.forward`. Names are MuJoCo's,
-without `mj_`. Source: MuJoCo documentation, "API reference", support functions.
+are given by name, view or index; an index may be a traced value. `data` comes from `diffsim.forward`. Functions have
+MuJoCo's names without `mj_`. Source: MuJoCo documentation, "API reference", support functions.
 """
 
 from typing import Any
@@ -33,15 +33,15 @@ from diffsim.types.data import Kinematics
 from diffsim.types.kinds import OBJECT_KIND
 from diffsim.types.topology import Topology, per_topology
 
-# name, view or index; an index may be traced
+# a name, a view or an index, which may be a traced value
 Which = Any
-# Jacobians of the translation and of the rotation, (3, nv) each, in this order (mj_jac's jacp and jacr)
+# Jacobians of the velocity and of the angular velocity, (3, nv) each, in this order (mj_jac's jacp and jacr)
 Jacobian = tuple[Array, Array]
 
 
 @checked
 def jac(model: Model, data: Data, point: Array, body: Which) -> Jacobian:
-    """Jacobians (3, nv) of a world point (3,) that moves with a body: of its velocity and of the angular velocity."""
+    """Jacobians (3, nv) of the velocity of a world point (3,) that moves with a body, and of its angular velocity."""
     check_shape("point", point, 3)
     body = model.topology.index("body", body)
     return point_jacobian(model, data, point, body)
@@ -100,8 +100,8 @@ def jac_dot(model: Model, data: Data, point: Array, body: Which) -> Jacobian:
     topology = model.topology
     offset = point - data.subtree_com[rows_at(topology.body_rootid, body)]
     velocity = transport_motion(data.cvel[body], offset)[3:]
-    # d/dt (linear + angular x offset) for each dof. The axes of ball and free joints turn with the body that they move,
-    # which is not what MuJoCo's cdof_dot says of them
+    # d/dt (linear + angular x offset) for each dof. The axes of ball and free joints rotate with the body that they
+    # move; MuJoCo's cdof_dot does not include this
     turning = cross_motion(data.cvel[topology.dof_bodyid], data.cdof)
     axis_rate = jnp.where(_turns_with_body(topology)[:, None], turning, data.cdof_dot)
     shape = (model.nv, 3)
@@ -133,10 +133,10 @@ def object_velocity(model: Model, data: Data, kind: ObjType, index: Which, local
     """The angular and linear velocity of a body (its inertial frame), xbody, geom, site or camera.
 
     Args:
-      model, data: from `diffsim.forward`.
-      kind: a key of `diffsim.sensor.frame.FRAMES`.
-      index: which object of this kind, by name, view or index.
-      local: whether to return it in the object's axes instead of world axes.
+      model, data: the model, and the Data of a state.
+      kind: the type of object, a key of `diffsim.sensor.frame.FRAMES`.
+      index: name, view or index of the object.
+      local: whether the result is in the object's axes instead of world axes.
 
     Returns:
       (6,) rad/s and m/s.
@@ -146,7 +146,7 @@ def object_velocity(model: Model, data: Data, kind: ObjType, index: Which, local
 
 @checked
 def object_acceleration(model: Model, data: Data, kind: ObjType, index: Which, local: bool = False) -> Array:
-    """The angular and linear acceleration of an object; as in MuJoCo, an object at rest accelerates upwards at g.
+    """The angular and linear acceleration of an object; as in MuJoCo, an object at rest accelerates upward with g.
 
     Args:
       model, data, kind, index, local: as for `object_velocity`.
@@ -205,9 +205,9 @@ def _subtree_momentum(model: Model, data: Data, body: Ids) -> Array:
 def _object_motion(
     model: Model, data: Data, motion: Array, kind: ObjType, which: Which, local: bool, zero: np.ndarray
 ) -> Array:
-    """(6,) the motion of an object, given the motions (nbody, 6) of bodies at their tree's centre of mass.
+    """(6,) the motion of an object, given the motions (nbody, 6) of bodies about the centres of mass of their trees.
 
-    `zero`: on which bodies (nbody,) it is zero.
+    `zero` (nbody,) is True for bodies whose objects do not move.
     """
     topology = model.topology
     frame = FRAMES[kind]
@@ -293,6 +293,6 @@ def total_mass(model: Model) -> Array:
 
 @checked
 def set_total_mass(model: Model, mass: Array | float) -> Model:
-    """The model with masses and inertias scaled to a total mass (kg) and its derived constants recomputed."""
+    """The model with all masses and inertias scaled so that the total mass is `mass`, kg, and constants recomputed."""
     factor = mass / total_mass(model)
     return set_const(model.replace(body_mass=model.body_mass * factor, body_inertia=model.body_inertia * factor))

@@ -1,4 +1,4 @@
-"""Actuators: transmission, limits, activations. Shortcuts have become general actuators already.
+"""Actuators: transmission, limits and activations. Shortcuts such as `<motor>` are general actuators at this point.
 
 A positive biasprm[2] holds dampratio until set_const converts it to damping at qpos0.
 Source: MuJoCo "Modeling", actuator shortcuts; "Computation", actuation model.
@@ -17,7 +17,7 @@ from diffsim.types.history import buffer_size
 
 Array = np.ndarray
 
-# kind of the target of each transmission
+# the kind of object on which each transmission acts
 KIND = {
     TrnType.JOINT: "joint",
     TrnType.JOINTINPARENT: "joint",
@@ -31,7 +31,7 @@ REFLECTING = (TrnType.JOINT, TrnType.JOINTINPARENT, TrnType.TENDON)
 
 
 def actuator_rows(draft: Draft) -> None:
-    """Rows of all actuators, addresses of activations and histories."""
+    """Fills the rows of all actuators, and the addresses of their activations and histories."""
     nodes = draft.nodes["actuator"]
     for node, count in zip(nodes, _activations(draft, nodes), strict=True):
         node.row = {**_actuator_row(draft, node), "actuator_actnum": count}
@@ -128,7 +128,10 @@ def _inherited_ranges(draft: Draft, node: Node, transmission: TrnType, target: N
 
 
 def _length_range(draft: Draft, node: Node, transmission: TrnType, target: Node | None) -> Array:
-    """lengthrange as given, or from the target's limits if `<lengthrange>` asks for it; else derive.py finds it."""
+    """The lengthrange as given, or from the target's limits, according to `<lengthrange>`.
+
+    Otherwise the actuator is added to `draft.unmeasured`, and derive.py computes the range by simulation.
+    """
     e = node.e
     lengthrange = np.array(node.e.lengthrange)
     settings = draft.lengthrange
@@ -147,8 +150,8 @@ def _length_range(draft: Draft, node: Node, transmission: TrnType, target: Node 
 def _activations(draft: Draft, nodes: list[Node]) -> list[int]:
     """The number of activations of each actuator.
 
-    It is the number of states of its law that its parameters switch on, plus the states of its plugin; `actdim` for a
-    law of the user.
+    It is the number of states of its law that its parameters switch on, plus the number of states of its plugin. For
+    dyntype `user`, it is `actdim`.
     """
     names = "dyntype", "actdim", "dynprm", "gainprm"
     dyntype, actdim, *parameters = (np.array([getattr(node.e, name) for node in nodes]) for name in names)
@@ -182,7 +185,7 @@ def _check_actdim(draft: Draft, node: Node, count: int) -> None:
 
 
 def _check(draft: Draft, node: Node) -> None:
-    """Checks parameters and the history buffer."""
+    """Notes errors in the parameters of the laws and in the history buffer."""
     e, place = node.e, node.source
     if DYNAMICS[e.dyntype].always_early and not e.actearly:
         draft.problems.add(place, f"attribute 'actearly': cannot be false for dyntype '{e.dyntype.name.lower()}'")

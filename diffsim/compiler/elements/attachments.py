@@ -14,12 +14,12 @@ from diffsim.compiler.elements.geoms import check_size, orientation, shaped_pose
 from diffsim.mjcf.elements.visual import Map
 from diffsim.mjcf.orientation import IDENTITY, compose, rotate, unit
 
-# legal types of sites
+# the geom types that a site can have
 SITE_SHAPES = (GeomType.SPHERE, GeomType.CAPSULE, GeomType.ELLIPSOID, GeomType.CYLINDER, GeomType.BOX)
 
 
 def attachment_rows(draft: Draft) -> None:
-    """Rows of all sites, cameras and lights."""
+    """Fills the rows of all sites, cameras and lights."""
     for kind, make in (("site", _site_row), ("camera", _camera_row), ("light", _light_row)):
         for node in draft.nodes[kind]:
             node.row = make(draft, node)
@@ -81,7 +81,7 @@ def _camera_row(draft: Draft, node: Node) -> dict:
 
 
 def _lengths(e: Any, length: str, pixel: str) -> np.ndarray:
-    """A length of a camera in m, as given or from pixels, which take precedence."""
+    """(2,) m, a length of the camera (focal length or principal point), from pixels if they are given."""
     value = np.zeros(2) if getattr(e, length) is None else np.array(getattr(e, length), float)
     pixels = getattr(e, pixel)
     if pixels is None:

@@ -20,12 +20,12 @@ from diffsim.sensor.table import SENSORS, Demand, Sensor
 from diffsim.types.history import buffer_size
 from diffsim.types.kinds import OBJECT_KIND
 
-# the field that says whether an object is limited
+# the field that says whether an object of this type is limited
 LIMITED = {ObjType.JOINT: "jnt_limited", ObjType.TENDON: "tendon_limited"}
 
 
 def sensor_rows(draft: Draft) -> None:
-    """Rows of all sensors. Their history buffers follow those of the actuators."""
+    """Fills the rows of all sensors. Their history buffers come after those of the actuators."""
     address = 0
     history = draft.fields["nhistory"]
     for node in draft.nodes["sensor"]:
@@ -74,7 +74,7 @@ def _sensor_row(draft: Draft, node: Node) -> dict:
 
 
 def _dim(draft: Draft, node: Node, sensor: Sensor, target: Node | None) -> int:
-    """The number of values of the sensor."""
+    """The number of values that the sensor returns."""
     e = node.e
     if e.type == SensorType.PLUGIN:
         return plugin_dim(draft, node)
@@ -88,7 +88,7 @@ def _dim(draft: Draft, node: Node, sensor: Sensor, target: Node | None) -> int:
 
 
 def _object_problems(node: Node, target: Node | None, reference: Node | None) -> Iterator[str]:
-    """Errors in the object of a sensor, or in the two objects whose distance it measures."""
+    """Yields errors in the object of a sensor, or in the two objects whose distance it measures."""
     demands = SENSORS[node.e.type].demands
     objtype = node.e.ends[0][0]
     if target is not None:
@@ -106,7 +106,7 @@ def _object_problems(node: Node, target: Node | None, reference: Node | None) ->
 
 
 def _number_problems(e: Any, sensor: Sensor, datatype: DataType) -> Iterator[str]:
-    """Errors in the sensor's own attributes."""
+    """Yields errors in the sensor's own attributes."""
     dim = {DataType.AXIS: 3, DataType.QUATERNION: 4}.get(datatype)
     start, phase = e.interval
     if sensor.datatype is None and dim is not None and e.dim != dim:

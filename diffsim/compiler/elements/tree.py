@@ -1,11 +1,12 @@
-"""flatten: converts the tree of elements to lists of objects in mjModel's order; fusestatic and discardvisual.
+"""`flatten` converts the tree of elements to lists of objects in mjModel's order. Also `fusestatic`, `discardvisual`.
 
-Bodies are depth first; their joints, geoms, sites, cameras and lights follow body by body. The pose of a `<frame>` is
-applied to its children.
+Bodies are in depth-first order. Joints, geoms, sites, cameras and lights are in the order of their bodies. The pose of
+a `<frame>` is applied to its children.
 
-fusestatic: a body without joints that nothing refers to by name passes its objects, its children and its mass to its
-parent (the world gets no mass). discardvisual: a geom that cannot collide and that no pair, tendon, sensor or tuple
-refers to is dropped after its body has taken its mass; then meshes without a geom are dropped.
+With `fusestatic`, a body without joints to which nothing refers by name passes its objects, its children and its mass
+to its parent (the world gets no mass). With `discardvisual`, a geom is removed if it cannot collide and no pair,
+tendon, sensor or tuple refers to it; its mass has been added to its body before. Then meshes without a geom are
+removed.
 Source: MuJoCo XML reference, compiler; mjCModel::FuseStatic, IndexAssets (3.8.1).
 """
 
@@ -55,7 +56,7 @@ SECTIONS: dict[str, Callable[[Spec], Sequence[Element]]] = {
 
 
 def flatten(draft: Draft) -> None:
-    """Fills `draft.nodes`: objects in the world body, then in the sections, in file order."""
+    """Fills `draft.nodes` with the objects in the world body and then those in other sections, in file order."""
     _add_body(draft, draft.spec.worldbody, None, origin())
     for kind in dict.fromkeys(ON_BODY.values()):
         for body in draft.nodes["body"]:
@@ -87,13 +88,13 @@ def _add_children(draft: Draft, body: Node, source: Element, frame: Pose) -> Non
             kind = ON_BODY[type(child)]
             e = draft.spec.resolve(child)
             if isinstance(child, FreeJoint):
-                # default classes do not apply to it
+                # default classes do not apply to a freejoint
                 e = Joint(name=child.name, type=child.type, group=child.group).filled()
             node = Node(e, child, -1, body=body, frame=frame)
             body.under.setdefault(kind, []).append(node)
 
 
-# objects on bodies: their kind and the prefix of their fields
+# objects on bodies: their kind, and the prefix of their fields
 HANGING = {"joint": "jnt", "geom": "geom", "site": "site", "camera": "cam", "light": "light"}
 # kinds of objects that can refer to a body or geom
 REFERRING = ("camera", "light", "skin", "pair", "exclude", "equality", "tendon", "actuator", "sensor", "tuple")
@@ -152,7 +153,7 @@ def discard_visual(draft: Draft) -> None:
 
 
 def _named(draft: Draft, space: str) -> Iterator[str]:
-    """Names of a kind to which other objects refer."""
+    """Yields the names of a kind (`space`) to which other objects refer."""
     for kind in REFERRING:
         for node in draft.nodes[kind]:
             for part in node.source.walk():
@@ -160,7 +161,7 @@ def _named(draft: Draft, space: str) -> Iterator[str]:
 
 
 def _fuse(body: Node) -> None:
-    """Passes everything that a body has to its parent."""
+    """Moves everything that belongs to a body to its parent."""
     parent = body.parent
     assert parent is not None
     pose = body.row["body_pos"], body.row["body_quat"]
@@ -198,7 +199,7 @@ def _add_mass(parent: Node, body: Node) -> None:
 
 
 def _renumber(draft: Draft, before: dict[int, Node]) -> None:
-    """Updates lists and indices after objects were removed; `before` has the bodies by their old index."""
+    """Updates lists and indices after objects were removed; `before` has the bodies by their old indices."""
     bodies = draft.nodes["body"]
     for index, body in enumerate(bodies):
         body.id = index

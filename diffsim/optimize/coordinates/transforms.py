@@ -1,4 +1,4 @@
-"""Optimizers whose parameters stay valid: bounds, positive numbers, unit quaternions, chosen leaves of a record.
+"""Optimizers that keep parameters valid: within bounds, positive, or unit quaternions; and optimizers of some leaves.
 
     optimizer = optimize.masked({
         "body_mass": optimize.in_logs(optax.adam(1e-2)),
@@ -9,10 +9,10 @@
     updates, state = optimizer.update(jax.grad(loss)(model), state, model)
     model = diffsim.set_const(optax.apply_updates(model, updates))
 
-Inertias stay positive definite with `in_log_cholesky`. Quaternions stay normalized with `unit_quaternions`, the last of
-a chain: p <- (p + u) / |p + u|, the metric retraction of the sphere (Absil, Mahony and Sepulchre 2008, sec. 4.1). The
-  part of
-a gradient along a quaternion has no meaning, since the simulator normalizes: `project` removes it, in any record.
+Inertias stay positive definite with `in_log_cholesky`. Quaternions stay normalized with `unit_quaternions` at the end
+of a chain: p <- (p + u) / |p + u|, the metric retraction of the sphere (Absil, Mahony and Sepulchre 2008, sec. 4.1).
+The component of a gradient along a quaternion has no meaning, because the simulator normalizes quaternions; `project`
+removes it.
 """
 
 import dataclasses
@@ -39,12 +39,12 @@ Paths = str | tuple[str, ...]
 # (quaternions, other quaternions) -> quaternions, (n, 4) each
 OnQuaternions = Callable[[Array, Array], Array]
 
-# leaves that are position vectors (nq,), which contain the quaternions of the joints
+# leaves that are position vectors (nq,), which contain the quaternions of joints
 POSITIONS = {State: ("qpos",), Inputs: (), Model: ("qpos0", "key_qpos")}
 
-# the largest change of a logarithm by one update: beyond a factor of e^10, rounding would decide
+# largest change of a logarithm in one update; a factor beyond e^10 would leave nothing but rounding errors
 LARGEST_LOG = 10.0
-# what an argument for an optimizer should have been, in messages
+# the expected type of optimizers, for messages
 OPTIMIZER = "an optimizer of optax, such as optax.adam(1e-2)"
 
 
@@ -56,21 +56,21 @@ class Transformation(NamedTuple):
 
 
 def in_coordinates(optimizer: Any, encode: Callable[[Any], Any], decode: Callable[[Any], Any]) -> Transformation:
-    """Makes an optimizer work on coordinates z of the parameters p, with p = decode(z) and z = encode(p).
+    """An optimizer of parameters p that works in coordinates z, with p = decode(z) and z = encode(p).
 
-    It gets the gradient with respect to z, (dp/dz)^T dloss/dp. Its step u becomes the update decode(z + u) - p.
+    `optimizer` gets the gradient with respect to z, (dp/dz)^T dloss/dp. Its step u becomes the update
+    decode(z + u) - p.
 
     Args:
-      optimizer: an optax optimizer, complete: its updates are taken as steps.
-      encode: from parameters to coordinates, pytrees.
-      decode: from coordinates to parameters; differentiable.
+      optimizer: a complete optax optimizer, whose updates are steps (with learning rate and sign).
+      encode: function from parameters to coordinates, both pytrees.
+      decode: differentiable function from coordinates to parameters.
 
     Returns:
-      An optimizer of p, with the interface of optax.
+      An optimizer of p, with the interface of optax. Its `update` raises ValueError if it is called without parameters.
 
     Raises:
-      ArgumentError: an argument that is not an optimizer.
-      ValueError: in `update`, without the parameters.
+      ArgumentError: `optimizer` is not an optimizer.
     """
 
     expect(optimizer, "optimizer", OPTIMIZER, *Transformation._fields)
@@ -91,18 +91,18 @@ def in_coordinates(optimizer: Any, encode: Callable[[Any], Any], decode: Callabl
 
 
 def in_logs(optimizer: Any) -> Transformation:
-    """Makes an optimizer work on the logarithms of positive parameters: they stay positive, and steps are relative.
+    """An optimizer of positive parameters that works on their logarithms, so that they stay positive.
 
-    One update changes a parameter by a factor of at most e^10.
+    Its steps are relative: one update changes a parameter by a factor of at most e^10.
 
     Args:
-      optimizer: an optax optimizer, complete.
+      optimizer: a complete optax optimizer, whose updates are steps (with learning rate and sign).
 
     Returns:
       An optimizer of the parameters themselves, with the interface of optax.
 
     Raises:
-      ArgumentError: an argument that is not an optimizer.
+      ArgumentError: `optimizer` is not an optimizer.
     """
 
     expect(optimizer, "optimizer", OPTIMIZER, *Transformation._fields)
@@ -116,17 +116,17 @@ def in_logs(optimizer: Any) -> Transformation:
 
 
 def bounds(lower: ArrayLike, upper: ArrayLike) -> Transformation:
-    """Keeps parameters within lower <= p <= upper, up to rounding; the last of a chain (projected gradients).
+    """A gradient transformation that keeps parameters within lower <= p <= upper, up to rounding.
+
+    Put it at the end of a chain (projected gradients).
 
     Args:
-      lower: a number or an array that broadcasts to each leaf, in its units; may be infinite.
-      upper: the same for the upper bound.
+      lower: lower bound, a number or an array that broadcasts to each leaf, in the leaf's units; may be infinite.
+      upper: upper bound, likewise.
 
     Returns:
-      A gradient transformation with the interface of optax.
-
-    Raises:
-      ValueError: in `update`, without the parameters.
+      A gradient transformation with the interface of optax. Its `update` raises ValueError if it is called without
+      parameters.
     """
 
     def inside(p: Array, u: Array) -> Array:
@@ -142,12 +142,12 @@ def bounds(lower: ArrayLike, upper: ArrayLike) -> Transformation:
 
 @checked
 def project(model: Model, value: T, gradient: T) -> T:
-    """Removes the part of a gradient that points along quaternions.
+    """The gradient without its components along quaternions.
 
     Args:
-      model: tells where the quaternions are in qpos.
+      model: the model, which says where qpos has quaternions.
       value: a State, an Inputs or a Model.
-      gradient: with respect to `value`, of the same type.
+      gradient: a gradient with respect to `value`, of the same type.
 
     Returns:
       The gradient, of the same type.
@@ -157,16 +157,16 @@ def project(model: Model, value: T, gradient: T) -> T:
 
 @checked
 def unit_quaternions(model: Model) -> Transformation:
-    """Keeps the quaternions of a State, an Inputs or a Model normalized; the last of a chain.
+    """A gradient transformation that keeps the quaternions of a State, an Inputs or a Model normalized.
+
+    Put it at the end of a chain.
 
     Args:
-      model: tells where the quaternions are in qpos.
+      model: the model, which says where qpos has quaternions.
 
     Returns:
-      A gradient transformation with the interface of optax.
-
-    Raises:
-      ValueError: in `update`, without the parameters.
+      A gradient transformation with the interface of optax. Its `update` raises ValueError if it is called without
+      parameters.
     """
 
     def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
@@ -178,18 +178,19 @@ def unit_quaternions(model: Model) -> Transformation:
 
 
 def masked(optimizers: Mapping[Paths, Any]) -> Transformation:
-    """Optimizes chosen leaves of a record (a Model, State or Inputs); all others stay as they are.
+    """An optimizer of some leaves of a record (a Model, State or Inputs); all other leaves do not change.
 
     Args:
-      optimizers: an optimizer for each path of a leaf, such as "body_mass" or "opt.timestep". The optimizer for a tuple
-        of paths gets a dictionary of these leaves.
+      optimizers: optimizers by the path of a leaf, such as "body_mass" or "opt.timestep", or by a tuple of paths. The
+        optimizer for a tuple of paths gets a dictionary of these leaves.
 
     Returns:
-      An optimizer of the record, with the interface of optax.
+      An optimizer of the record, with the interface of optax. Its `init` raises ValueError if a path does not exist or
+      is given twice, or if a leaf was zero when the model was loaded, so that programs have no code for it
+      (`load(..., keep=...)`).
 
     Raises:
-      ValueError: in `init`, a path that does not exist or is given twice, or a leaf that was zero when the model was
-        loaded and has no code (`load(..., keep=...)`).
+      ArgumentError: an argument is not an optimizer.
     """
 
     expect(optimizers, "optimizers", "a dictionary of optimizers by the paths of leaves", "items")
@@ -225,7 +226,7 @@ def masked(optimizers: Mapping[Paths, Any]) -> Transformation:
 
 
 def _read(record: Any, paths: Paths) -> Any:
-    """A leaf, or a dictionary of several."""
+    """The leaf at a path, or a dictionary of the leaves at several paths."""
     if isinstance(paths, tuple):
         return {path: _read(record, path) for path in paths}
     for name in paths.split("."):
@@ -234,7 +235,7 @@ def _read(record: Any, paths: Paths) -> Any:
 
 
 def _write(record: Any, names: Sequence[str], value: Any) -> Any:
-    """The record with another leaf, without checks: updates are not valid values."""
+    """The record with another leaf, without checks, because updates need not be valid values."""
     inner = value if len(names) == 1 else _write(getattr(record, names[0]), names[1:], value)
     return dataclasses.replace(record, **{names[0]: inner})
 
@@ -251,7 +252,7 @@ def _leaves(record: Any) -> list[str]:
 
 
 def _on_quaternions(model: Model, function: OnQuaternions, value: T, other: T) -> T:
-    """`other`, in which each quaternion is replaced by the function of the quaternions of (value, other)."""
+    """The record `other`, with each quaternion replaced by `function(quaternion of value, quaternion of other)`."""
     kind = type(value)
     if kind not in POSITIONS:
         raise TypeError(f"expected a State, an Inputs or a Model, got a {kind.__name__}")
@@ -259,7 +260,7 @@ def _on_quaternions(model: Model, function: OnQuaternions, value: T, other: T) -
     for field in dataclasses.fields(value):  # type: ignore[arg-type]
         point, moved = getattr(value, field.name), getattr(other, field.name)
         if field.name in POSITIONS[kind]:
-            # the quaternions of ball and free joints: the last four of seven numbers, or all
+            # the quaternions of free joints (the last four of seven elements) and of balls (all four elements)
             of_joints = [group.qpos[:, -4:] for group in groups(model.topology) if group.kind.nq > group.kind.nv]
             places = np.concatenate([np.zeros((0, 4), int), *of_joints])
             if places.size:

@@ -1,1 +1,1 @@
-"""Estimators of gradients, and whether a gradient can be trusted."""
+"""Estimators of gradients, and tests of whether a gradient can be trusted."""
