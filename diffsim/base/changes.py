@@ -153,10 +153,15 @@ CHANGES: dict[str, Change] = {
     ),
     "weld_torques": Change(
         "3.14",
-        "",
-        "the sensors `force` and `torque` do not rotate the torque of a weld from the weld's frame, and leave out the "
-        "forces of spatial tendons",
-        "the sensors `force` and `torque` rotate the torque of a weld, and include the forces of spatial tendons",
+        "constraint/equality.py",
+        "the sensor `torque` does not rotate the torque of a weld from the weld's frame",
+        "the sensor `torque` rotates the torque of a weld",
+    ),
+    "tendon_wrenches": Change(
+        "3.14",
+        "simulate/tendon_wrenches.py",
+        "the sensors `force` and `torque` leave out the forces of spatial tendons",
+        "the sensors `force` and `torque` include the forces of spatial tendons",
     ),
     "internal_contacts": Change(
         "3.15",

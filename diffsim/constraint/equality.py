@@ -22,6 +22,8 @@ from diffsim.kinematics.tree import sum_chain
 from diffsim.math import safe
 from diffsim.math.rotation import quat_conj, quat_mul
 from diffsim.math.vector import cross, mul_vec, scale
+from diffsim.types.data import Kinematics, Tendons
+from diffsim.types.model import Model
 from diffsim.types.topology import Topology
 from diffsim.xla.gather import pick
 
@@ -152,9 +154,9 @@ class Frames(NamedTuple):
     second: Array
 
 
-def _frames(source: Sources, pairs: BodyPairs) -> Frames:
+def _frames(model: Model, kinematics: Kinematics, pairs: BodyPairs) -> Frames:
     """Frames of two bodies, the first turned by `relpose` of eq_data; or frames of two sites."""
-    model, quat = source.model, source.kinematics.xquat[pairs.body]
+    quat = kinematics.xquat[pairs.body]
     first, second = quat_mul(quat[:, 0], model.eq_data[pairs.id, 6:10]), quat[:, 1]
     if not pairs.uses_site.any():
         return Frames(first, second)
@@ -178,7 +180,11 @@ def weld(source: Sources, ids: np.ndarray) -> RawRows:
     # eq_data of a weld holds the anchor of body 2 first
     ends = _ends(source, ids, source.model.eq_data[ids, :6].reshape(-1, 2, 3)[:, ::-1])
     model, pairs = source.model, ends.pairs
-    axes, bias, frames = motion_axes(model.topology, source.com), _bias_motion(source, ends), _frames(source, pairs)
+    axes, bias, frames = (
+        motion_axes(model.topology, source.com),
+        _bias_motion(source, ends),
+        _frames(model, source.kinematics, pairs),
+    )
     torquescale, inverse = model.eq_data[pairs.id, 10], quat_conj(frames.second)
     rotation = scale(quat_mul(inverse, frames.first)[:, 1:], torquescale)
     jacobian = jnp.concatenate(
@@ -201,18 +207,34 @@ def weld(source: Sources, ids: np.ndarray) -> RawRows:
 def _rotation_jacobian(
     source: Sources, axes: MotionAxes, pairs: BodyPairs, frames: Frames, torquescale: Array
 ) -> Array:
-    """(3 n, nv) Jacobian of the rotation residual, component-major.
+    """(3 n, nv) Jacobian of the rotation residual, component-major."""
+    wrench = wrench_about(_rotation_axes(frames, torquescale))
+    return _difference(source, axes, pairs, wrench, wrench)
+
+
+def _rotation_axes(frames: Frames, torquescale: Array) -> Array:
+    """(3, n, 3) for each component of the rotation residuals of n welds, its change per omega1 - omega2.
 
     The residual changes by 1/2 torquescale vec(q2^-1 (0, omega1 - omega2) q1 relpose), which is linear in omega.
     """
     inverse = quat_conj(frames.second)
     unit = np.eye(3)
-    axis = [jnp.broadcast_to(jnp.asarray(unit[k], inverse.dtype), (len(pairs.id), 3)) for k in range(3)]
+    axis = [jnp.broadcast_to(jnp.asarray(unit[k], inverse.dtype), (len(inverse), 3)) for k in range(3)]
     columns = [0.5 * _sandwich(inverse, axis[k], frames.first) for k in range(3)]
     # (3 components of the residual, n, 3 axes of omega)
-    direction = jnp.swapaxes(jnp.stack(columns, axis=-1), 0, 1) * torquescale[None, :, None]
-    wrench = wrench_about(direction)
-    return _difference(source, axes, pairs, wrench, wrench)
+    return jnp.swapaxes(jnp.stack(columns, axis=-1), 0, 1) * torquescale[None, :, None]
+
+
+def weld_torques(model: Model, kinematics: Kinematics, ids: np.ndarray, multipliers: Array) -> Array:
+    """Torque (n, 3), N m, of some welds on their first bodies, and with the opposite sign on their second bodies.
+
+    `multipliers` (n, 3) are the forces of their rotation rows. As MuJoCo reports torques since 3.14; before, it
+    reports the multipliers.
+    """
+    if not model.opt.follows("weld_torques"):
+        return multipliers
+    axes = _rotation_axes(_frames(model, kinematics, body_pairs(model.topology, ids)), model.eq_data[ids, 10])
+    return sum((scale(axes[k], multipliers[:, k]) for k in range(3)), jnp.zeros_like(multipliers))
 
 
 def _rotation_dot_v(bias: BiasMotion, frames: Frames) -> Array:
@@ -256,15 +278,20 @@ def _couple(source: Sources, pairs: Coupling, value: Array, jacobian: Array, wei
       jacobian: (k, nv) its gradient.
       weight: (k,) inverse weights.
     """
-    data = source.model.eq_data[pairs.id]
+    polynomial, slope = _polynomials(source.model, pairs, value)
+    weights = weight[pairs.first] + jnp.where(jnp.asarray(pairs.has_second), weight[pairs.second], 0)
+    rows = jacobian[pairs.first] - scale(jacobian[pairs.second], slope)
+    return equality_rows(source, pairs.id, value[pairs.first] - polynomial, weights, rows)
+
+
+def _polynomials(model: Model, pairs: Coupling, value: Array) -> tuple[Array, Array]:
+    """polynomial(y2) and its slope, (n,) each, for values y (k,) of all joints or tendons; see `_couple`."""
+    data = model.eq_data[pairs.id]
     other = jnp.where(jnp.asarray(pairs.has_second), value[pairs.second], 0)
     c0, c1, c2, c3, c4 = (data[:, i] for i in range(5))
     polynomial = c0 + other * (c1 + other * (c2 + other * (c3 + other * c4)))
     slope = c1 + other * (2 * c2 + other * (3 * c3 + other * (4 * c4)))
-    slope = jnp.where(jnp.asarray(pairs.has_second), slope, 0)
-    weights = weight[pairs.first] + jnp.where(jnp.asarray(pairs.has_second), weight[pairs.second], 0)
-    rows = jacobian[pairs.first] - scale(jacobian[pairs.second], slope)
-    return equality_rows(source, pairs.id, value[pairs.first] - polynomial, weights, rows)
+    return polynomial, jnp.where(jnp.asarray(pairs.has_second), slope, 0)
 
 
 def joint_equality(source: Sources, ids: np.ndarray) -> RawRows:
@@ -280,3 +307,10 @@ def tendon_equality(source: Sources, ids: np.ndarray) -> RawRows:
     model, tendons = source.model, source.tendons
     value = tendons.ten_length - model.tendon_length0
     return _couple(source, coupling(model.topology, ids), value, tendons.ten_J, model.tendon_invweight0)
+
+
+def coupled_tensions(model: Model, tendons: Tendons, ids: np.ndarray, force: Array) -> Array:
+    """(ntendon,) N, the pull of some couplings on their tendons, given the forces (n,) of their rows."""
+    pairs = coupling(model.topology, ids)
+    _, slope = _polynomials(model, pairs, tendons.ten_length - model.tendon_length0)
+    return jnp.zeros_like(tendons.ten_length).at[pairs.first].add(force).at[pairs.second].add(-slope * force)

@@ -30,7 +30,7 @@ from diffsim.math.stencil_rows import Segment, SparseRows
 from diffsim.math.vector import cross, matmul, mul_vec_t
 from diffsim.types import Model
 from diffsim.types.constraints import Constraints, Law, RowGroup
-from diffsim.types.data import ComFrame, Contacts, Solution
+from diffsim.types.data import ComFrame, Contacts, Kinematics, Solution, Tendons
 from diffsim.types.topology import Topology
 from diffsim.xla.gather import pick
 from diffsim.xla.solves.cpu_cholesky import limbs_of
@@ -186,12 +186,16 @@ class _Wrench(NamedTuple):
 
 
 def constraint_wrenches(
-    model: Model, contacts: Contacts, constraints: Constraints, solution: Solution, com: ComFrame
+    model: Model,
+    contacts: Contacts,
+    constraints: Constraints,
+    solution: Solution,
+    kinematics: Kinematics,
+    com: ComFrame,
 ) -> Array:
     """(nbody, 6) torque and force of contacts, connects and welds on each body, about its tree's centre of mass.
 
-    As MuJoCo reports them: the torque of a weld is the multiplier of its rotation residual, and contacts of flexes are
-    left out.
+    As MuJoCo reports them: contacts of flexes are left out, and for welds see `weld_torques`.
     """
     local = contact_forces(model, contacts, constraints, solution)
     if model.topology.nflex:
@@ -204,10 +208,12 @@ def constraint_wrenches(
             # an equality between points has 3 rows of force on both bodies, and a weld 3 more of torque
             ids, count = FAMILIES[rows.family].ids, rows.anchor.shape[0]
             assert ids is not None
-            body = body_pairs(model.topology, ids(model.topology)[:count]).body
+            welds = ids(model.topology)[:count]
+            body = body_pairs(model.topology, welds).body
             by_row = basis.reshape(-1, count).T
             push = by_row[:, :3]
-            torque = by_row[:, 3:] if by_row.shape[1] == 6 else jnp.zeros_like(push)
+            twists = by_row.shape[1] == 6
+            torque = equality.weld_torques(model, kinematics, welds, by_row[:, 3:]) if twists else jnp.zeros_like(push)
             for side, sign in ((0, 1), (1, -1)):
                 wrenches.append(_Wrench(sign, jnp.asarray(body[:, side]), rows.anchor[:, side], push, torque))
     # sum on each body, about the centre of mass of its tree; nothing acts on the world
@@ -226,3 +232,18 @@ def family_force(constraints: Constraints, family: str, row_force: Array) -> Arr
     assert family in FAMILIES
     forces = zip(constraints.groups, basis_forces(constraints, row_force), strict=True)
     return next((force for rows, force in forces if rows.family == family), row_force[None, :0])
+
+
+def tendon_tensions(model: Model, tendons: Tendons, constraints: Constraints, row_force: Array) -> Array:
+    """(ntendon,) N, the forces of limits, dry friction and equalities along each tendon; positive ones lengthen it."""
+    topology, total = model.topology, jnp.zeros_like(tendons.ten_length)
+    for family, sign in (("tendon_friction", 1), ("tendon_lower", 1), ("tendon_upper", -1)):
+        force = family_force(constraints, family, row_force)[0]
+        ids = FAMILIES[family].ids
+        assert ids is not None
+        if force.shape[0]:
+            total = total.at[ids(topology)].add(sign * force)
+    couplings = FAMILIES["tendon_equality"].ids
+    force = family_force(constraints, "tendon_equality", row_force)[0]
+    assert couplings is not None
+    return total + equality.coupled_tensions(model, tendons, couplings(topology), force) if force.shape[0] else total

@@ -46,13 +46,17 @@ def compute_body_forces(
     return BodyForces(cacc=acceleration, cfrc_int=sum_subtree(topology, total), cfrc_ext=external)
 
 
-def external_wrenches(model: Model, inputs: Inputs, kinematics: Kinematics, com: ComFrame, constraint: Array) -> Array:
+def external_wrenches(
+    model: Model, inputs: Inputs, kinematics: Kinematics, com: ComFrame, constraint: Array, tendon: Array | None = None
+) -> Array:
     """(nbody, 6) external torque (N m) and force (N) on each body, about its tree's centre of mass, world axes.
 
-    `constraint` (nbody, 6) are the wrenches of contacts, connects and welds; xfrc_applied is added to them.
+    `constraint` (nbody, 6) are the wrenches of contacts, connects and welds, `tendon` the wrenches of spatial tendons
+    where the model counts them; xfrc_applied is added to them.
     """
     offset = kinematics.xipos - pick(com.subtree_com, model.topology.body_rootid)
     wrench = inputs.xfrc_applied
     applied = transport_force(spatial_vector(wrench[:, 3:], wrench[:, :3]), offset)
+    constraint = constraint if tendon is None else constraint + tendon
     # MuJoCo lists no force on the world
     return (applied + constraint).at[0].set(0)

@@ -64,12 +64,11 @@ def compute_passive(
     spring = zero if no_springs else _joint_spring_force(model, qpos)
     damper = zero if no_dampers else _dampers(model, DOF_DAMPING, qvel)
     # tendons pull on dofs by their moment arms
-    if not no_springs and (topology.has("tendon_stiffness") or topology.has("tendon_stiffnesspoly")):
-        x = tendon_extension(model, tendons)
-        tension = -x * stiffness(model.tendon_stiffness, model.tendon_stiffnesspoly, x)
+    if has_tendon_springs(model):
+        tension = tendon_springs(model, tendons)
         spring = spring + matmul(tendons.ten_J.T, tension)
-    if not no_dampers and has_reflected(topology, *TENDON_DAMPING):
-        damper = damper + matmul(tendons.ten_J.T, _dampers(model, TENDON_DAMPING, velocities.ten_velocity))
+    if has_tendon_dampers(model):
+        damper = damper + matmul(tendons.ten_J.T, tendon_dampers(model, velocities))
     if topology.nflex and flexes is not None:
         spring = spring + flex_stretching(model, com, flexes)
         spring = spring if no_springs else spring + flex_springs(model, com, flexes)
@@ -152,6 +151,28 @@ def _dampers(model: Model, fields: tuple[str, str], velocity: Array) -> Array:
     if has_reflected(model.topology, higher):
         return -velocity * stiffness(reflected(model, linear), reflected(model, higher), jnp.abs(velocity))
     return -velocity * reflected(model, linear) if has_reflected(model.topology, linear) else jnp.zeros_like(velocity)
+
+
+def has_tendon_springs(model: Model) -> bool:
+    """Whether springs act along tendons."""
+    present = model.topology.has("tendon_stiffness") or model.topology.has("tendon_stiffnesspoly")
+    return present and not model.opt.disabled(DisableBit.SPRING)
+
+
+def tendon_springs(model: Model, tendons: Tendons) -> Array:
+    """(ntendon,) N, the forces of springs along tendons."""
+    x = tendon_extension(model, tendons)
+    return -x * stiffness(model.tendon_stiffness, model.tendon_stiffnesspoly, x)
+
+
+def has_tendon_dampers(model: Model) -> bool:
+    """Whether dampers act along tendons."""
+    return has_reflected(model.topology, *TENDON_DAMPING) and not model.opt.disabled(DisableBit.DAMPER)
+
+
+def tendon_dampers(model: Model, velocities: Velocities) -> Array:
+    """(ntendon,) N, the forces of dampers along tendons."""
+    return _dampers(model, TENDON_DAMPING, velocities.ten_velocity)
 
 
 def damping_derivative(model: Model, fields: tuple[str, str], velocity: Array) -> Array:

@@ -102,7 +102,7 @@ def spatial_paths(topology: Topology) -> tuple[Path, ...]:
     return tuple(path if path.side is None or (path.side >= 0).any() else path._replace(side=None) for path in paths)
 
 
-def _inverse_divisors(model: Model, path: Path) -> Array:
+def inverse_divisors(model: Model, path: Path) -> Array:
     """(n,) 1 / divisor of the pulley before each part."""
     divisor = jnp.where(path.pulley >= 0, model.wrap_prm[np.maximum(path.pulley, 0)], 1)
     return safe.divide(jnp.ones_like(divisor), divisor)
@@ -111,7 +111,7 @@ def _inverse_divisors(model: Model, path: Path) -> Array:
 def _straight(model: Model, kinematics: Kinematics, axes: MotionAxes, path: Path) -> tuple[Array, Array]:
     """Lengths (n,) and moment arms (n, nv) of the parts between two sites."""
     start, end = kinematics.site_xpos[path.first], kinematics.site_xpos[path.last]
-    weight = _inverse_divisors(model, path)
+    weight = inverse_divisors(model, path)
     bodies = model.topology.site_bodyid[path.first], model.topology.site_bodyid[path.last]
     return safe.norm(end - start) * weight, _line_moments(model.topology, axes, (start, end), weight, bodies)
 
@@ -121,7 +121,7 @@ def _wrapped(model: Model, kinematics: Kinematics, axes: MotionAxes, path: Path)
 
     Where a part does not touch the geom, both lines go from site to site, and their forces on the geom cancel.
     """
-    topology, weight = model.topology, _inverse_divisors(model, path)
+    topology, weight = model.topology, inverse_divisors(model, path)
     start, end = kinematics.site_xpos[path.first], kinematics.site_xpos[path.last]
     touch = touches(model, kinematics, path)
     active = touch.active[:, None]
@@ -206,7 +206,7 @@ def tendon_drift(model: Model, qvel: Array, kinematics: Kinematics, com: ComFram
     unit = safe.normalize(part)
     across = velocity - scale(unit, dot(unit, velocity))
     turning = safe.divide(dot(across, across), safe.norm(part))
-    return _by_tendon(topology, path.tendon, (dot(unit, acceleration) + turning) * _inverse_divisors(model, path))
+    return _by_tendon(topology, path.tendon, (dot(unit, acceleration) + turning) * inverse_divisors(model, path))
 
 
 # values of `wrap_obj` for points that are not on a geom, as in mjData

@@ -36,6 +36,7 @@ from diffsim.simulate.forward import inverse_dynamics
 from diffsim.simulate.integrate.derivative import velocity_derivative
 from diffsim.simulate.integrate.integrators import discrete_inertia
 from diffsim.simulate.step import integrate, step_data
+from diffsim.simulate.tendon_wrenches import tendon_wrenches
 from diffsim.solver import smooth_acceleration
 from diffsim.solver import solve as solve_constraints
 from diffsim.solver.objective import row_forces
@@ -262,7 +263,8 @@ def solve(m: Model, d: Data) -> Data:
 
 def rne_postconstraint(m: Model, d: Data) -> Data:
     """Computes `cacc`, `cfrc_int` and `cfrc_ext` for the constrained acceleration."""
-    external = external_wrenches(m, inputs_of(d), d, d, constraint_wrenches(m, d.contact, d.efc, d, d))
+    pulls = tendon_wrenches(m, d.qvel, d, d, d, d, d, d.efc, d)
+    external = external_wrenches(m, inputs_of(d), d, d, constraint_wrenches(m, d.contact, d.efc, d, d, d), pulls)
     return with_records(m, d, compute_body_forces(m, d.qvel, d.qacc, d, d, external))
 
 

@@ -29,6 +29,7 @@ from diffsim.sensor import read_sensors
 from diffsim.simulate.arguments import check_arguments
 from diffsim.simulate.sleep import wake_and_collide
 from diffsim.simulate.status import status
+from diffsim.simulate.tendon_wrenches import tendon_wrenches
 from diffsim.solver import smooth_acceleration, solve
 from diffsim.solver.objective import Objective, constraint_force
 from diffsim.solver.solve import derivatives_within_reach
@@ -144,8 +145,11 @@ def evaluate(
     # Forces on bodies (mj_rnePostConstraint) and energy, which only sensors and users read
     subtrees = compute_subtree_velocities(model, com, velocities)
     contact_force = contact_forces(model, contacts, constraints, solution)
-    wrenches = constraint_wrenches(model, contacts, constraints, solution, com)
-    external = external_wrenches(model, inputs, kinematics, com, wrenches)
+    wrenches = (
+        constraint_wrenches(model, contacts, constraints, solution, kinematics, com),
+        tendon_wrenches(model, qvel, kinematics, com, tendons, velocities, actuation, constraints, solution),
+    )
+    external = external_wrenches(model, inputs, kinematics, com, *wrenches)
     body_forces = compute_body_forces(model, qvel, solution.qacc, com, velocities, external)
     energy = compute_energy(model, state, kinematics, tendons, inertia, flexes)
     forces = (passive, bias, actuation, smooth, solution, body_forces)

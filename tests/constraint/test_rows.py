@@ -68,7 +68,8 @@ def test_contact_forces_and_wrenches(path, cone):
         for index, slot in case.fed.slots.items():
             assert_close("contact force", forces[slot], expected[index], 1e-8, rtol=1e-8)
         com = record_of(ComFrame, case.mjmodel, case.data)
-        ours = wrenches(case.model, case.fed.contacts, case.fed.constraints, solution, com)
+        poses = record_of(Kinematics, case.mjmodel, case.data)
+        ours = wrenches(case.model, case.fed.contacts, case.fed.constraints, solution, poses, com)
         assert_close("cfrc_ext", ours, oracle_wrenches(case), 1e-8, rtol=1e-8)
 
 
