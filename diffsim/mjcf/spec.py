@@ -7,11 +7,11 @@ A program changes a Spec through its elements:
 
     spec = diffsim.mjcf.read("arm.xml")
     spec.option.timestep = 0.001
-    hand = spec.find("body", "hand")
+    hand = spec.body("hand")
     hand.pos = [0, 0, 0.2]
     tip = hand.add("site", name="tip", size=0.01)
     spec.sensor.add("framepos", objtype="site", objname=tip)
-    spec.delete(spec.find("joint", "wrist"), cascade=True)
+    spec.delete(spec.joint("wrist"), cascade=True)
     model = diffsim.compile(spec)
 
 Values are checked when they are assigned, references between elements by `diffsim.compile` (or `diffsim.mjcf.check`).
@@ -25,7 +25,8 @@ model are separate: its `main`, which gets a name of its own, starts from MJCF's
 reference, "default"; mjXReader::Default (3.8.1).
 """
 
-from collections.abc import Iterable, Iterator
+import functools
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, overload
 
@@ -154,6 +155,16 @@ class _Section:
         return spec.section(self.tag)
 
 
+class _Named:
+    """A property of a Spec: the function that finds an element of the property's kind by name."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.kind = name
+
+    def __get__(self, spec: "Spec", owner: type) -> Callable[[str], Any]:
+        return functools.partial(spec.find, self.kind)
+
+
 @dataclass(eq=False)
 class Spec:
     """A model: `root` contains all elements as written; the other fields are views of it.
@@ -207,8 +218,29 @@ class Spec:
     texts = _Every(CustomText)
     tuples = _Every(Tuple)
 
+    # elements by name, as in MjSpec: `spec.body("torso")` is `spec.find("body", "torso")`
+    body = _Named()
+    frame = _Named()
+    joint = _Named()
+    geom = _Named()
+    site = _Named()
+    camera = _Named()
+    light = _Named()
+    mesh = _Named()
+    hfield = _Named()
+    texture = _Named()
+    material = _Named()
+    pair = _Named()
+    exclude = _Named()
+    numeric = _Named()
+    text = _Named()
+    key = _Named()
+    flex = _Named()
+    skin = _Named()
+
     # sections, which are created if they do not exist: `spec.asset.add("mesh", ...)`. `default` is the default class
-    # `main`; nested classes are `spec.find("default", name)`
+    # `main`; nested classes are `spec.find("default", name)`. Called with a name, the sections equality, tendon,
+    # actuator and sensor find their element: `spec.actuator("knee")`
     default = _Section()
     asset = _Section()
     contact = _Section()
@@ -222,7 +254,7 @@ class Spec:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            """Says how to reach what a Spec does not have: `spec.body("torso")` is `spec.find("body", "torso")`."""
+            """Says how to reach what a Spec does not have, such as `spec.find("model", name)`."""
             kind = name.removesuffix("s")
             if name.startswith("_"):
                 hint = ""

@@ -37,10 +37,15 @@ WRONG: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         AttributeError,
         r"State is immutable; write state = state\.replace\(qpos=\.\.\.\)",
     ),
-    "a Spec is asked as a model": (
-        lambda: diffsim.mjcf.read(text()).body("arm"),  # type: ignore[attr-defined]
-        AttributeError,
-        r"a Spec has no attribute 'body'; use spec\.find\(\"body\", name\)",
+    "a Spec is asked for another body": (
+        lambda: diffsim.mjcf.read(text()).body("arn"),
+        KeyError,
+        "no body is called 'arn'; did you mean 'arm'?",
+    ),
+    "a Spec is asked for another motor": (
+        lambda: diffsim.mjcf.read(text()).actuator("arm"),
+        KeyError,
+        "no actuator is called 'arm'",
     ),
     "a list of a Spec is misspelt": (
         lambda: diffsim.mjcf.read(text()).bodys,  # type: ignore[attr-defined]

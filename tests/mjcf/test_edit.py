@@ -96,6 +96,18 @@ def test_changes_compile_as_the_oracles(spec, theirs) -> None:
     assert model.id("body", "arm") == 1
 
 
+def test_elements_are_found_by_name_as_in_mjspec(spec, theirs) -> None:
+    kinds = [name for name, value in vars(mjcf.Spec).items() if type(value).__name__ == "_Named"]
+    assert len(kinds) == 18 and all(callable(getattr(theirs, kind)) for kind in kinds)
+    assert spec.body("lower") is spec.find("body", "lower")
+    spec.joint("elbow").range = [-45, 30]
+    spec.actuator.add("motor", name="first", joint="elbow")
+    # a second section: sections are called for all of them
+    spec.root.add("actuator").add("motor", name="second", joint="elbow")
+    assert spec.actuator("first").name == "first" and spec.actuator("second") is spec.find("actuator", "second")
+    assert diffsim.compile(spec).joint("elbow").range[0] == pytest.approx(np.deg2rad(-45))
+
+
 def test_an_empty_model_is_filled() -> None:
     spec = mjcf.new("pendulum")
     body = spec.worldbody.add("body", name="bob")

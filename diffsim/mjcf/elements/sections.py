@@ -4,7 +4,9 @@ Source: the table at the top of MuJoCo 3.8.1's xml_native_reader.cc.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
+from diffsim.base.errors import absent
 from diffsim.mjcf.attributes import Text
 from diffsim.mjcf.elements import sensor as sensors
 from diffsim.mjcf.elements.actuator import Actuator
@@ -28,7 +30,7 @@ from diffsim.mjcf.elements.shortcuts import (
 )
 from diffsim.mjcf.elements.tendon import Fixed, Spatial, Tendon
 from diffsim.mjcf.elements.visual import Visual
-from diffsim.mjcf.schema import Element, allow
+from diffsim.mjcf.schema import Element, allow, own_names
 
 
 @dataclass(eq=False)
@@ -48,6 +50,20 @@ class Default(Element):
 @dataclass(eq=False)
 class Section(Element):
     """A section without attributes; its tag says what it may contain (CONTENTS)."""
+
+    def __call__(self, name: str) -> Any:
+        """The element with a name, of all sections with this tag: `spec.actuator("knee")`.
+
+        Raises:
+          KeyError: there is no such element; the message has the nearest name.
+        """
+        sections = self.parent.children if self.parent else [self]
+        inside = [each for section in sections if section.tag == self.tag for each in section.walk()]
+        named = {known: each for each in reversed(inside) for _, known in own_names(each)}
+        if name in named:
+            return named[name]
+        message, hint = absent(self.tag, name, named)
+        raise KeyError(f"{message}; {hint}" if hint else message)
 
 
 # sections whose elements are copied together with what they refer to, in the order in which MuJoCo copies them
