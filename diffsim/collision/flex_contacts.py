@@ -1,10 +1,10 @@
-"""Contacts of flexes with geoms, with each other and with themselves: where they are.
+"""Contacts of flexes with geoms, with other flexes and with themselves.
 
 A meeting (types/slots.py) is a flex with the geoms of one body, with another flex or with itself; its rows are all
-contacts that there can be. Of the contacts of a meeting at most 50 stay: the deepest,
-then one after another the farthest from those that were chosen (Gonzalez 1985). In MuJoCo the one that is chosen trades
-places with one of the first, while flags and distances stay where they are; which contacts come out depends on that, so
-it is done here too. Within a flex there is no margin. Source: `engine_collision_driver.c` of 3.8.1.
+contacts that it can have. At most 50 contacts of a meeting are kept: the deepest, then, one after another, the one
+farthest from all that were chosen (Gonzalez 1985). MuJoCo swaps each chosen contact to the front of its list without
+swapping the flags and distances that belong to it. Which contacts are kept depends on that, so it is done here too.
+Contacts of a flex with itself have no margin. Source: `engine_collision_driver.c` of 3.8.1.
 """
 
 import dataclasses
@@ -60,14 +60,14 @@ class MeetingContacts(NamedTuple):
     """All rows (n,) of a meeting.
 
     Attributes:
-      parts: the rows, one part after another; pairs of hulls are still to be searched.
-      table: parameters of contacts.
-      place: (n,) the row of `table` that each has.
+      parts: the rows, one part after another; for pairs of hulls the contact is not computed yet.
+      table: parameters of contacts, such as margin and friction.
+      place: (n,) the row of `table` of each contact.
       dim: (n,) contact dimensions.
       flex: both flexes, -1 for a geom.
       geom: (n,) geoms of the first side.
       vert, elem: (n, 2) vertices and elements of both sides, -1 for none.
-      left_out: how many rows were not looked at.
+      left_out: () number of pairs near each other that found no row and were not tested.
     """
 
     parts: list[Candidates | HullPairs]
@@ -98,7 +98,7 @@ def meeting_contacts(model: Model, poses: Poses, vertices: Array, meeting: Meeti
 
 
 def _pair_table(model: Model, meeting: FlexMeeting) -> PairParameters:
-    """The one row of parameters of two flexes; without margin and gap within one."""
+    """The parameters of contacts of two flexes, one row; margin and gap are zero for a flex with itself."""
     sides = (side_of(model, "flex", np.array([flex])) for flex in (meeting.first, meeting.flex))
     table = completed(model, mixed(*sides))
     if meeting.first != meeting.flex:
@@ -108,7 +108,7 @@ def _pair_table(model: Model, meeting: FlexMeeting) -> PairParameters:
 
 
 def element_pair_contacts(model: Model, vertices: Array, meeting: FlexMeeting) -> MeetingContacts:
-    """Rows of elements that are near each other."""
+    """The rows of two flexes, or of a flex with itself: pairs of elements that are near each other."""
     topology, flexes = model.topology, (meeting.first, meeting.flex)
     table = _pair_table(model, meeting)
     near = near_pairs(model, vertices, flexes, table.margin[0])
@@ -125,7 +125,7 @@ def element_pair_contacts(model: Model, vertices: Array, meeting: FlexMeeting) -
 
 
 def internal_contacts(model: Model, vertices: Array, meeting: FlexMeeting) -> MeetingContacts:
-    """Rows within a flex."""
+    """The rows within a flex: vertices with the elements beside them, and the faces of each tetrahedron."""
     topology, flex = model.topology, meeting.flex
     fixed, radius, first = internal_rows(topology, flex), model.flex_radius[flex], topology.flex_vertadr[flex]
     element, parts = flex_elements(topology, flex), []
@@ -142,7 +142,7 @@ def internal_contacts(model: Model, vertices: Array, meeting: FlexMeeting) -> Me
 
 
 class MeetingRows(NamedTuple):
-    """Parts of rows (n,), the element of each, -1 for none, and how many pairs were not looked at."""
+    """Parts of rows (n,), the element of each, -1 for none, and the number of pairs that were not tested."""
 
     parts: list[Candidates | HullPairs]
     elem: np.ndarray | Array
@@ -191,7 +191,7 @@ def meeting_rows(model: Model, poses: Poses, vertices: Array, meeting: Meeting) 
 
 
 def _shape_of(model: Model, poses: Poses, geom: int) -> Shape:
-    """A geom in the world, with its data."""
+    """A geom's shape in the world frame, with its mesh, height field or distance field."""
     kind, sizes = GeomType(int(model.topology.geom_type[geom])), program_key(model.topology, geom).sizes
     return single(model, poses, geom, data_bucket(model.topology, kind, sizes))
 
@@ -199,7 +199,7 @@ def _shape_of(model: Model, poses: Poses, geom: int) -> Shape:
 def searched_contacts(
     model: Model, poses: Poses, vertices: Array, meeting: Meeting, geom: int, margin: Array
 ) -> MeetingRows:
-    """The rows of a height field or distance field, of elements that are near it."""
+    """The rows of a height field or distance field with the elements that are near it."""
     topology, flex, touching = model.topology, meeting.flex, meeting.touching
     kind, radius = GeomType(int(topology.geom_type[geom])), model.flex_radius[flex]
     corners = pick(vertices, flex_elements(topology, flex)[touching])
@@ -221,7 +221,7 @@ def searched_contacts(
 
 
 def slot_contacts(slots: FlexSlots, meeting: MeetingContacts, rows: Candidates, first_key: int) -> Contacts:
-    """The contacts of some slots, of the rows (n,) of their meeting."""
+    """The contacts in the slots of one dimension, chosen from the rows (n,) of their meeting."""
     count = len(meeting.place)
     valid = rows.valid & (meeting.dim == slots.dim)
     chosen: Array | np.ndarray = np.arange(count)
@@ -261,18 +261,18 @@ def slot_contacts(slots: FlexSlots, meeting: MeetingContacts, rows: Candidates, 
 
 
 def collide_flexes(model: Model, poses: Poses, flexes: Flexes, contacts: Contacts) -> Contacts:
-    """The contact buffer of geoms with the slots of flexes behind it, by positions of vertices."""
+    """The contact buffer of a model with flexes: the slots of geoms (`contacts`), followed by those of flexes."""
     if not model.topology.nflex:
         return contacts
     none = jnp.full((len(contacts.dist), 2), -1, jnp.int32)
     whole = dataclasses.replace(contacts, flex=none, elem=none, vert=none)
-    # after all pairs of geoms
+    # contacts of flexes are sorted after all pairs of geoms
     layout = layout_of(model)
     key = int(np.max(layout.pair_sort_key, initial=0) + np.max(layout.row_part, initial=0)) + 1
     runs, parts = slots_of(model).flexes, [whole]
     meetings = {id(run.meeting): run.meeting for run in runs}
     met = {number: meeting_contacts(model, poses, flexes.flexvert_xpos, one) for number, one in meetings.items()}
-    # hulls of all meetings are searched at once
+    # the contacts of all pairs of hulls are computed in one batch
     searched = iter(rows_of_hulls([part for one in met.values() for part in one.parts if isinstance(part, HullPairs)]))
     rows = dict[int, Candidates]()
     for meeting, one in met.items():
@@ -288,13 +288,13 @@ def collide_flexes(model: Model, poses: Poses, flexes: Flexes, contacts: Contact
 
 
 class _Sampling(NamedTuple):
-    """The state of `farthest`.
+    """The state of `farthest`: a list of contacts, of which some are chosen.
 
     Attributes:
-      row, pos: (n,), (3, n) m, the row that stands at each place, and its position.
-      chosen: (n,) which places are chosen.
-      distance: (n,) m^2, squared distances from the nearest place that is chosen.
-      best: () the place that is chosen next.
+      row, pos: (n,), (3, n) m, row and position of each contact of the list.
+      chosen: (n,) which entries of the list are chosen.
+      distance: (n,) m^2, squared distance of each from the nearest chosen one.
+      best: () the entry that is chosen next.
     """
 
     row: Array
@@ -305,12 +305,13 @@ class _Sampling(NamedTuple):
 
 
 def thin(dist: Array, pos: Array, active: Array, most: int = MOST) -> tuple[Array, Array]:
-    """(rows (most,) of n > most that stay, which of these are contacts (most,)); not differentiated.
+    """The rows (most,) of n > most that are kept, and which of these are contacts (most,); not differentiated.
 
     Args:
       dist: (n,) m.
       pos: (n, 3) m.
-      active: (n,) which rows are contacts at all; up to `most` of them, all stay, in their order.
+      active: (n,) which rows are contacts; if they are no more than `most`, all are kept, in their order.
+      most: number of rows to keep.
     """
     dist, pos = jax.lax.stop_gradient((dist, pos))
     # contacts first, in their order

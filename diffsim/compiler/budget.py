@@ -1,7 +1,7 @@
 """Budgets: limits of the size of a model, checked before the work is done.
 
-Models may come from strangers. A short file can ask for more memory or time than any machine has, through macros, sizes
-or counts that are legal one by one. The limits are far above what the engine simulates at a useful speed.
+A model file may come from an untrusted source. With sizes, counts and macros that are all legal, a short file can ask
+for more memory or time than any machine has. The limits are far above what the engine simulates at a useful speed.
 
 The second half has the numbers of contacts and pairs for which a model is packed: those of the caller, or those of the
 model's custom numerics. These numerics come from MJX and drop contacts that MuJoCo would keep; if they do, a warning

@@ -128,11 +128,11 @@ def regularization(impedance: Array, diagonal: Array) -> Array:
 
 
 class Sources(NamedTuple):
-    """What the functions of families read: the stages before, and decisions that others have made. Fill it by keyword.
+    """What the rows of constraints are computed from: results of earlier stages, and settings. Construct by keyword.
 
     Attributes:
       flexes: None in a model without flexes.
-      active_set: which rows act and push; None: the state decides.
+      active_set: which rows are active and which push, for a linearization; None: decided by the state.
       asleep: (nv,) which dofs sleep; None in a model in which nothing can sleep.
       reach: m, the distance below which contacts that do not touch have soft rows (contact.py); None for no such rows.
     """
@@ -167,20 +167,20 @@ class RawRows(NamedTuple):
     solref: Array
     solimp: Array
     dim: int = 1
-    # rows (dim * n, nv), component-major; None with a sign: one row per dof
+    # (dim * n, nv) rows of J, component-major; None for rows that are `sign` times the velocity of one dof each
     jacobian: Array | BlockColumns | Segment | None = None
     sign: int = 0
-    # (dim, n) J qvel, if it is known already, and velocities of surfaces to be added to it
+    # (dim, n) J qvel, None if it is still to be computed; velocities of surfaces, which are added to it
     vel: Array | None = None
     drift: Array | None = None
     # bound of the force, N or N m
     frictionloss: Array | None = None
-    # what the impedance grows with, if not with the violation; Jdot qvel, the acceleration of the row at qacc = 0
+    # argument of the impedance in m or rad, None for the violation; Jdot qvel, the acceleration of the row at qacc = 0
     size: Array | None = None
     jacobian_dot_v: Array | None = None
-    # (nanchor, 2, 3) points that an equality holds together
+    # (nanchor, 2, 3) points in the world, m, that an equality holds together
     anchor: Array | None = None
-    # of contacts: first slot, (dim - 1, n) friction coefficients, (n, 2) solref of elliptic friction (zero: not set)
+    # for contacts: first slot, (dim - 1, n) friction coefficients, (n, 2) solref of elliptic friction (zero: not set)
     slot: int | None = None
     friction: Array | None = None
     solref_friction: Array | None = None
@@ -195,7 +195,7 @@ class Prepared(NamedTuple):
 
 
 def slots_between(contacts: Contacts, start: int, stop: int) -> Contacts:
-    """The contacts in some slots."""
+    """The contacts in slots start to stop - 1."""
     return jax.tree.map(lambda leaf: leaf[start:stop] if leaf.ndim else leaf, contacts)
 
 

@@ -1,10 +1,10 @@
-"""Constraint rows (efc_*), contacts (mjContact) and islands as MuJoCo lists them, for people who look inside.
+"""Constraint rows (efc_*), contacts (mjContact) and islands as MuJoCo lists them, for inspection.
 
 The simulator keeps rows by family, rows on single dofs without a Jacobian, and pyramids by their basis. Here all rows
 are listed one by one, in MuJoCo's order: equalities, dry friction of dofs and of tendons, limits of joints and of
 tendons, contacts. The contact buffer has a slot for every possible contact, ordered by dimension; here contacts are in
 MuJoCo's order, each with its dimension, the reason if it has no rows, and its first row. Shapes are fixed: the `nefc`
-rows or `ncon` contacts that exist come first, and the rest is filled up. Source: mjData; mj_instantiateContact.
+rows or `ncon` contacts that exist come first, and the rest is padding. Source: mjData; mj_instantiateContact.
 """
 
 import functools
@@ -92,7 +92,7 @@ def island_list(model: Model, contacts: Contacts, constraints: Constraints, solu
     nisland = jnp.max(tree, initial=-1) + 1
 
     def listed(island: Array) -> tuple[Array, Array, Array, Array]:
-        """Number of members and first place of each island, the member at each place, and the place of each member."""
+        """For members sorted by island: each island's count and start, the sorted ids, and each id's position."""
         order = jnp.argsort(jnp.where(island < 0, topology.ntree, island), stable=True).astype(jnp.int32)
         number = _count(island, topology.ntree)
         begin = jnp.where(jnp.arange(topology.ntree) < nisland, jnp.cumsum(number) - number, -1)
@@ -127,7 +127,10 @@ def island_list(model: Model, contacts: Contacts, constraints: Constraints, solu
 
 
 def tree_partition(model: Model, contacts: Contacts, constraints: Constraints) -> Partition:
-    """The trees by islands, as in MuJoCo: contacts, connects and welds tie the trees of both bodies, moved or not."""
+    """The islands of trees, as in MuJoCo: a contact, connect or weld joins the trees of its two bodies.
+
+    It does so even if its rows of J are zero.
+    """
     topology = model.topology
     of_body = np.append(topology.body_treeid, -1)[:, None] == np.arange(topology.ntree)
     members = []
@@ -171,7 +174,7 @@ def efc_rows(model: Model, contacts: Contacts, constraints: Constraints, solutio
     exists, key, *columns = (jnp.concatenate(column) for column in zip(*parts, strict=True))
     order = jnp.argsort(jnp.where(exists, key, jnp.iinfo(jnp.int32).max))
     exists = exists[order]
-    # what `EfcRows` says of a row that is not there: no type, id, state and island, else zero
+    # values of rows that do not exist, in the order of the fields: type, id, state and island are -1, others zero
     blank = [-1, -1, *[0] * 8, -1, -1]
     sorted_columns = []
     for column, empty in zip(columns, blank, strict=True):
@@ -183,7 +186,7 @@ def efc_rows(model: Model, contacts: Contacts, constraints: Constraints, solutio
 def _columns(
     model: Model, contacts: Contacts, constraints: Constraints, rows: RowGroup, force: Array, qacc: Array
 ) -> tuple[Array, ...]:
-    """Whether each row of a group is there, its sort key, and the columns of `EfcRows`; rows component-major."""
+    """Whether each row of a group exists, its sort key, and the columns of `EfcRows`; rows component-major."""
     height, count, nv = rows.force_count, rows.count, model.nv
     ids = FAMILIES[rows.family].ids
     # efc_id of the constraints of the group
@@ -212,9 +215,9 @@ def _columns(
 
 
 def _sort_key(model: Model, contacts: Contacts, rows: RowGroup, ids: np.ndarray) -> Array:
-    """(n,) int32 by which constraints are sorted, further apart than a constraint can have rows."""
+    """(n,) int32 sort keys of constraints; two keys differ by more than the number of rows of a constraint."""
     stride = max(16, model.topology.nflexedge, 2 * model.topology.nflexvert)
-    # types come one after another, except that contacts of all types are mixed
+    # sorted by type first; contacts of all types count as one type
     room = stride * (1 + max(model.nv, model.njnt, model.topology.neq, model.topology.ntendon))
     if rows.slot is not None:
         sort_key = contacts.sort_key[rows.slot : rows.slot + rows.count]
@@ -226,7 +229,10 @@ def _sort_key(model: Model, contacts: Contacts, rows: RowGroup, ids: np.ndarray)
 
 
 def _moves(model: Model, contacts: Contacts, rows: RowGroup, ids: np.ndarray, jacobian: Array) -> Array:
-    """(n,) whether anything moves a constraint: of a contact of geoms its bodies, of others what its rows say."""
+    """(n,) which constraints some dof moves, as MuJoCo decides it.
+
+    Contacts of geoms: the bodies have different last dofs, or J is dense. Others: some entry of their rows is not zero.
+    """
     slots = slots_of(model)
     if rows.slot in {run.start for run in slots.geoms}:
         part, last = slice(rows.slot, rows.slot + rows.count), jnp.asarray(last_dof(model.topology))
@@ -260,17 +266,17 @@ def _state(model: Model, rows: RowGroup, x: Array, force: Array) -> Array:
 # mjContact's `exclude`: why a contact has no rows
 # it has rows
 INCLUDED = 0
-# it is nearer than its margin, but in its gap
+# its distance is between margin - gap and margin
 IN_GAP = 1
 # no degree of freedom moves it
 WITHOUT_DOFS = 3
 
 
 class ContactList(NamedTuple):
-    """Contacts with mjContact's names, n rows each of which the first `ncon` are there; the rest is zero, ids are -1.
+    """Contacts with mjContact's names: n rows, of which the first `ncon` exist; beyond, ids are -1, all else is zero.
 
     `exclude` is 0 for contacts with rows, 1 for those in a gap, 3 for those that no degree of freedom moves;
-    `efc_address` is the first row in `efc` or -1, `slot` the place in `data.contact`.
+    `efc_address` is the first row in `efc` or -1, `slot` the row in `data.contact`.
     """
 
     ncon: Array
@@ -294,7 +300,7 @@ IDS = ("geom", "efc_address", "slot")
 
 
 def contact_list(model: Model, contacts: Contacts, constraints: Constraints, solution: Solution) -> ContactList:
-    """The contacts of one state."""
+    """The contacts of one state, in MuJoCo's order."""
     count = len(contacts.dist)
     exists = contacts.dist <= contacts.margin
     order = jnp.argsort(jnp.where(exists, contacts.sort_key, jnp.iinfo(jnp.int32).max))

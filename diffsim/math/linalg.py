@@ -24,7 +24,7 @@ from diffsim.xla.gather import pick_some
 from diffsim.xla.reverse_mode import SEARCH_RESULT
 from diffsim.xla.solves.cholesky import Limbs, factor, is_small, solve, solve_sum
 
-# expected number of products with the Hessian in a solve by blocks; a solve with a dense factor needs none
+# products with the whole Hessian that a solve by blocks is assumed to take; a solve with a dense factor takes none
 PRODUCTS = 8
 
 

@@ -1,9 +1,10 @@
 """MuJoCo's plugin `mujoco.sensor.touch_grid`: contact forces on a site's body, sorted into a grid of directions.
 
 Seen from the site, whose z axis points backwards, a contact has an azimuth (to the right) and an elevation (upwards).
-Cells lie between edges, which `gamma` makes denser in the middle. A cell has the sum of the forces of its contacts, in
-the site's frame: normal (along z), two tangents, and three torques likewise, of which the first `nchannel` are read.
-Forces are differentiated; the choice of the cell is discrete and is not.
+A cell covers a range of both; with a larger `gamma` the cells in the middle are smaller. Its reading is the sum of the
+forces of its contacts in the site's frame: the component along z, the two others, and the torques in the same order.
+The first `nchannel` of these six are returned. Forces are differentiated; the choice of the cell is discrete and is
+not.
 Source: plugin/sensor/touch_grid.cc (3.8.1).
 """
 
@@ -39,12 +40,12 @@ class Grid(NamedTuple):
 
     @property
     def dim(self) -> int:
-        """How many numbers it gives."""
+        """Number of readings: channels times cells."""
         return self.channels * self.size[0] * self.size[1]
 
 
 def grid_of(settings: Mapping[str, str]) -> Grid:
-    """The grid that the settings of a plugin ask for.
+    """The grid that the settings of a plugin describe.
 
     Raises:
       ValueError: a setting is unknown, missing, no number, or out of range.
@@ -98,7 +99,7 @@ def touch_grid(readings: Readings, group: Group) -> Array:
 
 
 def plugin_sensor(readings: Readings, group: Group) -> Array:
-    """What a plugin reads for its sensors, (n, dim).
+    """(n, dim) the readings of a plugin's sensors.
 
     Raises:
       ValueError: a plugin of the user's returned another shape.

@@ -1,4 +1,4 @@
-"""What spatial tendons exert on bodies, which the sensors `force` and `torque` count since MuJoCo 3.14.
+"""Forces and torques of spatial tendons on bodies. The sensors `force` and `torque` include them since MuJoCo 3.14.
 
 The pull of a tendon is the sum of everything that acts along it: springs, dampers, actuators, armature, limits, dry
 friction and equalities. Each part of its path pulls on the bodies at its ends, and on the geom that it goes around.

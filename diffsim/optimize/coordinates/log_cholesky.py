@@ -1,4 +1,4 @@
-"""Log-Cholesky coordinates of the inertia of a body: ten numbers, all values of which are physical.
+"""Log-Cholesky coordinates of the inertia of a body: any ten real numbers give a physical inertia.
 
 The pseudo inertia J = integral of rho [x; 1] [x; 1]^T (4 x 4; kg m^2, kg m, kg) of a body is positive definite if and
 only if mass, center and moments are those of some distribution of mass. Every such J is U U^T with
@@ -6,10 +6,10 @@ only if mass, center and moments are those of some distribution of mass. Every s
     U = e^alpha [[e^d1, s12, s13, t1], [0, e^d2, s23, t2], [0, 0, e^d3, t3], [0, 0, 0, 1]],
     theta = (alpha, d1, d2, d3, s12, s13, s23, t1, t2, t3),
 
-and mass = e^(2 alpha), center of mass = (t1, t2, t3). All in the body's frame. MuJoCo keeps mass, center, principal
-moments and the rotation of the principal axes; those axes are found by an eigenvalue search that is not
-differentiated, and then depend on theta in closed form. Source: Rucker and Wensing 2022, "Smooth parameterization of
-rigid-body inertia".
+and mass = e^(2 alpha), center of mass = (t1, t2, t3), all in the body's frame. MuJoCo keeps mass, center, principal
+moments and the orientation of the principal axes. Those axes are eigenvectors: the eigenvalue solver is not
+differentiated, and their derivative is added in closed form (`principal_axes`).
+Source: Rucker and Wensing 2022, "Smooth parameterization of rigid-body inertia".
 """
 
 import itertools
@@ -29,11 +29,11 @@ from diffsim.optimize.coordinates.transforms import Transformation, in_coordinat
 # the fields of a Model that make up the inertia of a body
 INERTIAL = ("body_mass", "body_ipos", "body_inertia", "body_iquat")
 
-# second moments of mass that are closer than this, relative to themselves, are moved apart, since the axes of equal
-# ones are undefined; by bytes of a number
+# smallest relative difference of second moments of mass, by bytes of a number: closer ones are moved apart, because the
+# principal axes of equal moments are undefined
 APART = {4: 1e-3, 8: 1e-6}
 
-# all orders of three axes
+# all permutations of three axes
 ORDERS = np.asarray(list(itertools.permutations(range(3))))
 
 
@@ -111,19 +111,17 @@ def _nearest_to_identity(axes: Array) -> Array:
 
 
 def in_log_cholesky(optimizer: Any, rows: Sequence[int]) -> Transformation:
-    """Makes an optimizer work on inertias in log-Cholesky coordinates (n, 10), so that they stay physical.
+    """An optimizer that moves inertias in their log-Cholesky coordinates (n, 10), so that they stay physical.
 
     Use it in `masked` under the key `INERTIAL`: its parameters are a dictionary of the four fields of a Model.
 
     Args:
-      optimizer: an optax optimizer, complete.
-      rows: body ids.
+      optimizer: the optax optimizer of the coordinates, with its learning rate.
+      rows: ids of the n bodies.
 
     Returns:
-      An optimizer of the four fields, with the interface of optax.
-
-    Raises:
-      ValueError: in `init`, a body without mass or with moments that no distribution of mass has.
+      An optimizer of the four fields, with the interface of optax. Its `init` raises ValueError for a body without
+      mass, or with moments that no distribution of mass has.
     """
     index = np.asarray(rows, int)
 

@@ -41,12 +41,12 @@ def report(
     """The HTML page of a report.
 
     Args:
-      title: its heading.
-      good: whether to believe the result.
-      told: further sentences, such as how the search ended.
-      evidence: whether the model explains the data.
+      title: heading of the page.
+      good: whether the verdict is shown in green (trust the result) or in red.
+      told: sentences below the verdict, such as how the search ended.
+      evidence: whether the model explains the data, and why not.
       identified: the estimates.
-      samples: the windows that were fitted and the windows that were held out, each with a heading.
+      samples: (heading, windows) for the windows that were fitted and for those that were held out.
     """
     parts = [
         f"<!doctype html><html><head><meta charset='utf-8'><title>{html.escape(title)}</title>",
