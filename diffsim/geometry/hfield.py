@@ -1,20 +1,18 @@
 """Height fields against convex bodies: which prisms a body can touch, and one prism against the body.
 
-Each cell has two triangles, lower right and upper left of the diagonal from its first to its last corner; a prism
-stands between a triangle and the bottom of the base. Cells are looked at in a window whose size is static: as many as
-the body can span at any orientation when the model is loaded. Every prism of it is considered; of more than MuJoCo's 50
-contacts of a pair the deepest are kept, and those left out are counted. The choice of prisms is not differentiated;
-their heights are read from the model, and differentiable.
+Each cell has two triangles, lower right and upper left of the diagonal from its first to its last corner. A prism
+stands between a triangle and the bottom of the base. A window of cells under the body is examined; its size is static,
+the number of cells that the body can span at any orientation when the model is loaded. All prisms of the window are
+considered. MuJoCo allows 50 contacts per pair: if more prisms may touch, the deepest are kept, and the others counted.
+The choice of prisms has no derivatives; derivatives with respect to the heights of the model exist.
 
-As in MuJoCo 3.8.1 the surface has risen by the margin, and the body is rounded by half of it: contacts are made where
-these overlap, and their distance says by how much. Without a margin it is the signed distance.
+As in MuJoCo 3.8.1 the surface is raised by the margin, and the body is rounded by half of the margin. Where the two
+overlap there is a contact, whose distance is minus the overlap. Without a margin it is the signed distance.
 
-A ball needs only the nearest point of the prism, in closed form. The prism stands on a level base; its walls are
-upright, its top slopes. The nearest point to one outside follows from the point q of the prism nearest in plan. Where
-the point is lower than the top at q, the nearest part of the prism is at q: of a wall, of an upright edge, or of the
-base. Else it is the top, or a side of the top. Inside, the way out is through the facet with the greatest gap (the
-least depth). That part is written on components, each an array over all prisms; what several of them read is stored, so
-that XLA does not compute it again in each.
+For a ball the nearest point of the prism has a closed form. The base of a prism is level, its walls are upright and its
+top slopes. Let q be the point of the prism that is nearest to an outside point p in plan. If p is lower than the top at
+q, the nearest point is at q: on a wall, on an upright edge, or on the base. Otherwise it is on the top or on a side of
+the top. A point inside leaves through the facet with the greatest gap, that is, with the least depth.
 Source: `mjc_ConvexHField` of `engine_collision_convex.c`.
 """
 
@@ -31,7 +29,7 @@ from diffsim.base.enums import GeomType
 from diffsim.geometry.hull.pairs import closest, contact_row, searched
 from diffsim.geometry.hull.polytope import PRISM, Feature, Hull, HullPair, core, difference, with_polygons
 from diffsim.geometry.hull.sat import deepest_side
-from diffsim.geometry.shapes import Candidates, Shape, Vector, bounds, boxed, candidate, lowest, stack
+from diffsim.geometry.shapes import Candidates, Shape, Vector, bounds, boxed, candidate, collider, lowest, stack
 from diffsim.geometry.smooth.pairs import separate_round
 from diffsim.math import safe
 from diffsim.math.vector import (
@@ -58,19 +56,23 @@ Sizes = tuple[int, ...]
 PRISMS = 50
 # (row, column) of the corners of a cell's triangles, counterclockwise from above, in MuJoCo's order of triangles
 CORNERS = np.array([[[1, 0], [0, 0], [1, 1]], [[0, 0], [0, 1], [1, 1]]])
-# triangles that meet in a corner of the grid: a body much smaller than a cell is over no more. Of two by two cells they
-# are all but the two whose corners they do not share
+# triangles that meet in a corner of the grid; a body much smaller than a cell is over no more of them. They are the
+# triangles of two by two cells without the two that do not have this corner
 AROUND = 6
 # the corners between which a triangle rises along x, and along y
 SLOPES = np.array([[[0, 2], [1, 0]], [[0, 1], [1, 2]]])
 
 
 class Terrain(NamedTuple):
-    """A height field, and the window that is looked at.
+    """A height field, and the window of cells that is examined.
 
-    `cells` (2,): along x and y; `address` (): of its heights among those of all fields; `size` (4,): half width in
-    x, in y, height of 1, depth of the base, m. For all fields: `heights` (nhfielddata,), in units of the height of 1;
-    `columns` (w,), `rows` (h,): 0, 1, ... of the window; `places` (k,): of the prisms that are kept.
+    Attributes:
+      cells: (2,) number of cells along x and y.
+      address: () of its first height in `heights`.
+      size: (4,) m, half width in x and in y, height of the value 1, depth of the base.
+      heights: (nhfielddata,) of all height fields, in units of the height of 1.
+      columns, rows: (w,) and (h,), 0, 1, ... of the window.
+      places: (k,) 0, 1, ... of the prisms that are kept.
     """
 
     cells: Array
@@ -112,10 +114,10 @@ def cells_spanned(fields: Mapping[str, Any], reach: np.ndarray) -> np.ndarray:
     grid = [np.asarray(fields[name]).reshape(-1) for name in ("hfield_ncol", "hfield_nrow")]
     cells = np.maximum(np.stack(grid, axis=1) - 1, 0)
     width = 2 * sizes / np.maximum(cells, 1)
-    # rounding of a reach that is whole cells makes no further one
+    # a reach of a whole number of cells, up to rounding, spans no further cell
     spanned = np.ceil(np.minimum(2 * reach / width[None] + 1 - 1e-6, cells[None])).astype(np.int32)
     triangles = 2 * spanned[..., 0] * spanned[..., 1]
-    # between the diagonal of a cell and a corner off it; with as much again for a margin
+    # the distance of a corner of a cell from the diagonal that it is not on; half of it is left for margins
     aside = np.prod(width, axis=1) / np.hypot(*width.T)
     small = (triangles == 2 * 2 * 2) & (4 * reach[..., 0] < aside[None])
     return np.dstack([spanned, np.where(small, AROUND, triangles)])
@@ -125,7 +127,7 @@ def window_sizes(spanned: Sizes, cells: Sizes) -> Sizes:
     """Columns and rows of the window, and prisms that are kept, for a body that spans some cells of a field."""
 
     def rounded_up(count: int) -> int:
-        """With three binary digits: windows of about the same size share a program."""
+        """The count rounded up to three binary digits, so that windows of about the same size share a program."""
         step = 1 << max(0, (count - 1).bit_length() - 3)
         return -(-count // step) * step
 
@@ -135,7 +137,7 @@ def window_sizes(spanned: Sizes, cells: Sizes) -> Sizes:
 
 
 def any_window(topology: Topology, field: int) -> Sizes:
-    """A height field fits in windows of every size."""
+    """The least sizes: a height field fits in windows of every size."""
     return 0, 0, 0
 
 
@@ -151,7 +153,7 @@ def terrains(model: Model, fields: tuple[int, ...], sizes: Sizes) -> Terrain:
 def prisms_under_body(kind: GeomType, field: Shape, body: Shape, margin: Array) -> tuple[Shape, Array]:
     """The prisms (k) of a height field that a body may touch, in MuJoCo's order, and how many were left out.
 
-    The surface rises by the margin, as in MuJoCo.
+    As in MuJoCo, the surface is raised by the margin.
     """
     terrain: Terrain = field.data
     rotation = mul_mat(transpose(field.mat), body.mat)
@@ -165,6 +167,7 @@ def prisms_under_body(kind: GeomType, field: Shape, body: Shape, margin: Array) 
 def prism_at(terrain: Terrain, margin: Array, place: Array) -> Array:
     """Vertices (6, 3) of the prism with column, row and triangle `place` (3,)."""
     corner = jnp.where(place[2] > 0, CORNERS[1], CORNERS[0])
+    # stored: heights are gathered at these indices, and each of the six corners reads the top
     row, column = stored((place[1] + corner[:, 0], place[0] + corner[:, 1]))
     top = stored([*_plane_coordinates(terrain, column, row), _height(terrain, column, row) + margin])
     bottom = [*top[:2], jnp.broadcast_to(-terrain.size[3], row.shape)]
@@ -184,7 +187,7 @@ def _widths(terrain: Terrain) -> list[Array]:
 
 
 def _height(terrain: Terrain, column: Array, row: Array) -> Array:
-    """Heights, m, at grid points; those outside are as on the rim."""
+    """Heights, m, at grid points; outside of the grid that of the nearest point of its rim."""
     column, row = (jnp.clip(x, 0, most) for x, most in zip((column, row), unpack(terrain.cells), strict=True))
     place = terrain.address + row * (terrain.cells[0] + 1) + column
     return terrain.heights.at[place].get(mode="promise_in_bounds") * terrain.size[2]
@@ -198,14 +201,16 @@ def _choose_prisms(kind: GeomType, terrain: Terrain, body: Shape, margin: Array)
     rows = window.first[1] + terrain.rows
     normal, point, top = window_triangles(terrain, columns, rows, margin)
     above = lowest(*boxed(kind, body), normal.reshape(-1, 3)).reshape(top.shape) - dot(normal, point)
-    # MuJoCo looks at prisms that rise to the lowest point of the body; the body is rounded by half the margin
+    # the gap along the normal of the top; MuJoCo also leaves out prisms lower than the lowest point of the body. The
+    # body is rounded by half the margin
     gap = jnp.maximum(above - 0.5 * margin, lower[2] - top)
     gap = jnp.where(window.holds(columns, rows), gap, jnp.inf).reshape(-1)
     index = terrain.places
     if (len(gap), len(index)) == (8, AROUND):
+        # a body that is small compared with a cell: the six triangles around the middle corner of two by two cells
         aside = _beyond_diagonals(terrain, (kind, body), columns[1:], rows[1:]) - 0.5 * margin
         gap = gap.at[np.array([3, 4])].max(aside)
-        # a body that reaches into one of these is over neither triangle of the cell across the corner
+        # a body that reaches into triangle 3 or 4 is over neither triangle of the cell across the corner
         pairs = [jnp.where(gap[far] < 0, far, near) for far, near in ((4, 2), (3, 5))]
         index = jnp.stack([*index[:2], *pairs, *(index[4:] + 2)]).astype(jnp.int32)
     elif len(index) < len(gap):
@@ -291,49 +296,48 @@ class _Side(NamedTuple):
 def nearest_of_prism(vert: Array, point: Array) -> Nearest:
     """The nearest point of a prism (6, 3), base first, counterclockwise from above, to a point (3,), m."""
     p, corners = unpack(point), list(zip(*(unpack(column) for column in unpack(vert)), strict=True))
-    # from the first corner of the top, of which each has its own
+    # relative to the first corner of the top, whose own coordinates are then zero
     origin, zero = corners[3], jnp.zeros_like(corners[3][0])
-    top = [[zero] * 3, *stored([minus_components(corner, origin) for corner in corners[4:]])]
-    height = stored(p[2] - corners[0][2] + zero)
-    away, dist = _nearest_of_top(top, height, stored(minus_components(p, origin)))
+    top = [[zero] * 3, *(minus_components(corner, origin) for corner in corners[4:])]
+    height = p[2] - corners[0][2] + zero
+    away, dist = _nearest_of_top(top, height, minus_components(p, origin))
     return Nearest(dist, pack(away), pack([x - dist * n for x, n in zip(p, away, strict=True)]))
 
 
 def _nearest_of_top(top: list[Vector], height: Array, p: Vector) -> tuple[Vector, Array]:
     """(normal, signed distance), given the top's corners, a point, and how high that is over the base."""
     roof, flat, edge = _roof(top, p), _nearest_side([corner[:2] for corner in top], p[:2]), _nearest_side(top, p)
-    # inside, the wall with the greatest gap is that of the side which is nearest in plan
+    # of the three walls the one with the greatest gap belongs to the side that is nearest in plan
     zero = jnp.zeros_like(height)
     ground = _Facet([zero, zero, zero - 1], -height)
     facet = roof
     for other in (ground, _wall(flat, p)):
-        facet = where_tree(stored(other.gap > facet.gap), other, facet)
-    in_plan, over_roof = stored((_is_over([zero, zero, zero + 1], top, p), _is_over(roof.normal, top, p)))
+        facet = where_tree(other.gap > facet.gap, other, facet)
+    in_plan, over_roof = _is_over([zero, zero, zero + 1], top, p), _is_over(roof.normal, top, p)
     flat_away, under = [jnp.where(in_plan, 0, component) for component in flat.away], jnp.minimum(height, 0)
-    # lower than the top where the prism is nearest in plan
+    # whether p is lower than the top at q, the point of the prism nearest in plan
     below = decided(roof.gap < dot_components(roof.normal[:2], flat_away))
-    away = stored([jnp.where(below, one, other) for one, other in zip([*flat_away, under], edge.away, strict=True)])
-    length = stored(safe.sqrt(dot_components(away, away)))
+    away = [jnp.where(below, one, other) for one, other in zip([*flat_away, under], edge.away, strict=True)]
+    length = safe.sqrt(dot_components(away, away))
+    # the nearest point is inside a facet: its normal, and not the way there, which may be zero
     on_side = jnp.where(below, in_plan | (flat.between & (under >= 0)), over_roof)
     on_facet = decided(on_side | (length <= 0))
-    dist = stored(jnp.where(on_facet, facet.gap, length))
-    return stored(
-        [jnp.where(on_facet, n, safe.divide(x, length)) for n, x in zip(facet.normal, away, strict=True)]
-    ), dist
+    normal = [jnp.where(on_facet, n, safe.divide(x, length)) for n, x in zip(facet.normal, away, strict=True)]
+    return normal, jnp.where(on_facet, facet.gap, length)
 
 
 def _roof(top: list[Vector], p: Vector) -> _Facet:
     """The sloping top of the prism, the plane through three corners."""
     area = cross_components(minus_components(top[1], top[0]), minus_components(top[2], top[0]))
-    length = stored(safe.sqrt(dot_components(area, area)))
-    normal = stored([safe.divide(component, length) for component in area])
+    length = safe.sqrt(dot_components(area, area))
+    normal = [safe.divide(component, length) for component in area]
     return _Facet(normal, dot_components(normal, minus_components(p, top[0])))
 
 
 def _wall(side: _Side, p: Vector) -> _Facet:
     """The wall of the prism below a side of its top."""
     x, y = side.sweep
-    length = stored(safe.sqrt(x * x + y * y))
+    length = safe.sqrt(x * x + y * y)
     normal = [safe.divide(y, length), safe.divide(-x, length)]
     return _Facet([*normal, jnp.zeros_like(x)], dot_components(normal, minus_components(p[:2], side.begin)))
 
@@ -348,16 +352,17 @@ def _nearest_side(top: list[Vector], p: Vector) -> _Side:
         across = [x - t * y for x, y in zip(away, sweep, strict=True)]
         return dot_components(across, across)
 
-    squares = stored([squared(*jax.lax.stop_gradient((begin, end, p))) for begin, end in _sides(top)])
+    # which side is nearest is a choice, and has no derivatives
+    squares = [squared(*jax.lax.stop_gradient((begin, end, p))) for begin, end in _sides(top)]
     second, third = decided(squares[1] < squares[0]), decided(squares[2] < jnp.minimum(*squares[:2]))
     begin, end = (
         [jnp.where(third, c, jnp.where(second, b, a)) for a, b, c in zip(*corners, strict=True)]
         for corners in zip(*_sides(top), strict=True)
     )
     sweep = minus_components(end, begin)
-    t = stored(_foot(begin, sweep, p))
+    t = _foot(begin, sweep, p)
     clipped = safe.clip(t, 0, 1)
-    away = stored([x - y - clipped * z for x, y, z in zip(p, begin, sweep, strict=True)])
+    away = [x - y - clipped * z for x, y, z in zip(p, begin, sweep, strict=True)]
     return _Side(begin, sweep, away, (t > 0) & (t < 1))
 
 
@@ -372,7 +377,7 @@ def _foot(begin: Vector, sweep: Vector, p: Vector) -> Array:
 
 
 def _is_over(normal: Vector, top: list[Vector], p: Vector) -> Array:
-    """Whether a point is between the planes through the sides and along a normal."""
+    """Whether a point is within the planes through the sides of a triangle that are parallel to a normal."""
     inside = jnp.asarray(True)
     for begin, end in _sides(top):
         outward = cross_components(minus_components(end, begin), normal)
@@ -383,6 +388,7 @@ def _is_over(normal: Vector, top: list[Vector], p: Vector) -> Array:
 def prism_pair(kind: GeomType) -> Callable[[Shape, Shape, Array], Candidates]:
     """Pair function of a prism and a body of a type, with one row."""
 
+    @collider
     def row(field: Shape, body: Shape, margin: Array) -> Candidates:
         rows = rounded_by_margin(PRISM_ROWS[kind](kind, field, body), margin)
         return rows._replace(valid=rows.valid & field.data.exists)
