@@ -1,8 +1,8 @@
-"""Equalities: connect, weld, and couplings of joints or tendons; each type is a function of the ids (n,) of its own.
+"""Equalities: connect, weld, and couplings of joints or tendons. Each type has a function of the ids (n,) of its kind.
 
 Connect: two bodies share a point. Weld: they keep a relative pose. Residuals are anchor1 - anchor2 (3 rows) and, for a
 weld, torquescale * vec(q2^-1 q1 relpose) (3 more). The impedance depends on the norm of the whole residual. Rows are
-component-major: x of all equalities, y of all, ... Their aref contains the velocity-product term Jdot v.
+component-major: x of all equalities, y of all, ... Their aref includes -Jdot v, the term quadratic in velocities.
 
 Coupling: y1 - y1_0 = polynomial(y2 - y2_0), one row each. The polynomial is quartic (eq_data[0:5]). Without a second
 object y1 is held at its reference plus eq_data[0].

@@ -1,12 +1,13 @@
-"""The solvers that minimize over accelerations, by directions and exact line search (iteration.py).
+"""Newton's method and conjugate gradients: minimize the cost over accelerations, with exact line search (iteration.py).
 
 Newton's method steps along -H^-1 gradient, with the full Hessian H = M + J^T K J. On a piecewise quadratic cost it ends
 after finitely many steps: as soon as no row changes its zone, the step is exact. It stops by MuJoCo's rule, improvement
 or gradient below opt.tolerance after scaling by 1 / (meaninertia max(1, nv)).
 
-With hundreds of points of flexes H is neither formed nor factored. Directions are then inexact: conjugate gradients end
-when a thirtieth of the gradient is left (Nocedal and Wright 2006, sec. 7.1). The tolerance is then for a bound of how
-much the cost can still fall, which holds everywhere because H is at least M: 1/2 g^T M^-1 g.
+For flexes with hundreds of points H is neither formed nor factored. The linear system of the step is then solved
+inexactly, by conjugate gradients that stop when the residual is 3 % of the gradient (Nocedal and Wright 2006,
+sec. 7.1). The tolerance is then compared with 1/2 g^T M^-1 g: since H - M is positive semidefinite, the cost cannot
+fall by more than this.
 
 Nonlinear conjugate gradients (Polak-Ribiere), preconditioned by M: no Hessian, one factor for all iterations.
 """

@@ -1,4 +1,4 @@
-"""mesh_rows: all meshes (compiled_mesh.py) as fields of the model.
+"""Compiles all meshes (compiled_mesh.py) and lists them as fields of the model.
 
 Each mesh is in its own inertial frame. mesh_pos and mesh_quat are the pose of this frame in the frame of the file;
 geoms that use the mesh are moved accordingly. Lengths are in m.
