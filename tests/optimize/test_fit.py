@@ -185,6 +185,24 @@ def test_what_the_data_do_not_show_is_named() -> None:
     assert np.all(np.isinf(result.identified.std)) and "not identified" in str(result)
     mass, stiffness = result.identified.values
     assert stiffness / mass == pytest.approx(40, rel=1e-6)
+    # and what does not count stays as it was
+    assert stiffness * mass == pytest.approx(1.3 * 40, rel=1e-4)
+
+
+def test_a_fit_that_predicts_worse_than_the_first_guess_is_not_used() -> None:
+    """What was fitted is the motion of another arm; what was held out is a motion of the arm of the first guess."""
+    model, recording = diffsim.load(ARM), recorded()[1]
+    other = ARM.replace('damping=".3"', 'damping=".9"')
+    spoilt = readings(other, recording.ctrl[:60]) + NOISE * np.random.default_rng(1).normal(size=(60, 2))
+    first = optimize.make_recording(model, recording.ctrl[:60], spoilt)
+    second = optimize.make_recording(model, recording.ctrl[:60], recording.sensordata[:60])
+    result = optimize.fit(model, [first, second], UNKNOWNS, NOISE, optimize.Fit(window=60, held_out=1))
+    assert result.first_guess_is_better and not result.explained and result.identified.values[0] > 0.6
+    assert np.all(result.held_out_start_rms < 1.5 * NOISE) and np.any(result.held_out_rms > 3 * NOISE)
+    np.testing.assert_allclose(result.model.dof_damping, model.dof_damping, rtol=1e-12)
+    assert str(result).startswith("Do NOT use the values found") and "keeps the first guess" in str(result)
+    # the other way round: a fit that predicts well is used, and says so
+    assert not found().first_guess_is_better and str(found()).startswith("The model explains the data")
 
 
 def test_all_of_an_inertia() -> None:

@@ -369,6 +369,33 @@ def _root(squares: np.ndarray, count: np.ndarray) -> np.ndarray:
     return np.sqrt(np.divide(squares, count, out=np.full(np.shape(squares), np.nan), where=count > 1e-9))
 
 
+def residual_scale(sample: FittedWindows, evidence: Evidence) -> float:
+    """How many times larger the noise is than `sample.noise` says, by the residuals; 1 if the user gave the noise."""
+    return 1.0 if sample.known else float(np.sqrt(np.nansum(sample.errors**2) / max(evidence.freedom, 1.0)))
+
+
+def seen_and_unseen(rows: np.ndarray, scale: float) -> tuple[np.ndarray, np.ndarray]:
+    """Splits theta, in units of the parameters' sizes, into what the data do not show and what they show.
+
+    Args:
+      rows: (windows, k, n) derivatives of the residuals with respect to theta in these units, without the part that
+        first states explain.
+      scale: standard deviation of the residuals.
+
+    Returns:
+      (directions, n) unit vectors whose standard deviation is above `LOOSE`; and (n, others) the other directions, each
+      as long as its standard deviation for residuals of 1.
+    """
+    n = rows.shape[-1]
+    triangle = np.asarray(np.linalg.qr(rows.reshape(-1, n), mode="r"))
+    _, singular, directions = np.linalg.svd(triangle, full_matrices=False)
+    spread = np.divide(
+        1.0, singular, out=np.full(len(singular), np.inf), where=singular > NULL * max(singular[0], TINY)
+    )
+    hidden = spread * scale > LOOSE
+    return directions[hidden], directions[~hidden].T * spread[~hidden]
+
+
 def identify(
     unknowns: Unknowns, theta: np.ndarray, sample: FittedWindows, evidence: Evidence, jumps: np.ndarray | None = None
 ) -> Identified:
@@ -385,18 +412,10 @@ def identify(
       The estimates.
     """
     n, blocks, errors = theta.size, sample.blocks, np.nan_to_num(sample.errors).reshape(len(sample.errors), -1)
-    size = unknowns.sizes(theta)
+    size, free = unknowns.sizes(theta), max(evidence.freedom, 1.0)
     rows = projected(blocks) * size
-    _, singular, directions = np.linalg.svd(
-        np.asarray(np.linalg.qr(rows.reshape(-1, n), mode="r")), full_matrices=False
-    )
-    # directions in units of the parameters' sizes; those with a large standard deviation are not identified
-    free = max(evidence.freedom, 1.0)
-    spread = np.divide(1.0, singular, out=np.full(n, np.inf), where=singular > NULL * max(singular[0], TINY))
-    scale = 1.0 if sample.known else float(np.sqrt(np.sum(errors**2) / free))
-    hidden = spread * scale > LOOSE
-    null = directions[hidden]
-    kept = directions[~hidden].T * spread[~hidden]
+    scale = residual_scale(sample, evidence)
+    null, kept = seen_and_unseen(rows, scale)
     plain = kept @ kept.T
     covariance = plain * scale**2
     if not evidence.explained and np.isfinite(evidence.widened):

@@ -57,13 +57,18 @@ INERTIA = (
     ("center", "body_ipos", "m"),
     ("moments", "body_inertia", "kg m^2"),
 )
+# the errors that a result has, by sensor
+ERRORS = ("rms", "held_out_rms", "start_rms", "held_out_start_rms", "noise")
+# the first guess is better than what was found if it predicts with errors smaller by this factor
+BETTER = 0.95
 
 
 class FitResult(NamedTuple):
     """The result of `fit`; `print` it.
 
     Attributes:
-      model: the model with the estimated parameters.
+      model: the model with the estimated parameters; the first guess, if that predicts the windows that were held out
+        better (`first_guess_is_better`).
       theta: (n,) the unknowns; logarithms of those with `log`.
       identified: values, standard deviations, intervals, and combinations that cannot be told apart.
       evidence: whether the model explains the data.
@@ -71,6 +76,7 @@ class FitResult(NamedTuple):
       rms: (nsensordata,) root mean square of reading minus measurement, in the reading's unit.
       held_out_rms: (nsensordata,) the same for the windows that were held out.
       start_rms: (nsensordata,) the same before the search, for the windows that were fitted.
+      held_out_start_rms: (nsensordata,) the same before the search, for the windows that were held out.
       noise: (nsensordata,) standard deviations of the readings, from the user or estimated.
       iterations: how many times derivatives were taken.
       converged: whether the search ended in a minimum, or as near to one as a motion that jumps allows.
@@ -90,6 +96,7 @@ class FitResult(NamedTuple):
     rms: np.ndarray
     held_out_rms: np.ndarray
     start_rms: np.ndarray
+    held_out_start_rms: np.ndarray
     noise: np.ndarray
     iterations: int
     converged: bool
@@ -102,14 +109,31 @@ class FitResult(NamedTuple):
 
     @property
     def explained(self) -> bool:
-        """Whether this is a minimum at which the model explains the data."""
-        return self.converged and self.evidence.explained
+        """Whether this is a minimum at which the model explains the data, also the windows that were held out."""
+        return self.converged and self.evidence.explained and not self.first_guess_is_better
+
+    @property
+    def first_guess_is_better(self) -> bool:
+        """Whether the parameters before the search predict the windows that were held out better than those found."""
+        return _is_better(self.held_out_start_rms, self.held_out_rms, self.noise)
+
+    @property
+    def verdict(self) -> str:
+        """Whether to trust the result, in a sentence or two."""
+        if not self.first_guess_is_better:
+            return self.evidence.sentence
+        before, after = (_times_noise(rms, self.noise) for rms in (self.held_out_start_rms, self.held_out_rms))
+        return (
+            f"Do NOT use the values found: on the windows that were held out they are off by {after:.3g} times the "
+            f"noise, and the first guess by {before:.3g}. `model` keeps the first guess. {self.evidence.sentence}"
+        )
 
     def __str__(self) -> str:
         ended = (
             f"{'converged' if self.converged else 'NOT CONVERGED'} after {self.iterations} Jacobians: {self.message}"
         )
-        lines = [str(self.evidence), ended, str(self.identified), *self.inertias()]
+        causes = [f"  looks like {cause}" for cause in self.evidence.causes]
+        lines = [self.verdict, *causes, ended, str(self.identified), *self.inertias()]
         if len(self.minima) > 1:
             costs = ", ".join(f"{cost:.4g}" for cost, _ in self.minima)
             lines.append(f"searches from {len(self.minima)} starts ended at costs {costs}; the lowest is shown")
@@ -192,15 +216,17 @@ class FitResult(NamedTuple):
         samples = [("Windows that were fitted", self.problem.sample(self.point, self.blocks, True))]
         samples += [] if self.held_out is None else [("Windows that were held out", self.held_out)]
         Path(path).write_text(
-            report(title, self.explained, [ended, *self.inertias()], self.evidence, self.identified, samples)
+            report(
+                title, self.explained, self.verdict, [ended, *self.inertias()], self.evidence, self.identified, samples
+            )
         )
 
     def save(self, path: str | Path) -> None:
         """Writes the result as JSON: parameters, intervals, covariance, errors and the verdict."""
         shown, judged = self.identified, self.evidence
         numbers = {name: getattr(shown, name).tolist() for name in ("values", "start", "std", "lower", "upper")}
-        errors = {name: getattr(self, name).tolist() for name in ("rms", "held_out_rms", "start_rms", "noise")}
-        words = {"verdict": judged.sentence, "causes": judged.causes, "message": self.message}
+        errors = {name: getattr(self, name).tolist() for name in ERRORS}
+        words = {"verdict": self.verdict, "causes": judged.causes, "message": self.message}
         flags = {"explained": self.explained, "converged": self.converged}
         told = {"labels": shown.labels, **numbers, "covariance": shown.covariance.tolist(), **errors, **words, **flags}
         Path(path).write_text(json.dumps(told, indent=1))
@@ -250,27 +276,43 @@ def fit(
     point, train = best.outcome.point, best.problem
     # windows that were held out: the same theta, their own first states
     test = dataclasses.replace(problem.part(slice(train.count, None)), noise=train.noise)
-    tested = test.solve(test.point(point.theta), chosen.iterations, "states") if test.count else None
+    thetas = (point.theta, unknown.start)
+    tested = [test.solve(test.point(theta), chosen.iterations, "states") for theta in thetas if test.count]
+    held_out_rms, held_out_start_rms = (
+        (test.rms(outcome.point) for outcome in tested) if tested else [np.full(train.noise.size, np.nan)] * 2
+    )
     sample = train.sample(point, best.outcome.blocks, noise is not None)
     done = "; stopped before its end" if fitter.stopped else ""
     widened = best.good and not best.outcome.minimum and not done
-    first = [train.states(point.x), *([] if tested is None else [test.states(tested.point.x)])]
+    first = [train.states(point.x), *(test.states(outcome.point.x) for outcome in tested[:1])]
+    kept = unknown.start if _is_better(held_out_start_rms, held_out_rms, train.noise) else point.theta
     return FitResult(
-        model=unknown.model_of(jnp.asarray(point.theta, model.qpos0.dtype)),
+        model=unknown.model_of(jnp.asarray(kept, model.qpos0.dtype)),
         theta=point.theta,
         identified=identify(unknown, point.theta, sample, best.evidence, spread),
         evidence=best.evidence,
         states=jax.tree.map(lambda *parts: jnp.concatenate(parts), *first),
         rms=train.rms(point),
-        held_out_rms=test.rms(test.point(point.theta) if tested is None else tested.point),
+        held_out_rms=held_out_rms,
         start_rms=train.rms(train.point(unknown.start)),
+        held_out_start_rms=held_out_start_rms,
         noise=train.noise,
         iterations=jacobians,
         converged=(best.outcome.minimum or best.good) and not fitter.stopped,
         message=best.outcome.message + ("; the step that is left widens the intervals" if widened else done),
         minima=fitter.minima,
-        held_out=None if tested is None else test.sample(tested.point, tested.blocks, noise is not None),
+        held_out=test.sample(tested[0].point, tested[0].blocks, noise is not None) if tested else None,
         problem=train,
         point=point,
         blocks=best.outcome.blocks,
     )
+
+
+def _times_noise(rms: np.ndarray, noise: np.ndarray) -> float:
+    """Root mean square of errors over the noise, of all readings; NaN if nothing was measured."""
+    return float(np.sqrt(np.mean((rms / noise)[np.isfinite(rms)] ** 2))) if np.isfinite(rms).any() else np.nan
+
+
+def _is_better(rms: np.ndarray, other: np.ndarray, noise: np.ndarray) -> bool:
+    """Whether some errors are clearly smaller than others; False if there are none."""
+    return bool(_times_noise(rms, noise) < BETTER * _times_noise(other, noise))

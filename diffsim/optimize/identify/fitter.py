@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.stats
 
-from diffsim.optimize.identify.evidence import Evidence, examine
+from diffsim.optimize.identify.evidence import Evidence, examine, residual_scale, seen_and_unseen
 from diffsim.optimize.identify.least_squares import Outcome, Point, projected, state_slopes
 from diffsim.optimize.identify.problem import Problem, make_problem, root_of, windows_of
 from diffsim.optimize.identify.recording import Recording
@@ -35,6 +35,9 @@ LEAST_NOISE = {4: 1e-5, 8: 1e-7}
 ASSUMED_NOISE = 1e-3
 # singular values of the information below this part of the largest, squared, count as zero
 LEAST_INFORMATION = 1e-12
+# what the data do not show goes back to the first guess if the sum of squares rises by less than this: 0.3 standard
+# deviations
+UNSEEN_RISE = 0.1
 
 
 @record
@@ -232,7 +235,33 @@ class Fitter:
                 break
             theta = end.outcome.point.theta
         best, problem = next((pair for pair in ends if pair[0].good), ends[0])
-        return *self.surrounded(best), problem
+        best, spread = self.surrounded(best)
+        return self.unseen_put_back(best), spread, problem
+
+    def unseen_put_back(self, end: Ended) -> Ended:
+        """The end with the first guess along the directions of theta that the data do not show.
+
+        Along such a direction a search drifts by rounding or by the curvature of the others, often to a bound.
+        """
+        problem, point = end.problem, end.outcome.point
+        if not point.theta.size:
+            return end
+        unknowns, size = self.unknowns, self.unknowns.sizes(point.theta)
+        sample = problem.sample(point, end.outcome.blocks, self.noise is not None)
+        scale = residual_scale(sample, end.evidence)
+        unseen, _ = seen_and_unseen(projected(end.outcome.blocks) * size, scale)
+        drift = (unseen.T @ (unseen @ ((point.theta - unknowns.start) / size))) * size
+        theta = np.clip(point.theta - drift, unknowns.lower, unknowns.upper)
+        if np.array_equal(theta, point.theta):
+            return end
+        start = Point(theta, point.x + state_slopes(end.outcome.blocks) @ (theta - point.theta))
+        back = problem.solve(start, self.settings.stage_iterations, "states")
+        if not _squares(back) - _squares(end.outcome) < UNSEEN_RISE * max(scale, 1.0) ** 2:
+            return end
+        # derivatives with respect to theta at the new point
+        moved = problem.solve(back.point, 0)
+        kept = {name: getattr(end.outcome, name) for name in ("minimum", "message", "left")}
+        return self._end(problem, moved._replace(**kept))
 
     def surrounded(self, end: Ended) -> tuple[Ended, np.ndarray | None]:
         """The end, or a better one next to it; and what jumps leave open of theta, (n, n), None if nothing jumps."""

@@ -33,6 +33,7 @@ RESIDUAL = "#c0392b"
 def report(
     title: str,
     good: bool,
+    verdict: str,
     told: Sequence[str],
     evidence: Evidence,
     identified: Identified,
@@ -43,6 +44,7 @@ def report(
     Args:
       title: heading of the page.
       good: whether the verdict is shown in green (trust the result) or in red.
+      verdict: whether to trust the result, in a sentence.
       told: sentences below the verdict, such as how the search ended.
       evidence: whether the model explains the data, and why not.
       identified: the estimates.
@@ -52,7 +54,7 @@ def report(
         f"<!doctype html><html><head><meta charset='utf-8'><title>{html.escape(title)}</title>",
         f"<style>{STYLE}</style></head>",
         f"<body><h1>{html.escape(title)}</h1>",
-        f"<p class='verdict {'good' if good else 'bad'}'>{html.escape(evidence.sentence)}</p>",
+        f"<p class='verdict {'good' if good else 'bad'}'>{html.escape(verdict)}</p>",
     ]
     if evidence.causes:
         parts.append(_listed("The residuals look like", evidence.causes))
