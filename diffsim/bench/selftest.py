@@ -1,12 +1,13 @@
 """`diffsim selftest`: checks that diffsim computes correctly on this device, and how fast; a page for bug reports.
 
-Kernels are compared with numpy. For some models a step, a rollout and its gradient in float32 on the default device are
-compared with float64 on the CPU. The bounds are 20 to 40 times the errors of a CPU, because a contact that rounding
-moves to an earlier or later step causes larger errors than rounding itself.
+Kernels, or what a TPU computes instead of them, are compared with numpy. For some models a step, a rollout and its
+gradient in float32 on the default device are compared with float64 on the CPU. The bounds are 20 to 40 times the errors
+of a CPU, because a contact that rounding moves to an earlier or later step causes larger errors than rounding itself.
 """
 
 import platform
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import jax
@@ -20,7 +21,7 @@ from diffsim.types import State
 from diffsim.types.state import make_inputs, make_state
 from diffsim.version import VERSION
 from diffsim.xla.compiled import compiler_options
-from diffsim.xla.solves import warp_cholesky
+from diffsim.xla.solves import tpu_cholesky, warp_cholesky
 from diffsim.xla.solves.cholesky import solve_gram
 from diffsim.xla.solves.probe import check_kernels, check_loops
 from diffsim.xla.warp.probe import find_gpu
@@ -33,6 +34,8 @@ WORLDS = 256
 STEPS = 20
 # worlds that are compared with float64, which would take long for all
 COMPARED = 4
+# functions of tpu_cholesky.py that are checked on a TPU
+SOLVES = ("factor", "solve", "solve_sum", "solve_gram")
 
 
 class Bound(NamedTuple):
@@ -58,7 +61,10 @@ def selftest(names: Sequence[str] = MODELS, show: Callable[[str], None] = print)
     device = jax.devices()[0]
     show(f"diffsim {VERSION}, jax {jax.__version__}, Python {platform.python_version()}, {platform.platform()}")
     show(f"device {device.platform}: {len(jax.devices())} x {device.device_kind}")
-    if find_gpu() is None:
+    if device.platform == "tpu":
+        show("factors and solves: written out for this TPU")
+        checks = check_kernels(SimpleNamespace(**{name: jax.jit(getattr(tpu_cholesky, name)) for name in SOLVES}))
+    elif find_gpu() is None:
         show("kernels: no CUDA device; run by their interpreter")
         checks = check_kernels(warp_cholesky, interpret=True) + check_loops(solve_gram, interpret=True)
     else:

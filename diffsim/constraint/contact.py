@@ -38,6 +38,7 @@ from diffsim.math.vector import cross, dot, mul_vec
 from diffsim.types import Model
 from diffsim.types.data import Contacts
 from diffsim.xla.barriers import stored
+from diffsim.xla.gather import rows_at
 
 # contact dimensions (condim): a normal row alone; with sliding, torsional and rolling friction
 FRICTIONLESS = (1,)
@@ -48,7 +49,7 @@ def slot_body_ids(model: Model, contacts: Contacts) -> tuple[Array, Array]:
     """Body ids (ncon,) on both sides of each slot; the world where a slot is unused."""
     geom = np.append(0, model.topology.geom_bodyid)
     table = jnp.asarray(geom, contacts.geom.dtype)
-    return table[contacts.geom[:, 0] + 1], table[contacts.geom[:, 1] + 1]
+    return rows_at(table, contacts.geom[:, 0] + 1), rows_at(table, contacts.geom[:, 1] + 1)
 
 
 def slot_mask(model: Model, bodies: tuple[Array | np.ndarray, Array | np.ndarray]) -> BlockColumns:
@@ -58,7 +59,7 @@ def slot_mask(model: Model, bodies: tuple[Array | np.ndarray, Array | np.ndarray
     if isinstance(bodies[0], np.ndarray):
         chain = body_dof_mask(topology).astype(np.int8)
         return columns_of(blocks, jnp.asarray(chain[bodies[1]] - chain[bodies[0]], dtype))
-    ends = [jnp.asarray(last_dof(topology))[body] for body in bodies]
+    ends = [rows_at(jnp.asarray(last_dof(topology)), body) for body in bodies]
 
     def of_size(index: np.ndarray) -> Array:
         first_moves, second_moves = (chain_mask(topology, end, index).astype(dtype) for end in ends)
@@ -102,7 +103,7 @@ def _contact_rows(source: Sources, dimensions: tuple[int, ...]) -> list[RawRows]
         buffer = slots_between(source.contacts, slots.start, slots.stop)
         first, second = (body[part] for body in bodies)
         jacobian = _basis_jacobian(model, axes, buffer, (first, second), slots.dim)
-        raw = contact_rows(buffer, slots.dim, slots.start, jacobian, weight[first] + weight[second])
+        raw = contact_rows(buffer, slots.dim, slots.start, jacobian, rows_at(weight, first) + rows_at(weight, second))
         rows.append(raw if drift is None else raw._replace(drift=drift[: slots.dim, part]))
     return rows
 

@@ -32,7 +32,7 @@ from diffsim.types import Model
 from diffsim.types.constraints import Constraints, Law, RowGroup
 from diffsim.types.data import ComFrame, Contacts, Kinematics, Solution, Tendons
 from diffsim.types.topology import Topology
-from diffsim.xla.gather import pick
+from diffsim.xla.gather import pick, rows_at
 from diffsim.xla.solves.cpu_cholesky import limbs_of
 
 
@@ -223,7 +223,7 @@ def constraint_wrenches(
     for sign, body, point, force, torque in wrenches:
         if body.shape[0]:
             on_body = sign * (body[None] == moving).astype(centre.dtype)
-            total += matmul(on_body, spatial_vector(torque + cross(point - centre[body], force), force))
+            total += matmul(on_body, spatial_vector(torque + cross(point - rows_at(centre, body), force), force))
     return jnp.concatenate([jnp.zeros((1, 6), centre.dtype), total])
 
 

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from diffsim.xla import products
 from diffsim.xla.bilinear import Rule, bilinear
 from diffsim.xla.bilinear import unpack as unpack
 
@@ -24,7 +25,7 @@ HIGHEST = jax.lax.Precision.HIGHEST
 
 def matmul(a: Array, b: Array) -> Array:
     """a @ b for matrices as large as the model, at the highest precision."""
-    return jnp.matmul(a, b, precision=HIGHEST)
+    return products.matmul(a, b)
 
 
 def inner(a: Array, b: Array) -> Array:

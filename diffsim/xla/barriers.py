@@ -12,7 +12,7 @@ That saves memory traffic if one operation reads a result, and multiplies the wo
 | `computed_once` | CPU and GPU | all results of a function: the end of a stage |
 | `stored_results` | CPU | results of an elementwise function, which a GPU fuses into the kernels that read them |
 
-`for_cpu` and `for_gpu` choose between two equal formulas of which one is faster on a CPU and the other on a GPU.
+`for_cpu`, `for_gpu` and `for_tpu` choose between equal formulas of which each is the fastest on one of these platforms.
 """
 
 import functools
@@ -40,6 +40,11 @@ def for_gpu() -> bool:
 def for_cpu() -> bool:
     """Whether the program that is being traced is for a CPU, judged by JAX's default backend; use it as `for_gpu`."""
     return jax.default_backend() == "cpu"
+
+
+def for_tpu() -> bool:
+    """Whether the program that is being traced is for a TPU, judged by JAX's default backend; use it as `for_gpu`."""
+    return jax.default_backend() == "tpu"
 
 
 def barrier(values: T) -> T:

@@ -25,7 +25,7 @@ from jax import Array
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
-from diffsim.xla.barriers import for_cpu, for_gpu, stored
+from diffsim.xla.barriers import for_cpu, for_gpu, for_tpu, stored
 from diffsim.xla.bilinear import stored_in_order
 from diffsim.xla.compiled import run_alone
 from diffsim.xla.loops import varying
@@ -43,7 +43,7 @@ def pick(values: Array, ids: np.ndarray | Array) -> Array:
       IndexError: a static id is out of range.
     """
     if isinstance(ids, Array):
-        return values[ids]
+        return by_masks(values, jnp.where(ids < 0, ids + len(values), ids)) if _masks_pay(values, ids) else values[ids]
     size, flat = values.shape[0], np.asarray(ids).reshape(-1)
     if np.any((flat < -size) | (flat >= size)):
         raise IndexError(f"ids go from {flat.min()} to {flat.max()}, but there are {size} rows")
@@ -77,8 +77,51 @@ def pick_some(values: Array, ids: np.ndarray, default: np.ndarray | float = 0) -
 def pick_existing(values: Array, ids: np.ndarray | Array) -> Array:
     """values[ids], as `pick`, but ids that are known only at run time must be valid; this is not checked."""
     if isinstance(ids, Array):
+        if _masks_pay(values, ids):
+            return by_masks(values, ids)
         return values.at[ids].get(mode="promise_in_bounds", wrap_negative_indices=False)
     return pick(values, ids)
+
+
+def rows_at(values: Array, ids: np.ndarray | Array, axis: int = 0) -> Array:
+    """values[ids], or values[:, ids] for axis 1, as plain indexing does it; on a TPU as `pick` where that is faster."""
+    if isinstance(ids, Array) and isinstance(values, Array) and for_tpu():
+        return jnp.moveaxis(pick(jnp.moveaxis(values, axis, 0), ids), range(ids.ndim), range(axis, axis + ids.ndim))
+    return values[(slice(None),) * axis + (ids,)]
+
+
+def entries_at(table: Array, row: Array, column: Array) -> Array:
+    """table[row, column]; on a TPU as `pick` where that is faster."""
+    if not for_tpu():
+        return table[row, column]
+    size, width = table.shape[:2]
+    row, column = (jnp.where(at < 0, at + n, at) for at, n in ((row, size), (column, width)))
+    flat = jnp.clip(row, 0, size - 1) * width + jnp.clip(column, 0, width - 1)
+    return pick(table.reshape(size * width, *table.shape[2:]), flat)
+
+
+# numbers of a world that a TPU compares and adds to pick rows by masks; a gather of more costs less
+MOST_COMPARED = 1 << 16
+
+
+def _masks_pay(values: Array, ids: Array) -> bool:
+    """Whether rows at ids that are known only at run time are picked by masks: on a TPU, of small tables."""
+    return for_tpu() and 0 < values.size * max(1, ids.size) <= MOST_COMPARED
+
+
+def by_masks(values: Array, ids: Array) -> Array:
+    """values[ids] (*ids.shape, ...) as sums over all rows of which one is not zero; ids beyond the rows are clamped.
+
+    A TPU keeps worlds in the lanes of its tiles. There a gather would put each row into tiles of its own, while a sum
+    over a small axis stays in the lanes, and so does its derivative.
+    """
+    size, tail = len(values), [1] * (values.ndim - 1)
+    number = jnp.arange(size, dtype=ids.dtype).reshape(*[1] * ids.ndim, size, *tail)
+    chosen = jnp.clip(ids, 0, size - 1).reshape(*ids.shape, 1, *tail) == number
+    values = values.reshape(*[1] * ids.ndim, *values.shape)
+    if values.dtype == bool:
+        return jnp.any(chosen & values, axis=ids.ndim)
+    return jnp.sum(jnp.where(chosen, values, jnp.zeros((), values.dtype)), axis=ids.ndim, dtype=values.dtype)
 
 
 def pick_columns(values: Array, ids: Array) -> Array:

@@ -28,5 +28,5 @@ def engine_of(name: str, path: str, limits: tuple[int, ...] = ()) -> Any:
 
 def arguments_of(engine: Any, mode: str, batch: int) -> tuple[Any, jax.ShapeDtypeStruct]:
     """The shapes of what a function of an engine takes: states, and controls of one step or of `STEPS`."""
-    shape = (batch, engine.nu) if mode == "step" else (STEPS, batch, engine.nu)
+    shape = (batch, engine.model.nu) if mode == "step" else (STEPS, batch, engine.model.nu)
     return jax.eval_shape(lambda: engine.start(batch)), jax.ShapeDtypeStruct(shape, jnp.float32)

@@ -3,12 +3,13 @@
 
 python tests/tpu/plan.py [--only PATTERN] [--chip v6e] [--against mjx] [--record] [--lines N] [--hlo FOLDER]
 
-Compiles rollouts and gradients for one chip of a v5e. Prints fusions, gathers, loops, library calls; GiB that a step
-moves by XLA's count, which is that of whole tiles; bytes of stored arrays with the padding of tiles over those without;
-GiB of the chip's main memory; steps per second, as if nothing but XLA's bytes took time; temporary memory. Fails where
-a program has 5% more fusions, gathers or bytes than in the recorded baseline, or does not fit into memory. `--record`
-writes the baseline anew. A loop's body is counted once: the bytes of a rollout are those of one step, and those of a
-search to tolerance are those of one iteration and all around it.
+Compiles rollouts and gradients for one chip of a v5e, and a rollout for a slice of eight. Prints fusions, gathers,
+loops, operations for which chips wait for one another, and library calls; GiB that a step moves by XLA's count, which
+is that of whole tiles; bytes of stored arrays with the padding of tiles over those without; GiB of the chip's main
+memory; steps per second, as if nothing but XLA's bytes took time; temporary memory. Fails where a program has 5% more
+fusions, gathers or bytes than in the recorded baseline, or does not fit into memory. `--record` writes the baseline
+anew. A loop's body is counted once: the bytes of a rollout are those of one step, and those of a search to tolerance
+are those of one iteration and all around it.
 """
 
 import argparse
@@ -30,21 +31,24 @@ jax.default_backend = lambda: "tpu"
 
 from tests.gpu.engines import arguments_of, engine_of
 from tests.tpu.program import read_program
-from tests.tpu.target import CHIPS, Chip, compile_for_chip
+from tests.tpu.target import CHIPS, Chip, compile_for_chip, compile_for_slice
 
 BASELINE = HERE / "baseline.json"
 # how much fusions, gathers and bytes may grow
 GROWTH = 1.05
+# operations for which a chip waits for the others
+COLLECTIVES = ("all-reduce", "all-gather", "all-to-all", "collective", "reduce-scatter")
 
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """A program: model file, batch size, what of an engine, and solver settings."""
+    """A program: model file, batch size, what of an engine, solver settings, and on how many chips: 1 or 8."""
 
     path: str
     batch: int = 4096
     mode: str = "rollout"
     limits: tuple[int, ...] = ()
+    chips: int = 1
 
 
 HUMANOID, HAND, TEN = "humanoid/humanoid.xml", "shadow_hand/right_hand.xml", "humanoid/10_humanoids.xml"
@@ -58,6 +62,7 @@ ROWS = {
     "convex rollout": Row("convex.xml"),
     "quadruped rollout": Row("quadruped.xml"),
     "10 humanoids rollout": Row(TEN, batch=1024),
+    "humanoid rollout on 8 chips": Row(HUMANOID, batch=8 * 4096, chips=8),
 }
 
 
@@ -73,7 +78,11 @@ def measure(name: str, row: Row, chip: Chip, options: Options) -> dict[str, floa
     """The numbers of a row."""
     begun = time.process_time()
     engine = engine_of(name.split()[0], row.path, row.limits)
-    compiled = compile_for_chip(chip, getattr(engine, row.mode), *arguments_of(engine, row.mode, row.batch))
+    arguments = arguments_of(engine, row.mode, row.batch)
+    if row.chips == 1:
+        compiled = compile_for_chip(chip, getattr(engine, row.mode), *arguments)
+    else:
+        compiled = compile_for_slice(chip, engine, row.mode, *arguments)
     program, count = read_program(compiled.hlo), 1 << 30
     if options.hlo:
         (options.hlo / f"{name.replace(' ', '_')}.hlo").write_text(compiled.hlo)
@@ -84,6 +93,7 @@ def measure(name: str, row: Row, chip: Chip, options: Options) -> dict[str, floa
         "fusions": made["fusion"],
         "gathers": made["gather"] + made["scatter"],
         "loops": made["while"],
+        "collectives": sum(count for name, count in made.items() if name.startswith(COLLECTIVES)),
         "library calls": made["Cholesky"] + made["InvertDiagBlocksLowerTriangular"],
         "GiB": round(compiled.accessed / count, 2),
         "padding": round(program.padding, 2),
@@ -96,8 +106,8 @@ def measure(name: str, row: Row, chip: Chip, options: Options) -> dict[str, floa
 
 def compare(name: str, new: dict[str, float], old: dict[str, float]) -> list[str]:
     """What grew too much since the baseline."""
-    watched = ("fusions", "gathers", "GiB", "temporary MiB")
-    return [f"{name}: {key} {old[key]} -> {new[key]}" for key in watched if new[key] > GROWTH * old[key]]
+    watched = ("fusions", "gathers", "collectives", "GiB")
+    return [f"{name}: {key} {old.get(key, 0)} -> {new[key]}" for key in watched if new[key] > GROWTH * old.get(key, 0)]
 
 
 def record(name: str, found: dict[str, float]) -> None:

@@ -100,9 +100,12 @@ def run_by(computations: dict[str, list[Instruction]], name: str) -> Iterator[st
 
 def _written(each: Instruction, types: dict[str, str], inside: list[Instruction], lines: dict[int, str]) -> Written:
     results = arrays_of(each.type)
-    touched = [array for operand in each.operands for array in arrays_of(types.get(operand, ""))]
     # the end of a copy has both sides as its operand
-    touched += [] if each.operation.endswith("-done") else results
+    wrote = [] if each.operation.endswith("-done") else results
+    if inside:
+        read = [array for one in inside if one.operation == "parameter" for array in _parts_read(one, inside)]
+    else:
+        read = [array for operand in each.operands for array in arrays_of(types.get(operand, ""))]
     # row after row, each in tiles of its own
     gathered = sum(array.padded for one in inside if one.operation == "gather" for array in arrays_of(one.type))
     frame = each.attribute(r"stack_frame_id=(\d+)")
@@ -110,12 +113,24 @@ def _written(each: Instruction, types: dict[str, str], inside: list[Instruction]
         name=each.name,
         operation=each.operation,
         type=each.type,
-        moved=gathered + sum(array.padded for array in touched),
-        hbm=sum(array.padded for array in touched if array.space == HBM),
+        moved=gathered + sum(array.padded for array in read + wrote),
+        hbm=sum(array.padded for array in read + wrote if array.space == HBM),
         bytes=sum(array.bytes for array in results),
         padded=sum(array.padded for array in results),
         line=lines.get(int(frame), "") if frame else "",
     )
+
+
+def _parts_read(value: Instruction, body: list[Instruction]) -> list[Stored]:
+    """What a fusion reads of a parameter: all of it, unless all that use it take slices."""
+    whole = arrays_of(value.type)
+    users = [one for one in body if value.name in one.operands]
+    if value.is_root or not users or any(one.operation not in ("slice", "dynamic-slice") for one in users):
+        return whole
+    parts = [part for one in users for part in arrays_of(one.type)]
+    # what is inside of a fusion is nowhere
+    parts = [part._replace(space=whole[0].space) for part in parts]
+    return parts if sum(part.padded for part in parts) < sum(array.padded for array in whole) else whole
 
 
 def arrays_of(text: str) -> list[Stored]:

@@ -9,16 +9,20 @@ from typing import Any, NamedTuple
 
 import jax
 from jax.experimental import topologies
-from jax.sharding import SingleDeviceSharding
+from jax.sharding import NamedSharding, SingleDeviceSharding
+
+from diffsim import parallel
+from diffsim.bench.engines import STEPS_OF_WORLDS, WORLDS, Spread
 
 
 class Chip(NamedTuple):
-    """A kind of TPU: the topology to compile for, its name among machines, and a chip's memory.
+    """A kind of TPU: the topologies of a machine and of eight chips, its name among machines, and a chip's memory.
 
     `bandwidth` are bytes per us, `memory` is in MiB.
     """
 
     topology: str
+    slice: str
     accelerator: str
     bandwidth: float
     memory: int
@@ -26,9 +30,9 @@ class Chip(NamedTuple):
 
 CHIPS = {
     # 819 GB/s and 16 GiB
-    "v5e": Chip("v5e:2x2", "v5litepod-4", 819e3, 16 << 10),
+    "v5e": Chip("v5e:2x2", "v5e:2x4", "v5litepod-4", 819e3, 16 << 10),
     # 1,640 GB/s and 32 GiB
-    "v6e": Chip("v6e:2x2", "v6e-4", 1640e3, 32 << 10),
+    "v6e": Chip("v6e:2x2", "v6e:2x4", "v6e-4", 1640e3, 32 << 10),
 }
 
 
@@ -42,13 +46,32 @@ class Compiled(NamedTuple):
 
 def compile_for_chip(chip: Chip, function: Callable[..., Any], *arguments: Any) -> Compiled:
     """Compiles a function of arrays, given as their shapes, for one chip."""
+    where = SingleDeviceSharding(_devices(chip, chip.topology)[0])
+    return _compiled(function, *(_placed(argument, where) for argument in arguments))
+
+
+def compile_for_slice(chip: Chip, engine: Any, mode: str, states: Any, ctrl: Any) -> Compiled:
+    """Compiles a rollout or a gradient whose worlds are distributed over eight chips: the program of one of them."""
+    mesh = parallel.mesh(_devices(chip, chip.slice))
+    function = getattr(Spread(engine, mesh), mode)
+    return _compiled(
+        function, _placed(states, NamedSharding(mesh, WORLDS)), _placed(ctrl, NamedSharding(mesh, STEPS_OF_WORLDS))
+    )
+
+
+def _devices(chip: Chip, topology: str) -> Any:
     # libtpu asks the network for the machine that it runs on, unless told
     os.environ["TPU_SKIP_MDS_QUERY"] = "1"
     os.environ["TPU_ACCELERATOR_TYPE"] = chip.accelerator
     os.environ.setdefault("TPU_WORKER_HOSTNAMES", "localhost")
-    device = topologies.get_topology_desc(platform="tpu", topology_name=chip.topology).devices[0]
-    where = SingleDeviceSharding(device)
-    placed = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=where), arguments)
+    return topologies.get_topology_desc(platform="tpu", topology_name=topology).devices
+
+
+def _placed(tree: Any, where: Any) -> Any:
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=where), tree)
+
+
+def _compiled(function: Callable[..., Any], *placed: Any) -> Compiled:
     program: Any = jax.jit(function).trace(*placed).lower(lowering_platforms=("tpu",)).compile()
     cost: Any = program.cost_analysis() or {}
     return Compiled(program.as_text(), cost.get("bytes accessed", 0.0), program.memory_analysis().temp_size_in_bytes)

@@ -24,7 +24,7 @@ StackFrames
 3 {file_location_id=3 parent_frame_id=3}
 
 %fused_pick (p: f32[4096,26,3,3]) -> f32[4096,26,3,3] {
-  %p = f32[4096,26,3,3]{3,2,1,0:T(4,128)} parameter(0)
+  %p = f32[4096,26,3,3]{0,1,3,2:T(8,128)S(1)} parameter(0)
   ROOT %gather.1 = f32[4096,26,3,3]{3,2,1,0:T(4,128)} gather(%p, %p), offset_dims={1}
 }
 

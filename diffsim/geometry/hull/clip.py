@@ -18,6 +18,7 @@ from diffsim.math.rotation import frame_from_z
 from diffsim.math.vector import Components, cross, dot, dot_components, mul_vec, scale, total, unpack
 from diffsim.xla.barriers import stored
 from diffsim.xla.batched_loops import short_scan
+from diffsim.xla.gather import rows_at
 from diffsim.xla.select import first, greatest, number_of, ranked
 
 # two places, or one after another of each of several lines
@@ -104,7 +105,7 @@ def widest(points: Array, exists: Array, normal: Array) -> tuple[Array, Array]:
     forth; the area never shrinks.
     """
     lead = first(exists)
-    flat = jax.lax.stop_gradient(mul_vec(frame_from_z(normal)[None, 1:], points - points[lead][None]))
+    flat = jax.lax.stop_gradient(mul_vec(frame_from_z(normal)[None, 1:], points - rows_at(points, lead)[None]))
     # what does not exist is where the first is
     x, y = (jnp.where(exists, c, 0) for c in unpack(flat))
     reach = jnp.max(jnp.abs(x) + jnp.abs(y))
@@ -119,17 +120,17 @@ def widest(points: Array, exists: Array, normal: Array) -> tuple[Array, Array]:
     # of points on a line the first diagonals are the longest, and lines aside of them have no length
     tries = zip(start, short_scan(sweep, start, jnp.zeros(SWEEPS))[0], strict=True)
     both = [tuple(jnp.concatenate(ends) for ends in zip(*column, strict=True)) for column in tries]
-    along, across = ([c[b] - c[a] for c in (x, y)] for a, b in both)
+    along, across = ([rows_at(c, b) - rows_at(c, a) for c in (x, y)] for a, b in both)
     area = jnp.abs(_cross(along, across)) + 1e-6 * jnp.sqrt(dot_components(along, along))
     best = greatest(area, 1)
-    begin, end, right, left = (place[best] for diagonal in both for place in diagonal)
-    way = [[c[place] - c[begin] for c in (x, y)] for place in (right, end, left)]
+    begin, end, right, left = (rows_at(place, best) for diagonal in both for place in diagonal)
+    way = [[rows_at(c, place) - rows_at(c, begin) for c in (x, y)] for place in (right, end, left)]
     length = jnp.sqrt(dot_components(way[1], way[1]))
     long = length > AREA
     wide = [_cross(way[1], way[0]) < -AREA * length, _cross(way[1], way[2]) > AREA * length]
     places = jnp.stack([begin, end, right, left])
     needed = jnp.stack([jnp.any(exists), long, *(long & parts for parts in wide)])
-    return jnp.where(exists[places], places, lead), needed
+    return jnp.where(rows_at(exists, places), places, lead), needed
 
 
 def _extremes(values: Array) -> Places:
@@ -141,8 +142,8 @@ def _extremes(values: Array) -> Places:
 
 def _aside(flat: Components, ends: Places) -> Places:
     """Places (s,) of the points furthest to the right and to the left of lines between two places (s,)."""
-    starts = [c[ends[0], None] for c in flat]
-    along = [c[ends[1], None] - start for c, start in zip(flat, starts, strict=True)]
+    starts = [rows_at(c, ends[0])[:, None] for c in flat]
+    along = [rows_at(c, ends[1])[:, None] - start for c, start in zip(flat, starts, strict=True)]
     return _extremes(_cross([c[None] - start for c, start in zip(flat, starts, strict=True)], along))
 
 

@@ -29,6 +29,7 @@ from diffsim.math import safe
 from diffsim.math.vector import cross, dot, mul_vec, mul_vec_t, scale
 from diffsim.xla.barriers import decided, stored
 from diffsim.xla.batched_loops import in_groups
+from diffsim.xla.gather import rows_at
 from diffsim.xla.select import greatest, if_anywhere, where_tree
 
 Tree = TypeVar("Tree")
@@ -249,11 +250,14 @@ def _overlap_of(kinds: Kinds, lesser: Sizes | None, pair: HullPair, hull1: AnyHu
     # the last line by which an edge enters, the first by which it leaves
     size = len(polygon.corner)
     kind, edge = jnp.minimum(places // size, CORNER), jnp.where(places < 2 * size, places % size, 0)
-    into, out = crossed.into[:, edge], crossed.out[:, edge]
+    into, out = rows_at(crossed.into, edge, 1), rows_at(crossed.out, edge, 1)
     line = jnp.where(kind == ENTERS, jnp.argmax(into, axis=0), jnp.argmin(out, axis=0))
     crosses = jnp.where(kind == ENTERS, jnp.max(into, axis=0) > 0, (kind == LEAVES) & (jnp.min(out, axis=0) < 1))
     line = jnp.where(kind == CORNER, places - 2 * size, line)
-    sides, ends = jnp.stack([body1.number, body2.number]), (polygon.ends[:, edge], reference.ends[:, line])
+    sides, ends = (
+        jnp.stack([body1.number, body2.number]),
+        (rows_at(polygon.ends, edge, 1), rows_at(reference.ends, line, 1)),
+    )
     return _Overlap(feature, jnp.any(exists), needed, first, both, edge1, sides, kind, *ends, crosses)
 
 
@@ -392,7 +396,7 @@ def _body(
         return _Body(hull, points, place, side, none[0, 0], jnp.asarray(False))
     up = dot(normals, (normal if turn is None else mul_vec_t(turn, normal))[None])
     best = greatest(up, 1)
-    outward, chosen = normals[best], jnp.maximum(numbers[best], 0)
+    outward, chosen = rows_at(normals, best), jnp.maximum(rows_at(numbers, best), 0)
     side, number = hull.side.row(chosen), hull.side.window
     exists = side >= 0
     following = jnp.where(number + 1 < jnp.sum(exists), jnp.roll(side, -1), side[0])
@@ -400,7 +404,7 @@ def _body(
     ends = jnp.stack([jnp.where(exists, places, side[0]) for places in (side, following)])
     outward = outward if turn is None else mul_vec(turn, outward)
     polygon = Polygon(points(ends[0]), points(ends[1]), exists, outward, ends)
-    return _Body(hull, points, place, polygon, chosen.astype(jnp.int32), up[best] > TOWARD)
+    return _Body(hull, points, place, polygon, chosen.astype(jnp.int32), rows_at(up, best) > TOWARD)
 
 
 def _edge(body: _Body, other: Polygon) -> tuple[Polygon, Array]:
@@ -414,9 +418,9 @@ def _edge(body: _Body, other: Polygon) -> tuple[Polygon, Array]:
     slope = jnp.abs(dot(safe.normalize(sweep), other.normal[None]))
     slope = jnp.where(ends >= 0, slope, 2)
     best = greatest(-slope, 1)
-    ends = jnp.stack([first, jnp.maximum(ends[best], 0)])[:, None].astype(jnp.int32)
+    ends = jnp.stack([first, jnp.maximum(rows_at(ends, best), 0)])[:, None].astype(jnp.int32)
     edge = Polygon(body.points(ends[0]), body.points(ends[1]), jnp.ones((1,), bool), other.normal, ends)
-    return edge, slope[best] < LEVEL
+    return edge, rows_at(slope, best) < LEVEL
 
 
 def _dimension(place: Array) -> Array:

@@ -39,7 +39,7 @@ from diffsim.math.vector import cross, dot, mul_vec, mul_vec_t, pack, scale, tot
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology
 from diffsim.xla.barriers import decided
-from diffsim.xla.gather import pick, pick_existing, pick_some
+from diffsim.xla.gather import entries_at, pick, pick_existing, pick_some, rows_at
 from diffsim.xla.select import greatest, one_of
 
 
@@ -77,11 +77,11 @@ class Hull(NamedTuple):
 
     def vertices(self, places: Array) -> Array:
         """Vertices (..., 3), m, at places (...)."""
-        return self.vert[places]
+        return rows_at(self.vert, places)
 
     def normals(self, sides: Array) -> Array:
         """Normals (..., 3) of polygons (...); zero where there are none."""
-        return self.normal[sides] if len(self.normal) else jnp.zeros((*jnp.shape(sides), 3), self.vert.dtype)
+        return rows_at(self.normal, sides) if len(self.normal) else jnp.zeros((*jnp.shape(sides), 3), self.vert.dtype)
 
     def furthest(self, direction: Array, start: None = None, near: Array | bool = True) -> Array:
         """The vertex furthest along a direction (3,), the first of those within rounding."""
@@ -124,11 +124,11 @@ class SharedHull(NamedTuple):
 
     def vertices(self, places: Array) -> Array:
         """Vertices (..., 3), m, at places (...)."""
-        return self.table.vert[self.slot, places]
+        return entries_at(self.table.vert, self.slot, places)
 
     def normals(self, sides: Array) -> Array:
         """Normals (..., 3) of polygons (...)."""
-        return self.table.normal[self.slot, sides]
+        return entries_at(self.table.normal, self.slot, sides)
 
 
 def ball_around(box: Array) -> Array:
@@ -230,11 +230,11 @@ class HullPair(NamedTuple):
 
     def of_first(self, places: Array) -> Array:
         """Vertices (..., 3) of the first body at places (...)."""
-        return self.first[places] if isinstance(self.first, Array) else self.first.vertices(places)
+        return rows_at(self.first, places) if isinstance(self.first, Array) else self.first.vertices(places)
 
     def of_second(self, places: Array | np.ndarray) -> Array:
         """Vertices (..., 3) of the second body at places (...), in the frame of the first."""
-        local = self.second[places] if isinstance(self.second, Array) else self.second.vertices(places)
+        local = rows_at(self.second, places) if isinstance(self.second, Array) else self.second.vertices(places)
         turn = jnp.broadcast_to(self.turn, (*places.shape, 3, 3))
         return mul_vec(turn, local) + jnp.broadcast_to(self.offset, (*places.shape, 3))
 

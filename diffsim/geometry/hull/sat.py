@@ -38,6 +38,7 @@ from diffsim.math.vector import (
     unpack,
 )
 from diffsim.xla.barriers import stored
+from diffsim.xla.gather import rows_at
 from diffsim.xla.select import first, greatest, one_of, rounding, where_tree
 
 
@@ -191,9 +192,11 @@ def _facet(body: Outlined, other: Outlined) -> _Candidate:
     heights = dot_components(body.outward[:, None, :], other.corner[:, :, None])
     gaps = jnp.min(heights, axis=0) - body.reach
     place = greatest(gaps, 1)
-    normal = body.outward[:, place]
+    normal = rows_at(body.outward, place, 1)
     corner = greatest(-dot_components(normal[:, None], other.corner), 1)
-    return _Candidate(body.facet[place], jnp.broadcast_to(corner, (3,)), jnp.asarray([3]), normal, jnp.max(gaps))
+    return _Candidate(
+        rows_at(body.facet, place), jnp.broadcast_to(corner, (3,)), jnp.asarray([3]), normal, jnp.max(gaps)
+    )
 
 
 def _crossing(body1: Outlined, body2: Outlined) -> _Candidate:
@@ -203,21 +206,26 @@ def _crossing(body1: Outlined, body2: Outlined) -> _Candidate:
     rows, columns = (body2, body1) if turns else (body1, body2)
     table = _gaps(*_turned(turns, _at(rows, np.s_[:, :, None]), _at(columns, np.s_[:, None, :])))
     row = greatest(jnp.max(table, axis=1), 1)
-    gaps = _gaps(*_turned(turns, _at(rows, (slice(None), row, None)), columns.edges))
+    gaps = _gaps(*_turned(turns, _edge_at(rows, row), columns.edges))
     column = greatest(gaps, 1)
     place, second = _turned(turns, row, column)
-    one, other = (_at(body, (slice(None), at, None)) for body, at in ((body1, place), (body2, second)))
+    one, other = (_edge_at(body, at) for body, at in ((body1, place), (body2, second)))
     normal = pack(cross_components(one.along, other.along))[0]
     normal = _unit(jnp.where(dot_components(one.right, other.along)[0] > 0, -normal, normal))
     gap = jnp.where(jnp.max(gaps) > -jnp.inf, _gap_along(body1, body2, normal), -jnp.inf)
     # an edge that does not exist is never better than anything
-    edge1, edge2 = body1.edge[place], body2.edge[second]
+    edge1, edge2 = rows_at(body1.edge, place), rows_at(body2.edge, second)
     return _Candidate(edge1[np.array([0, 1, 0])], edge2[np.array([0, 0, 1])], jnp.asarray([3]), normal, gap)
 
 
 def _at(body: Outlined, places: Any) -> Edges:
     """Some of the edges of a body."""
     return Edges(*(x[places] for x in body.edges))
+
+
+def _edge_at(body: Outlined, place: Array) -> Edges:
+    """One of the edges of a body, with an axis of one edge."""
+    return Edges(*(rows_at(x, place, 1)[..., None] for x in body.edges))
 
 
 def _turned(turns: bool, one: Thing, other: Thing) -> tuple[Thing, Thing]:
@@ -251,14 +259,15 @@ def _nearest(body: Outlined, other: Outlined) -> _Candidate:
     of_edge, of_corner = (down, across) if len(length) < other.corner.shape[1] else (across, down)
     far = _far(other.corner[of_corner], begin[of_edge], along[of_edge], length[of_edge[1:]])[0]
     edge = _nearest_of(jnp.min(far, axis=of_edge.index(None) - 1))
-    far, at, *way = _far(other.corner, begin[:, edge, None], along[:, edge, None], length[edge, None])
+    from_one, along_one = (rows_at(x, edge, 1)[:, None] for x in (begin, along))
+    far, at, *way = _far(other.corner, from_one, along_one, rows_at(length, edge)[None])
     corner = _nearest_of(far)
-    normal, at = _unit(pack(way)[corner]), at[corner]
-    ends = body.edge[edge]
+    normal, at = _unit(rows_at(pack(way), corner)), rows_at(at, corner)
+    ends = rows_at(body.edge, edge)
     # both ends of the edge, or twice the one that is nearest
-    begin, end = jnp.where(at < length[edge], ends[0], ends[1]), jnp.where(at > 0, ends[1], ends[0])
+    begin, end = jnp.where(at < rows_at(length, edge), ends[0], ends[1]), jnp.where(at > 0, ends[1], ends[0])
     corners, count = pack([begin, end, begin]), 1 + (begin != end)[None]
-    gap = jnp.where(length[edge] >= 0, _gap_along(body, other, normal), -jnp.inf)
+    gap = jnp.where(rows_at(length, edge) >= 0, _gap_along(body, other, normal), -jnp.inf)
     return _Candidate(corners, jnp.broadcast_to(corner, (3,)), count, normal, gap)
 
 

@@ -19,6 +19,7 @@ import numpy as np
 
 from diffsim.base.enums import GeomType
 from diffsim.types.topology import Topology, per_topology, rows_of
+from diffsim.xla.gather import rows_at
 
 # how far from a plane the vertices of one facet are at most, by the size of the hull
 FLAT = 1e-7
@@ -41,8 +42,8 @@ class Lists(NamedTuple):
 
     def row(self, number: jax.Array) -> jax.Array:
         """List `number` () as a row (w,), -1 where there is no more."""
-        begin, end = self.start[number], self.start[number + 1]
-        return jnp.where(self.window < end - begin, self.entry[begin + self.window], -1)
+        begin, end = rows_at(self.start, number), rows_at(self.start, number + 1)
+        return jnp.where(self.window < end - begin, rows_at(self.entry, begin + self.window), -1)
 
     def padded(self, lists: int, longest: int, entries: int) -> "Lists":
         """The same in longer arrays; what is added are empty lists."""

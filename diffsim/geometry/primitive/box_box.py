@@ -22,6 +22,7 @@ from diffsim.math import safe
 from diffsim.math.vector import cross, dot, mul_mat, mul_vec, mul_vec_t, pack, scale, total, transpose, unpack
 from diffsim.xla.barriers import stored
 from diffsim.xla.batched_loops import one_by_one, short_scan
+from diffsim.xla.gather import rows_at
 from diffsim.xla.select import argmin
 
 
@@ -53,7 +54,7 @@ def least_axis(box1: Shape, box2: Shape) -> LeastAxis:
     less, number = argmin(
         depth, lambda late, early, i: late < early * jnp.where(i < 6, 1, 1 - 1e-12).astype(early.dtype)
     )
-    away = flip[number]
+    away = rows_at(flip, number)
     face = number // 2 + 6 * (number % 2) + 3 * away
     return stored(LeastAxis(less, jnp.where(number < 6, face, number + 6), away))
 
@@ -116,7 +117,7 @@ def face_overlap(box1: Shape, box2: Shape, axis: LeastAxis) -> Overlap:
         Shape(*(jnp.where(second, b, a) for a, b in zip(one[:3], two[:3], strict=True)))
         for one, two in ((box1, box2), (box2, box1))
     )
-    turn = jnp.asarray(TO_FACE, box1.size.dtype)[axis.code % 6]
+    turn = rows_at(jnp.asarray(TO_FACE, box1.size.dtype), axis.code % 6)
     frame = mul_mat(face.mat, transpose(turn))
     half = jnp.abs(mul_vec(turn, face.size))
     origin = face.pos + scale(frame[:, 2], half[2])
@@ -149,7 +150,7 @@ def edge_overlap(box1: Shape, box2: Shape, axis: LeastAxis) -> Overlap:
     _, normal1 = _order(edge1, _column(absolute, edge2))
     side2, _ = _order(edge2, _column(transpose(absolute), edge1))
     facing = jax.lax.stop_gradient(normal * toward)
-    turn = jnp.asarray(TO_FACE, rotation.dtype)[jnp.where(_entry(facing, normal1) > 0, normal1, normal1 + 3)]
+    turn = rows_at(jnp.asarray(TO_FACE, rotation.dtype), jnp.where(_entry(facing, normal1) > 0, normal1, normal1 + 3))
     frame = mul_mat(box1.mat, transpose(turn))
     half = jnp.abs(mul_vec(turn, box1.size))
     origin = box1.pos + scale(frame[:, 2], half[2])
@@ -177,7 +178,7 @@ def _corner(offset: Array, half: Array, sides: Array, reach: Array) -> Array:
 
 def _order(edge: Array, inclination: Array) -> tuple[Array, Array]:
     """The two axes other than `edge`: first the one with the greater inclination, in ties the first."""
-    first, second = jnp.asarray(OTHERS)[edge]
+    first, second = rows_at(jnp.asarray(OTHERS), edge)
     swap = _entry(inclination, first) < _entry(inclination, second)
     return jnp.where(swap, second, first), jnp.where(swap, first, second)
 
@@ -352,7 +353,7 @@ def box_box(box1: Shape, box2: Shape, margin: Array) -> Candidates:
     row = jnp.where(filled, jnp.sum(count[None] <= rows[:, None], axis=1), 0)
     normal = scale(mul_vec(overlap.frame, overlap.normal), overlap.sign)
     normals = jnp.broadcast_to(normal, (ROWS, 3))
-    return Candidates(points.depth[row], pos[row], normals, jnp.zeros_like(normals), filled)
+    return Candidates(rows_at(points.depth, row), rows_at(pos, row), normals, jnp.zeros_like(normals), filled)
 
 
 def _kept(pos: Array, box1: Shape, box2: Shape, margin: Array) -> Array:

@@ -17,6 +17,7 @@ from diffsim.geometry.hull.polytope import ball_around
 from diffsim.geometry.shapes import Candidates, Shape, Vector, axes_fallback, ball_ball, candidate, collider, stack
 from diffsim.math import safe
 from diffsim.math.vector import cross, dot, dot_components, minus_components, mul_vec, mul_vec_t, scale, unpack
+from diffsim.xla.gather import rows_at
 from diffsim.xla.select import first as first_of
 from diffsim.xla.select import where_tree
 
@@ -122,7 +123,7 @@ def plane_mesh(plane: Shape, mesh: Shape, margin: Array) -> Candidates:
     # places of the first and the second that count
     number = jnp.cumsum(counts)[None] == np.array([[1], [2]])
     place, exists = first_of(number), jnp.any(number, axis=1)
-    further = Candidates(*(column[place] for column in rows))._replace(valid=exists)
+    further = Candidates(*(rows_at(column, place) for column in rows))._replace(valid=exists)
     return Candidates(*(jnp.concatenate([a[None], b]) for a, b in zip(first, further, strict=True)))
 
 

@@ -1,10 +1,10 @@
 """Cholesky factors, solves with them, and solves with matrices that are sums.
 
 On CUDA, small matrices in float32 have one kernel per operation. On a CPU, matrices of few rows are handled side by
-side (cpu_cholesky.py); all others go to LAPACK. A call of a GPU library would end a CUDA graph and wait for the host,
-and a step of a humanoid would spend most of its time waiting. All operations are primitives of JAX, so that a kernel is
-made only when a program is compiled for CUDA, and so that nested `vmap`s make one batch of matrices. Derivatives are
-computed by `factor` and `solve`.
+side (cpu_cholesky.py), and on a TPU small matrices of a batch (tpu_cholesky.py); all others go to LAPACK. A call of a
+GPU library would end a CUDA graph and wait for the host, and a step of a humanoid would spend most of its time waiting.
+All operations are primitives of JAX, so that a kernel is made only when a program is compiled for CUDA, and so that
+nested `vmap`s make one batch of matrices. Derivatives are computed by `factor` and `solve`.
 
 `solve_sum` solves with a sum of matrices and a diagonal; on CUDA they are added while they are read. `solve_gram`
 solves with M + diagonal + J^T K J, where K has a small block for each constraint; on CUDA one kernel adds and solves,
@@ -25,7 +25,7 @@ from jax.interpreters import ad, batching, mlir
 
 from diffsim.xla.compiled import run_alone
 from diffsim.xla.loops import varying
-from diffsim.xla.solves import cpu_cholesky
+from diffsim.xla.solves import cpu_cholesky, tpu_cholesky
 from diffsim.xla.solves.cpu_cholesky import Limbs, in_shares, solve_limbs, solve_rounded
 from diffsim.xla.solves.plain import (
     Assemble,
@@ -53,6 +53,7 @@ class Kernels(NamedTuple):
 
     cuda: Rule
     cpu: Rule
+    tpu: Rule
 
 
 # number of rows of the largest matrix for which there is a kernel
@@ -67,6 +68,12 @@ def is_small(matrix: Array) -> bool:
 def is_tiny(matrix: Array) -> bool:
     """Whether a CPU handles matrices (..., n, n) by cpu_cholesky.py."""
     return _switched_on() and 0 < matrix.shape[-1] <= cpu_cholesky.LARGEST
+
+
+def is_written_out(matrix: Array, limbs: Limbs | None = None) -> bool:
+    """Whether matrices (..., n, n) are for tpu_cholesky.py on a TPU: those of a batch that are small enough."""
+    largest = tpu_cholesky.LARGEST_WITH_LIMBS if limbs else tpu_cholesky.LARGEST
+    return _switched_on() and matrix.ndim > 2 and 0 < matrix.shape[-1] <= largest
 
 
 def _switched_on() -> bool:
@@ -133,14 +140,14 @@ def primitive(name: str, plain: Rule, kernels: Kernels, rules: tuple[Rule, Rule]
     Args:
       name: its name.
       plain: its definition, which other platforms use.
-      kernels: the functions that compute it on CUDA and on a CPU.
+      kernels: the functions that compute it on CUDA, on a CPU and on a TPU.
       rules: its jvp rule and its batch rule.
     """
     new = Primitive(name)
     run_alone(new, plain, ("limbs",))
     new.def_abstract_eval(lambda *arguments, **_: arguments[-1].update(weak_type=False))
     ad.primitive_jvps[new], batching.primitive_batchers[new] = rules
-    for platform, computed in ((None, plain), ("cuda", kernels.cuda), ("cpu", kernels.cpu)):
+    for platform, computed in ((None, plain), *kernels._asdict().items()):
         mlir.register_lowering(new, mlir.lower_fun(computed, multiple_results=False), platform=platform)
     return new
 
@@ -148,13 +155,21 @@ def primitive(name: str, plain: Rule, kernels: Kernels, rules: tuple[Rule, Rule]
 factor_p = primitive(
     "small_cholesky",
     plain_factor,
-    Kernels(_factor_kernel, lambda a: (cpu_cholesky.factor if is_tiny(a) else plain_factor)(a)),
+    Kernels(
+        cuda=_factor_kernel,
+        cpu=lambda a: (cpu_cholesky.factor if is_tiny(a) else plain_factor)(a),
+        tpu=lambda a: (tpu_cholesky.factor if is_written_out(a) else plain_factor)(a),
+    ),
     (_factor_jvp, lambda matrix, dims: (factor_p.bind(jnp.moveaxis(matrix[0], dims[0], 0)), 0)),
 )
 solve_p = primitive(
     "small_cholesky_solve",
     plain_solve,
-    Kernels(_solve_kernel, lambda lower, b: (cpu_cholesky.solve if is_tiny(lower) else plain_solve)(lower, b)),
+    Kernels(
+        cuda=_solve_kernel,
+        cpu=lambda lower, b: (cpu_cholesky.solve if is_tiny(lower) else plain_solve)(lower, b),
+        tpu=lambda lower, b: (tpu_cholesky.solve if is_written_out(lower) else plain_solve)(lower, b),
+    ),
     (_solve_jvp, _batch_solve),
 )
 # A is symmetric; the solve is linear in b only
@@ -282,6 +297,16 @@ def _sum_lapack(*arguments: Array) -> Array:
     return in_shares(lambda *terms: solve_rounded(lambda: plain_sum(*terms[:-1]), terms[-1]), *matrices, diagonal, b)
 
 
+def _sum_on_tpu(*arguments: Array, limbs: Limbs | None) -> Array:
+    if is_written_out(arguments[0], limbs):
+        return tpu_cholesky.solve_sum(*arguments, limbs=limbs)
+    return plain_solve_sum(*arguments)
+
+
+def _gram_on_tpu(*arguments: Array) -> Array:
+    return (tpu_cholesky.solve_gram if is_written_out(arguments[0]) else plain_solve_gram)(*arguments)
+
+
 def _assembled(name: str, assemble: Assemble, plain: Rule, kernels: Kernels) -> Primitive:
     """A new primitive: a solve with a matrix that is assembled from all arguments except the last, b."""
     solver = primitive(name, plain, kernels, (_jvp(assemble), _batch(assemble, lambda: solver)))
@@ -289,9 +314,17 @@ def _assembled(name: str, assemble: Assemble, plain: Rule, kernels: Kernels) -> 
     return solver
 
 
-solve_sum_p = _assembled("small_cholesky_solve_sum", plain_sum, plain_solve_sum, Kernels(_sum_kernel, _sum_on_cpu))
+solve_sum_p = _assembled(
+    "small_cholesky_solve_sum",
+    plain_sum,
+    plain_solve_sum,
+    Kernels(cuda=_sum_kernel, cpu=_sum_on_cpu, tpu=_sum_on_tpu),
+)
 solve_gram_p = _assembled(
-    "small_cholesky_solve_gram", plain_gram, plain_solve_gram, Kernels(_gram_kernel, plain_solve_gram)
+    "small_cholesky_solve_gram",
+    plain_gram,
+    plain_solve_gram,
+    Kernels(cuda=_gram_kernel, cpu=plain_solve_gram, tpu=_gram_on_tpu),
 )
 # how loop kernels compute the primitives
 TRANSLATIONS["small_cholesky_solve_sum"] = sum_in_loop

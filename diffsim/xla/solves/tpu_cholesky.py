@@ -1,0 +1,156 @@
+"""Cholesky factors and solves on a TPU: of many small matrices side by side, written out row after row.
+
+A TPU keeps arrays in tiles of 8 x 128 over the last two axes. Its own factor takes matrices one by one, so that 27 rows
+fill a fifth of their tiles, and every matrix is copied into this order and back. Here the worlds of a batch are the
+last axis, the lanes of the tiles, and an operation works on one row of all matrices:
+
+    U_j = (A_j - sum_i U_ij U_i) / sqrt(pivot),      A = U^T U
+
+A right side is one more column of the matrix. Rows of limbs (`cpu_cholesky.Limbs`) come first and those of their trunk
+last: then a row subtracts only the rows of its own limb, and its columns are the rest of the limb and the trunk. The
+columns of all rows that it subtracts end in the same ones. Source: Golub and Van Loan 2013, sec. 4.2.
+"""
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from diffsim.xla.solves.cpu_cholesky import Limbs, lost_to_rounding
+from diffsim.xla.solves.plain import plain_gram
+
+Array = jax.Array
+# rows of the largest matrix whose elimination is written out, which takes n^2 / 2 operations
+LARGEST = 40
+# the same of matrices with limbs, which take fewer
+LARGEST_WITH_LIMBS = 64
+
+
+def factor(matrix: Array) -> Array:
+    """Lower factors L (..., n, n) of symmetric positive definite matrices, nan where one is not."""
+    n = matrix.shape[-1]
+    rows, _ = _eliminate(_last(matrix, 2), _order(n, None), None)
+    empty = jnp.zeros_like(rows[0])
+    whole = [jnp.concatenate([empty[:j], row]) if j else row for j, row in enumerate(rows)]
+    return jnp.swapaxes(_first(jnp.stack(whole), 2), -1, -2)
+
+
+def solve(lower: Array, b: Array) -> Array:
+    """x (..., n, k) with L L^T x = b, of lower factors (..., n, n) and b (..., n, k)."""
+    # (column, row, 1, ...): each entry of L for all right sides; y_j is subtracted from all rows below
+    columns, rest = _last(lower, 2).swapaxes(0, 1), _last(b, 2)
+    n = len(rest)
+    inverse = [1 / columns[j, j] for j in range(n)]
+    solved = []
+    for j in range(n):
+        done = rest[0] * inverse[j][None]
+        solved.append(done)
+        rest = rest[1:] - columns[j, j + 1 :, None] * done[None]
+    x = [solved[-1] * inverse[-1][None]]
+    for j in reversed(range(n - 1)):
+        below = jnp.sum(columns[j, j + 1 :, None] * jnp.stack(x), axis=0)
+        x.insert(0, (solved[j] - below) * inverse[j][None])
+    return _first(jnp.stack(x), 2)
+
+
+def solve_sum(*terms: Array, limbs: Limbs | None = None) -> Array:
+    """x (..., n) with A x = b (..., n), the last of the terms.
+
+    Args:
+      terms: matrices (..., n, n), a diagonal (..., n), or (..., 0) for none, and b; A is the sum of all but b.
+      limbs: how A falls apart, None if that is not known.
+    """
+    *matrices, diagonal, b = terms
+    n, total = b.shape[-1], _last(matrices[0], 2)
+    for other in matrices[1:]:
+        total = total + _last(other, 2)
+    if diagonal.shape[-1]:
+        unit = np.eye(n, dtype=b.dtype).reshape(n, n, *[1] * (b.ndim - 1))
+        total = total + unit * _last(diagonal, 1)[None]
+    order = _order(n, limbs)
+    rows, inverse = _eliminate(total, order, _last(b, 1))
+    return _first(_substitute(rows, inverse, order), 1)
+
+
+def solve_gram(*arguments: Array) -> Array:
+    """x (..., n) with `plain_gram` of the terms times x = b, the last argument (..., n)."""
+    matrix, b = plain_gram(*arguments[:-1]), arguments[-1]
+    return solve_sum(matrix, b[..., :0], b)
+
+
+def _order(n: int, limbs: Limbs | None) -> list[tuple[int, ...]]:
+    """The rows limb by limb, and those of the trunk as the last limb."""
+    return [*limbs.limbs, limbs.trunk] if limbs else [tuple(range(n))]
+
+
+def _eliminate(matrix: Array, order: Sequence[tuple[int, ...]], b: Array | None) -> tuple[list[Array], list[Array]]:
+    """U_j (columns, ...) from the diagonal on, and 1 / U_jj (...), of all rows in their order.
+
+    With a right side b (n, ...), it is the last column, and no pivot is below what rounding takes from the sum.
+    """
+    trunk, floor = order[-1], lost_to_rounding(len(matrix))
+    rows, inverse = list[Array](), list[Array]()
+    for limb in order:
+        below = list[Array]() if limb is not trunk else list(rows)
+        for place, j in enumerate(limb):
+            columns = (*limb[place:], *(() if limb is trunk else trunk))
+            row = _entries(matrix[j], columns)
+            size = row[:1]
+            if b is not None:
+                row = jnp.concatenate([row, b[j : j + 1]])
+            for other in below:
+                # the columns of the other row end in those of this one
+                tail = other[len(other) - len(row) :]
+                row = row - tail[:1] * tail
+            pivot = row[:1] if b is None else jnp.maximum(row[:1], floor * size)
+            scale = jax.lax.rsqrt(pivot)
+            row, scale = jax.lax.optimization_barrier((row * scale, scale))
+            rows.append(row)
+            below.append(row)
+            inverse.append(scale)
+    return rows, inverse
+
+
+def _entries(row: Array, columns: tuple[int, ...]) -> Array:
+    """Some entries of a row (n, ...): slices, and one join."""
+    parts, start = list[Array](), 0
+    for k in range(1, len(columns) + 1):
+        if k == len(columns) or columns[k] != columns[k - 1] + 1:
+            parts.append(row[columns[start] : columns[k - 1] + 1])
+            start = k
+    return parts[0] if len(parts) == 1 else jnp.concatenate(parts)
+
+
+def _substitute(rows: list[Array], inverse: list[Array], order: Sequence[tuple[int, ...]]) -> Array:
+    """x (n, ...) with U x = y, the last column of U: the trunk first, then each limb from its end."""
+    listed = [j for limb in order for j in limb]
+    x_of: dict[int, Array] = {}
+    x_trunk, end = None, len(listed)
+    for limb in reversed(order):
+        known = x_trunk
+        end -= len(limb)
+        for place in reversed(range(len(limb))):
+            row, scale = rows[end + place], inverse[end + place]
+            x = row[-1:]
+            if known is not None:
+                x = x - jnp.sum(row[1:-1] * known, axis=0, keepdims=True)
+            x = x * scale
+            x_of[limb[place]] = x
+            known = x if known is None else jnp.concatenate([x, known])
+        x_trunk = known if x_trunk is None else x_trunk
+    return jnp.concatenate([x_of[j] for j in range(len(listed))])
+
+
+def _last(x: Array, kept: int) -> Array:
+    """The last `kept` axes first, and the first axis, that of the worlds, last."""
+    if x.ndim == kept:
+        return x[..., None]
+    axes = list(range(x.ndim))
+    return jnp.transpose(x, [*axes[x.ndim - kept :], *axes[1 : x.ndim - kept], 0])
+
+
+def _first(x: Array, kept: int) -> Array:
+    """The reverse of `_last`, of an array that has worlds."""
+    axes = list(range(x.ndim))
+    return jnp.transpose(x, [axes[-1], *axes[kept:-1], *axes[:kept]])
