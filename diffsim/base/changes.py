@@ -183,7 +183,7 @@ CHANGES: dict[str, Change] = {
     ),
     "wrapping": Change(
         "4.0",
-        "",
+        "kinematics/tendon.py",
         "a tendon passes a wrapping geom in the half plane of the side site",
         "a tendon passes a wrapping geom the way that a path through the side site does",
     ),

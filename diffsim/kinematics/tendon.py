@@ -8,6 +8,7 @@ the surface of each geom that the tendon touches; a pulley has a row without a p
 "Modeling", "Tendon"; mj_tendon.
 """
 
+import functools
 from typing import NamedTuple
 
 import jax
@@ -141,7 +142,8 @@ def touches(model: Model, kinematics: Kinematics, path: Path) -> Wrap:
     """The paths of n parts around their geoms."""
     ends = jnp.stack([kinematics.site_xpos[path.first], kinematics.site_xpos[path.last]], axis=1)
     side = None if path.side is None else (kinematics.site_xpos[path.side], jnp.asarray(path.side >= 0))
-    return jax.vmap(wrap, in_axes=(0, 0, 0, 0, 0, None if side is None else 0))(
+    path_of = functools.partial(wrap, through=model.opt.follows("wrapping"))
+    return jax.vmap(path_of, in_axes=(0, 0, 0, 0, 0, None if side is None else 0))(
         ends,
         *geom_frames(model, kinematics, np.asarray(path.geom)),
         model.geom_size[path.geom, 0],

@@ -4,7 +4,7 @@ The problem is planar: it is solved in the projection along the cylinder's axis,
 and the two ends of the path. The path goes around the outside of a circle; if the side site is inside the geom, it
 touches the circle from within at one point instead. Lengths and points are differentiated. Whether the path wraps, and
 on which side, are discrete decisions without derivative. Source: MuJoCo documentation, "Modeling", "Spatial tendons";
-the decisions are those of MuJoCo 3.8.1.
+the decisions are those of MuJoCo 3.8.1, or those of 4.0, found by asking it.
 """
 
 from typing import NamedTuple
@@ -48,7 +48,9 @@ class Wrap(NamedTuple):
 Side = tuple[Array, Array]
 
 
-def wrap(ends: Array, pos: Array, mat: Array, radius: Array, is_sphere: Array, side: Side | None) -> Wrap:
+def wrap(
+    ends: Array, pos: Array, mat: Array, radius: Array, is_sphere: Array, side: Side | None, through: bool = False
+) -> Wrap:
     """The path between two points around one geom.
 
     Args:
@@ -57,18 +59,20 @@ def wrap(ends: Array, pos: Array, mat: Array, radius: Array, is_sphere: Array, s
       radius: () m, the geom's radius.
       is_sphere: () True for a sphere, False for a cylinder along the z axis of the frame.
       side: (3,) m, world position of the side site, and whether there is one; None if no part has a side site.
+      through: whether the path goes the way that a path through the side site does, as since MuJoCo 4.0.
     """
     local = mul_vec_t(mat[None], ends - pos[None])
     x, y = _plane(local, is_sphere)
     in_plane = jnp.stack([dot(local, x[None]), dot(local, y[None])], axis=-1)
     if side is None:
-        planar = _around(in_plane, radius, None)
+        planar = _around(in_plane, radius, None, through)
     else:
         place, exists = side
         lateral = mul_vec_t(mat, place - pos)
         direction = safe.normalize(jnp.stack([dot(lateral, x), dot(lateral, y)]))
         inside = exists & (dot(lateral, lateral) < radius * radius)
-        around, within = _around(in_plane, radius, (direction, exists)), _within(in_plane, radius, inside)
+        around = _around(in_plane, radius, (direction, exists), through)
+        within = _within(in_plane, radius, inside)
         planar = where_tree(inside, within, around)
 
     # the shortest path around a cylinder is straight when the surface is unrolled: the height grows evenly along all of
@@ -121,15 +125,18 @@ def _nearest(ends: Array) -> tuple[Array, Array, Array]:
     return share, ends[0] + safe.clip(share, 0, 1) * along, square
 
 
-def _around(ends: Array, radius: Array, side: Side | None) -> Wrap:
+def _around(ends: Array, radius: Array, side: Side | None, through: bool) -> Wrap:
     """The path around the outside of a circle, from end 0 to end 1, on the side of `side`, or else the shorter way."""
+    # the path through a side site has its own rule; other paths go the shorter way
+    guide, side = (side, None) if through else (None, side)
     square = radius * radius
     lengths = dot(ends, ends)
     # the path does not wrap if the straight line misses the circle and passes it on the side of the side site
     _, nearest, gap = _nearest(jax.lax.stop_gradient(ends))
     clear = dot(nearest, nearest) > square
     clear = clear if side is None else clear & (~side[1] | (dot(side[0], nearest) >= 0))
-    active = jnp.all(lengths >= square) & (radius >= MINVAL) & (gap >= MINVAL) & ~clear
+    possible = jnp.all(lengths >= square) & (radius >= MINVAL) & (gap >= MINVAL)
+    active = possible & ~clear
 
     # the tangent point t of a line from an end e satisfies t . t = r^2 and t . (e - t) = 0, so that
     # t = (r^2 e +- r sqrt(e.e - r^2) e_perp) / e.e. The two ends take opposite signs: that makes two solutions of two
@@ -140,6 +147,10 @@ def _around(ends: Array, radius: Array, side: Side | None) -> Wrap:
     inverse = 1 / jnp.where(lengths > 0, lengths, 1)
     points = scale(square * ends[None] + turn[:, :, None] * shift[None], jnp.broadcast_to(inverse, (2, 2)))
     choice, crossed = _better(*jax.lax.stop_gradient((ends, points, side)))
+    if guide is not None:
+        exists, (touching, way) = guide[1], _way_through(*jax.lax.stop_gradient((ends, radius, guide[0])))
+        choice, crossed = jnp.where(exists, way, choice), crossed & ~exists
+        active = jnp.where(exists, possible & touching, active)
     first, last = points[choice, 0], points[choice, 1]
     active &= ~crossed
 
@@ -147,6 +158,19 @@ def _around(ends: Array, radius: Array, side: Side | None) -> Wrap:
     sense = jnp.where(choice == 0, -1, 1).astype(ends.dtype)
     angle = safe.arctan2(sense * _cross(first, last), dot(first, last))
     return Wrap(active, first, last, radius * jnp.where(angle < 0, angle + 2 * jnp.pi, angle))
+
+
+def _way_through(ends: Array, radius: Array, direction: Array) -> tuple[Array, Array]:
+    """Whether the path of a side site in a direction (2,) touches the circle, and the index of its solution.
+
+    The line from end 0 to the side site and on to end 1 turns by an angle around the centre. A string along this line,
+    pulled taut, touches the circle if this angle is larger than what the two tangents span.
+    """
+    start, stop = ends[0], ends[1]
+    turn = safe.arctan2(_cross(start, direction), dot(start, direction))
+    turn += safe.arctan2(_cross(direction, stop), dot(direction, stop))
+    spanned = jnp.sum(jnp.arccos(jnp.minimum(radius / jnp.maximum(safe.norm(ends), MINVAL), 1)))
+    return jnp.abs(turn) > spanned, jnp.where(turn > 0, 1, 0)
 
 
 def _better(ends: Array, points: Array, side: Side | None) -> tuple[Array, Array]:
