@@ -5,34 +5,20 @@ module of the same name (`diffsim.load`). Headings keep the public name. The pag
 printed and drew.
 """
 
-import ast
 import base64
 import json
 import pathlib
 import re
+import sys
 from typing import Any
 
 from mkdocs.structure.files import File, Files
 
 ROOT = pathlib.Path(__file__).parents[1]
+# mkdocs loads this file by its path
+sys.path.append(str(ROOT / "docs"))
 
-
-def public(package: str) -> dict[str, str]:
-    """Maps the public names of a package's `__init__.py` to the modules that define them; {} without `__init__.py`."""
-    file = ROOT / package.replace(".", "/") / "__init__.py"
-    if not file.exists():
-        return {}
-    lines = [node for node in ast.parse(file.read_text()).body if isinstance(node, ast.ImportFrom)]
-    names = {(alias.asname, f"{node.module}.{alias.name}") for node in lines for alias in node.names if alias.asname}
-    sources = {name: source for name, source in names if name and not name.startswith("_")}
-    # a public package has its own page
-    return {name: source for name, source in sources.items() if not is_module(source)}
-
-
-def is_module(path: str) -> bool:
-    """Whether a dotted path is a module or package, not an object inside one."""
-    place = ROOT / path.replace(".", "/")
-    return place.with_suffix(".py").exists() or (place / "__init__.py").exists()
+from llms import api, index, public  # type: ignore  # noqa: E402
 
 
 def entry(name: str, source: str) -> str:
@@ -60,7 +46,9 @@ def on_page_markdown(markdown: str, **_: object) -> str:
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Adds the pages of the notebooks; mkdocs calls it with all files of the site."""
+    """Adds the pages of the notebooks and the texts of llms.py; mkdocs calls it with all files of the site."""
+    files.append(File.generated(config, "api.md", content=api()))
+    files.append(File.generated(config, "llms.txt", content=index("api/")))
     for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
         text, pictures = page(path)
         files.append(File.generated(config, f"notebooks/{path.stem}.md", content=text))

@@ -11,11 +11,14 @@ import pytest
 ROOT = pathlib.Path(__file__).parents[2]
 NOT_SOURCE = shutil.ignore_patterns(".git", ".venv*", "out", "build", "*.egg-info", ".*_cache", "__pycache__", "tests")
 USE = """
+import pathlib
 import sys
 import jax
 import diffsim
 
 assert "site-packages" in diffsim.__file__, diffsim.__file__
+folder = pathlib.Path(diffsim.__file__).parent
+assert (folder / "api.md").read_text().startswith("# The API of diffsim") and (folder / "llms.txt").exists()
 # packages are imported when they are first asked for
 assert "diffsim.envs" not in sys.modules and "envs" in dir(diffsim)
 model = diffsim.load("hopper")
