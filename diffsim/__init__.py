@@ -92,5 +92,5 @@ _LATER = ("bench", "envs", "mjx", "optimize", "parallel", "torch", "viewer", "vi
 
 def __dir__() -> list[str]:
     names = {*globals(), *_LATER}
-    # `help` and others import every name that is listed
+    # torch is listed only where it is installed: `help` and other tools import every name in this list
     return sorted(names if importlib.util.find_spec("torch") else names - {"torch"})

@@ -67,7 +67,7 @@ class MotorState(IntEnum):
     CURRENT = 4  # A
 
 
-# for each MotorState the parameter, a vector and an index in it, that switches the state on when it is positive
+# a MotorState exists if a parameter is positive: for each, the vector of this parameter and its index
 SWITCHES: tuple[tuple[str, int], ...] = (
     ("dynprm", MotorDynamics.MAX_SLEW),
     ("gainprm", MotorGain.INTEGRAL),

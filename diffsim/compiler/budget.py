@@ -3,9 +3,10 @@
 A model file may come from an untrusted source. With sizes, counts and macros that are all legal, a short file can ask
 for more memory or time than any machine has. The limits are far above what the engine simulates at a useful speed.
 
-The second half has the numbers of contacts and pairs for which a model is packed: those of the caller, or those of the
-model's custom numerics. These numerics come from MJX and drop contacts that MuJoCo would keep; if they do, a warning
-says so when the model is loaded. The rule for models without them is in `diffsim.collision`.
+The second half has the capacities of a model: the numbers of contacts and of pairs of geoms for which it has room. They
+come from the caller or from the model's custom numerics. These numerics come from MJX and drop contacts that MuJoCo
+would keep; if they do, a warning says so when the model is loaded. The rule for models without them is in
+`diffsim.collision`.
 """
 
 import dataclasses
@@ -25,12 +26,12 @@ from diffsim.types.model import Model
 MOST_DOFS = 12_000
 # bodies times degrees of freedom of one tree: derived constants need the Jacobians of all its bodies at once
 MOST_JACOBIANS = 2500 * 2500
-# geoms: finding candidate pairs takes about 24 bytes for each two of them, 0.9 GB
+# geoms: finding candidate pairs takes about 24 bytes for each (ordered) pair of them, 0.9 GB
 MOST_GEOMS = 6000
 # candidate pairs of geoms
 MOST_PAIRS = 4_000_000
 # actuators and sensors: reading, checking and compiling one takes about 0.25 ms
-MOST_DRIVEN = {"actuator": 12_000, "sensor": 15_000}
+MOST_OBJECTS = {"actuator": 12_000, "sensor": 15_000}
 # contacts or pairs that a caller can ask for
 MOST_CONTACTS = 10_000_000
 
@@ -56,7 +57,7 @@ def check_sizes(draft: Draft) -> None:
             bodies[largest].source, f"{message}, too many for its derived constants", "make the tree smaller"
         )
     _check_sum(draft, "geom", [1] * len(draft.nodes["geom"]), MOST_GEOMS, "geoms")
-    for kind, most in MOST_DRIVEN.items():
+    for kind, most in MOST_OBJECTS.items():
         _check_sum(draft, kind, [1] * len(draft.nodes[kind]), most, f"{kind}s")
     activations = [max(0, node.e.actdim) for node in draft.nodes["actuator"]]
     _check_sum(draft, "actuator", activations, MOST_NUMBERS, "activations")

@@ -43,7 +43,7 @@ from diffsim.compiler.elements.skins import skin_rows
 from diffsim.compiler.elements.tendons import tendon_rows
 from diffsim.compiler.elements.tree import discard_visual, flatten, forget_materials, fuse_static
 from diffsim.compiler.pack import pack
-from diffsim.mjcf.elements.body import Inertial, standing_in
+from diffsim.mjcf.elements.body import Inertial, own_elements
 from diffsim.mjcf.reader import check
 from diffsim.mjcf.spec import Spec
 from diffsim.sensor import unsupported_sensors
@@ -200,7 +200,7 @@ def save_inertials(spec: Spec) -> None:
         if row["body_mass"] < MINVAL:
             continue
         # delete existing ones, also inside frames
-        for old in [child for child in standing_in(node.source) if isinstance(child, Inertial)]:
+        for old in [child for child in own_elements(node.source) if isinstance(child, Inertial)]:
             assert old.parent is not None
             old.parent.children.remove(old)
         values = {"mass": row["body_mass"], "diaginertia": row["body_inertia"]}

@@ -1,10 +1,11 @@
 """Constraint rows (efc_*), contacts (mjContact) and islands as MuJoCo lists them, for inspection.
 
-The simulator keeps rows by family, rows on single dofs without a Jacobian, and pyramids by their basis. Here all rows
-are listed one by one, in MuJoCo's order: equalities, dry friction of dofs and of tendons, limits of joints and of
-tendons, contacts. The contact buffer has a slot for every possible contact, ordered by dimension; here contacts are in
-MuJoCo's order, each with its dimension, the reason if it has no rows, and its first row. Shapes are fixed: the `nefc`
-rows or `ncon` contacts that exist come first, and the rest is padding. Source: mjData; mj_instantiateContact.
+The simulator groups rows by family. It stores rows on single dofs without a Jacobian, and pyramidal contacts by one row
+for each dimension instead of one for each edge. Here all rows are listed one by one, in MuJoCo's order: equalities, dry
+friction of dofs and of tendons, limits of joints and of tendons, contacts. The contact buffer has a slot for every
+possible contact, ordered by dimension. Here contacts are in MuJoCo's order; each has its dimension and its first row,
+or the reason why it has no rows. Shapes are fixed: the `nefc` rows or `ncon` contacts that exist come first, and the
+rest is padding. Source: mjData; mj_instantiateContact.
 """
 
 import functools
@@ -35,8 +36,9 @@ SPARSE_FROM = 60
 class EfcRows(NamedTuple):
     """Rows with mjData's names, all (nrow,) except efc_J (nrow, nv); the first `nefc` exist.
 
-    `efc_id` is the equality, dof, tendon or joint, or the slot of `data.contact`. Beyond nefc type, id, state and
-    island are -1, and all other fields are zero. With noslip, the force of an elliptic contact says whether it slips.
+    `efc_id` is the equality, dof, tendon or joint, or the slot of `data.contact`. In rows beyond `nefc`, the type, id,
+    state and island are -1, and all other fields are zero. Whether an elliptic contact slips (efc_state) is decided by
+    its force if noslip has run, and otherwise by its residual.
     """
 
     nefc: Array
@@ -57,9 +59,9 @@ class EfcRows(NamedTuple):
 class IslandList(NamedTuple):
     """Islands with mjData's names; fields of trees (ntree,), of dofs (nv,), of rows (nrow,), and of islands (ntree,).
 
-    Trees, dofs and rows of an island are contiguous in the maps `map_itree2tree`, `map_idof2dof` and `map_iefc2efc`,
-    from the addresses of the island on; trees and dofs without an island come last. Beyond `nisland` counts are 0 and
-    addresses -1; beyond `nefc` the maps of rows are -1.
+    In the maps `map_itree2tree`, `map_idof2dof` and `map_iefc2efc`, the trees, dofs and rows of an island are
+    contiguous and begin at the island's address. Trees and dofs without an island come last. Beyond `nisland` counts
+    are 0 and addresses -1; beyond `nefc` the maps of rows are -1.
     """
 
     nisland: Array
@@ -91,16 +93,16 @@ def island_list(model: Model, contacts: Contacts, constraints: Constraints, solu
     dof, efc = tree[topology.dof_treeid], rows.efc_island
     nisland = jnp.max(tree, initial=-1) + 1
 
-    def listed(island: Array) -> tuple[Array, Array, Array, Array]:
+    def by_island(island: Array) -> tuple[Array, Array, Array, Array]:
         """For members sorted by island: each island's count and start, the sorted ids, and each id's position."""
         order = jnp.argsort(jnp.where(island < 0, topology.ntree, island), stable=True).astype(jnp.int32)
         number = _count(island, topology.ntree)
         begin = jnp.where(jnp.arange(topology.ntree) < nisland, jnp.cumsum(number) - number, -1)
         return number, begin, order, jnp.argsort(order).astype(jnp.int32)
 
-    island_ntree, island_itreeadr, map_itree2tree, _ = listed(tree)
-    island_nv, island_idofadr, map_idof2dof, map_dof2idof = listed(dof)
-    island_nefc, island_iefcadr, map_iefc2efc, map_efc2iefc = listed(efc)
+    island_ntree, island_itreeadr, map_itree2tree, _ = by_island(tree)
+    island_nv, island_idofadr, map_idof2dof, map_dof2idof = by_island(dof)
+    island_nefc, island_iefcadr, map_iefc2efc, map_efc2iefc = by_island(efc)
     exists = jnp.arange(len(efc)) < rows.nefc
     friction = (rows.efc_type == ConstraintType.FRICTION_DOF) | (rows.efc_type == ConstraintType.FRICTION_TENDON)
     return IslandList(
@@ -186,7 +188,10 @@ def efc_rows(model: Model, contacts: Contacts, constraints: Constraints, solutio
 def _columns(
     model: Model, contacts: Contacts, constraints: Constraints, rows: RowGroup, force: Array, qacc: Array
 ) -> tuple[Array, ...]:
-    """Whether each row of a group exists, its sort key, and the columns of `EfcRows`; rows component-major."""
+    """Whether each row of a group exists, its sort key, and the columns of `EfcRows`.
+
+    First come the first rows of all constraints of the group, then their second rows, and so on.
+    """
     height, count, nv = rows.force_count, rows.count, model.nv
     ids = FAMILIES[rows.family].ids
     # efc_id of the constraints of the group
@@ -223,13 +228,13 @@ def _sort_key(model: Model, contacts: Contacts, rows: RowGroup, ids: np.ndarray)
         sort_key = contacts.sort_key[rows.slot : rows.slot + rows.count]
         return room * int(ConstraintType.CONTACT_FRICTIONLESS) + 16 * sort_key
     family = FAMILIES[rows.family]
-    # components of connect and weld are constraints of their own
+    # connect and weld are listed here as one constraint for each component: number those with the same id
     repeat = np.cumsum(ids[:, None] == ids[None], axis=1).diagonal() - 1 if rows.law == Law.QUADRATIC else 0
     return jnp.asarray(room * int(family.kind) + stride * ids + family.place + repeat, jnp.int32)
 
 
 def _moves(model: Model, contacts: Contacts, rows: RowGroup, ids: np.ndarray, jacobian: Array) -> Array:
-    """(n,) which constraints some dof moves, as MuJoCo decides it.
+    """(n,) whether any dof moves each constraint, by MuJoCo's rule.
 
     Contacts of geoms: the bodies have different last dofs, or J is dense. Others: some entry of their rows is not zero.
     """

@@ -4,7 +4,7 @@ A pair function sees one pair of geoms; its caller applies `vmap`. It returns a 
 distances, which are exact also where the geoms are apart. A function that searches is told whether the geoms are near;
 where they are not, it may return any finite numbers. The choice of features, such as the nearest face, is discrete and
 has no derivatives; distance, position and normal then follow from the chosen features in closed form.
-`collider` stands between a pair function and the tables that list it.
+Pair functions are wrapped by `collider` before they are listed in tables.
 Source: Ericson 2005, ch. 9.5, for support functions h(d) = max of d . x over the shape.
 """
 
@@ -39,8 +39,8 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 def collider(function: Function) -> Function:
     """A pair function for the tables of colliders: the same geometry, in a form that a CPU computes fast.
 
-    Inside of it formulas are written as in a book; which values are kept in memory is worked out here, once for all of
-    them (`xla/shared_values.py`).
+    So a pair function can be written like the formulas in a book. Which intermediate values are stored in memory is
+    decided here for all of them (`xla/shared_values.py`).
     """
     return stored_where_shared(function)
 
@@ -48,7 +48,7 @@ def collider(function: Function) -> Function:
 class Shape(NamedTuple):
     """A geom in the world: centre (3,), rotation local to world (3, 3), MuJoCo's sizes (3,) in metres.
 
-    `data`: what its type carries beside these (`DATA` in colliders.py).
+    `data`: what its type needs besides, such as the hull of a mesh (`DATA` in colliders.py).
     """
 
     pos: Array
@@ -67,7 +67,7 @@ class Candidates(NamedTuple):
 
     `dist` (n,): signed distance in metres, negative when penetrating. `pos` (n, 3): midway between the two surfaces.
     `normal` (n, 3): unit, from the first shape to the second. `tangent` (n, 3): hint for the first tangent, or zero.
-    `valid` (n,): false where MuJoCo makes no contact whatever the distance.
+    `valid` (n,): false where MuJoCo makes no contact, whatever the distance.
     """
 
     dist: Array
@@ -83,7 +83,7 @@ class Candidates(NamedTuple):
 
 def relative_pose(first: Shape, second: Shape) -> tuple[Array, Array]:
     """Rotation R (3, 3) and shift s (3,), m: a point p of the second's frame is R p + s in the frame of the first."""
-    # R1^T R2 and R1^T (p2 - p1), as reductions, whose results XLA stores
+    # R1^T R2 and R1^T (p2 - p1), written as sums because XLA stores the results of reductions
     rotation = jnp.sum(first.mat[:, :, None] * second.mat[:, None, :], axis=0)
     return rotation, jnp.sum(first.mat * (second.pos - first.pos)[:, None], axis=0)
 
@@ -182,7 +182,7 @@ def bounding_radii(types: np.ndarray, size: Array) -> Array:
 
 
 def lowest(kind: GeomType, shape: Shape, directions: Array) -> Array:
-    """(n,) the least d . x, m, over the points x of a shape, for unit vectors d (n, 3) in the axes of its pose."""
+    """(n,) the least d . x, m, over the points x of a shape, for unit vectors d (n, 3) in the frame of its pose."""
     local = mul_vec_t(shape.mat[None], directions)
     return dot(directions, shape.pos[None]) - SUPPORT[kind](-local, shape)
 

@@ -4,8 +4,9 @@ Attributes are written as the elements have them: in the units and orientations 
 with their default classes. An attribute is left out if the element gets the same value from its default class or from
 MJCF. Settings are merged and written once. Included files, macros and comments are gone, because the reader has
 replaced them. Elements of an attached model must have the same compiler settings as this model. The default class
-`main` of an attached model starts from MJCF's defaults; it becomes a class below our `main` that gives these defaults
-explicitly. Source: MuJoCo XML reference; "Saving" in the manual's chapter on modeling.
+`main` of an attached model starts from MJCF's defaults, not from our `main`. It is written as a class inside our
+`main`, with MJCF's defaults spelled out where our `main` has other values.
+Source: MuJoCo XML reference; "Saving" in the manual's chapter on modeling.
 """
 
 import os
@@ -19,7 +20,7 @@ from lxml import etree  # pyright: ignore[reportAttributeAccessIssue]
 
 from diffsim.base.checked import checked
 from diffsim.base.errors import Problems
-from diffsim.mjcf.elements.body import Inertial, standing_in
+from diffsim.mjcf.elements.body import Inertial, own_elements
 from diffsim.mjcf.elements.sections import SECTIONS, Default, Section
 from diffsim.mjcf.kinds import FileKind, Kind
 from diffsim.mjcf.macros.keys import without_gaps
@@ -72,7 +73,7 @@ def write(spec: Spec, path: str | Path | None = None) -> str:
     """
     check(spec)
     bodies = spec.bodies[1:] if spec.compiler.saveinertial else []
-    lacking = [body for body in bodies if not any(isinstance(child, Inertial) for child in standing_in(body))]
+    lacking = [body for body in bodies if not any(isinstance(child, Inertial) for child in own_elements(body))]
     if lacking:
         message = f"the compiler setting saveinertial asks for inertias, but {lacking[0].label} has no <inertial>"
         warnings.warn(f"{message}; call diffsim.save_inertials(spec) before writing", stacklevel=3)
@@ -111,7 +112,7 @@ def _append(parent: "etree._Element", spec: Spec, element: Element, tag: str, in
     while waiting:
         source, node = waiting.pop()
         for child in source.children:
-            # parts of settings that appear in no file have no tag
+            # a part of the settings that no file mentions has no tag of its own: the schema knows it
             rules = children_of(type(source), source.tag).items()
             name = child.tag or next(tag for tag, rule in rules if rule.cls is type(child))
             waiting.append((child, etree.SubElement(node, name, _texts(spec, child, inherited))))
@@ -125,7 +126,7 @@ def _append(parent: "etree._Element", spec: Spec, element: Element, tag: str, in
 
 
 def _append_foreign(parent: "etree._Element", spec: Spec, section: Default) -> None:
-    """Appends the default classes of an attached model, in a class that undoes the values of our own `main`."""
+    """Appends the default classes of an attached model, in a class with MJCF's values where our `main` has others."""
     _append(parent, spec, section, "default", _nothing)
     node = parent[-1]
     ours = spec.defaults.classes[MAIN]
@@ -180,22 +181,23 @@ def _texts(spec: Spec, element: Element, inherited: Inherited) -> dict[str, str]
         return {}
     before = inherited(element)
     texts = {}
-    alone = {name for group in element.supersede for name in group}
+    # if one attribute of such a group is given, inherited values of the others do not apply: write it always
+    always = {name for group in element.supersede for name in group}
     kinds = element.attributes()
     for name in sorted(element.legal(), key=lambda name: name not in LEADING):
         kind = kinds[name]
         value = getattr(element, name)
         if value is None:
             continue
-        under = None if kind.required or name in alone else before.get(name)
+        default = None if kind.required or name in always else before.get(name)
         # leave out what the element inherits anyway
-        if under is None or not np.array_equal(kind.over(under, value), under):
+        if default is None or not np.array_equal(kind.over(default, value), default):
             texts[xml_name(name)] = _file_name(spec, element, kind, value) or kind.text(value)
     return texts
 
 
 def _nothing(element: Element) -> Mapping[str, Any]:
-    """Nothing: default classes are written in full, because the order of sections decides what they inherit."""
+    """No inherited values. Default classes are written in full: what they inherit depends on the order of sections."""
     return {}
 
 
@@ -204,7 +206,7 @@ def _mjcf_defaults(element: Element) -> Mapping[str, Any]:
 
 
 def _file_name(spec: Spec, element: Element, kind: Kind, value: Any) -> str:
-    """The name, from our own asset folder, of a file of an included or attached model; empty for other files."""
+    """The name to write for a file of an included or attached model, relative to our own asset folder; else empty."""
     foreign = element.settings is not None
     if not isinstance(kind, FileKind) or not (foreign or os.path.dirname(element.file)):
         return ""

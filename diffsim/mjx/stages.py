@@ -70,8 +70,8 @@ def with_records(m: Model, d: Data, *computed: Any) -> Data:
 def contact_buffer(m: Model, contacts: records.Contacts, efc: Constraints) -> Contact:
     """Converts contacts and their constraint rows to a contact buffer with MJX's names."""
     dims = tuple(map(int, layout_of(m).dim))
-    nothing = ("ncon_dropped",) if m.topology.nflex else ("ncon_dropped", "flex", "elem", "vert")
-    fields: dict[str, Any] = vars(contacts) | dict.fromkeys(nothing)
+    absent = ("ncon_dropped",) if m.topology.nflex else ("ncon_dropped", "flex", "elem", "vert")
+    fields: dict[str, Any] = vars(contacts) | dict.fromkeys(absent)
     return Contact(**fields, dims=dims, first_row=tuple(map(int, first_rows(efc, len(dims)))))
 
 
@@ -263,8 +263,8 @@ def solve(m: Model, d: Data) -> Data:
 
 def rne_postconstraint(m: Model, d: Data) -> Data:
     """Computes `cacc`, `cfrc_int` and `cfrc_ext` for the constrained acceleration."""
-    pulls = tendon_wrenches(m, d.qvel, d, d, d, d, d, d.efc, d)
-    external = external_wrenches(m, inputs_of(d), d, d, constraint_wrenches(m, d.contact, d.efc, d, d, d), pulls)
+    of_tendons = tendon_wrenches(m, d.qvel, d, d, d, d, d, d.efc, d)
+    external = external_wrenches(m, inputs_of(d), d, d, constraint_wrenches(m, d.contact, d.efc, d, d, d), of_tendons)
     return with_records(m, d, compute_body_forces(m, d.qvel, d.qacc, d, d, external))
 
 

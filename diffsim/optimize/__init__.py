@@ -5,7 +5,7 @@ from diffsim import optimize
 system = optimize.linearize(model, state)
 task = optimize.make_task(model, running=lambda state, data, ctrl: ..., final=lambda state, data: ...)
 plan = optimize.ilqr(task, state, controls)        # a local minimum near a guess
-plan = optimize.plan(task, state, steps=100)       # a search first: through contact
+plan = optimize.plan(task, state, steps=100)       # by a search first, for motions through contact
 result = optimize.fit(model, recording, unknowns)  # parameters of the model from recordings
 """
 
@@ -64,11 +64,11 @@ from diffsim.optimize.trajectory.task import evaluate as evaluate
 from diffsim.optimize.trajectory.task import make_task as make_task
 from diffsim.optimize.trajectory.tree import TreeSettings as TreeSettings
 
-# old public names and what they are called now; they go with version 0.4
+# old public names and what they are called now; version 0.4 removes them
 _RENAMED = {"Doubt": "Perturbation"}
 
 if not typing.TYPE_CHECKING:
-    # hidden from type checkers, to which a module with __getattr__ has every name
+    # hidden from type checkers, which assume that a module with __getattr__ has every name
     def __getattr__(name: str) -> typing.Any:
         if name not in _RENAMED:
             raise AttributeError(f"module 'diffsim.optimize' has no attribute {name!r}")

@@ -13,7 +13,7 @@ import mujoco
 import numpy as np
 
 from diffsim.optimize.identify import problem
-from diffsim.optimize.identify.residuals import Derivatives, First, Guess, Meetings, Motions, Windows
+from diffsim.optimize.identify.residuals import Derivatives, First, Guess, Motions, WindowGaps, Windows
 from diffsim.optimize.identify.unknowns import Unknowns
 
 # steps of differences, in tangent coordinates and relative to a number
@@ -124,7 +124,7 @@ class Simulator:
         )
         return Derivatives(first[0], second[0], first[1], second[1])
 
-    def meetings(self, model: Any, first: First, changes: Any, ends: States) -> Meetings:
+    def window_gaps(self, model: Any, first: First, changes: Any, ends: States) -> WindowGaps:
         """How far windows end from where the next ones begin, by differences."""
         change, nx = np.asarray(changes, float), 2 * model.nv + model.na
 
@@ -141,7 +141,7 @@ class Simulator:
         begin = following(change)
         by_end = slope(lambda step: self.difference(moved(step), begin), nx)
         by_next = slope(lambda step: self.difference(ends, following(change + step)), change.shape[1])
-        return Meetings(self.difference(ends, begin), by_end, by_next)  # type: ignore[arg-type]
+        return WindowGaps(self.difference(ends, begin), by_end, by_next)  # type: ignore[arg-type]
 
     def changes_to(self, model: Any, first: First, states: States) -> np.ndarray:
         """(windows, nx) changes of the guesses of first states that lead to these states."""
@@ -153,7 +153,7 @@ def simulated_by_c(build: Callable[[np.ndarray], str]) -> Iterator[Simulator]:
     """`optimize.fit` simulates by C in here; `build` makes the XML of a theta, of the numbers of the model alone."""
     c = Simulator(build)
     with contextlib.ExitStack() as stack:
-        for name in ("motions", "derivatives", "changes_to", "begins", "meetings"):
+        for name in ("motions", "derivatives", "changes_to", "begins", "window_gaps"):
             stack.enter_context(mock.patch.object(problem, name, getattr(c, name)))
         stack.enter_context(mock.patch.object(Unknowns, "model_of", lambda self, theta: self.model))
         yield c

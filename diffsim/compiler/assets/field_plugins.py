@@ -1,15 +1,15 @@
 """Distance fields from `<plugin>`: the function and its parameters, and the surface of the field as a mesh.
 
-A mesh with such a plugin is the surface of its field, sampled on a grid with about 300 points along the three sides in
-total. A geom of type sdf has the same plugin and collides with the field itself; without a plugin it collides with the
-octree of its mesh. A plugin that is not one of MuJoCo's is a function of the user, set on the model (`Hooks.sdf`). The
-compiler only knows its parameters, in their order, and cannot make its surface.
+A mesh with such a plugin is the surface of its field, sampled on a grid. The numbers of grid points along its three
+sides add up to about 300. A geom of type sdf has the same plugin and collides with the field itself; without a plugin
+it collides with the octree of its mesh. A plugin that is not one of MuJoCo's is a function of the user, set on the
+model (`Hooks.sdf`). The compiler only knows its parameters, in their order, and cannot make its surface.
 
 The surface is found by marching cubes, as in MuJoCo. A cube of the grid has 8 corners and 12 edges. For each of the 256
-sets of corners inside the surface, `TRIANGLES` lists the edges that its triangles join. The number of a corner is
+sets of corners inside the surface, `TRIANGLES` lists the edges that its triangles join. Corner (x, y, z) has the number
 x + 2 y + 4 z. Edges along x come first, then edges along y, then along z; within an axis they are numbered by the other
-two coordinates of their first corner, the lower axis fastest. Vertices have the order in which the cubes, with x
-fastest, first reach them.
+two coordinates of their first corner, the lower axis fastest. Vertices are numbered in the order in which the cubes
+first reach them; cubes are visited with x fastest.
 Source: MuJoCo "XML reference", extension; `mjCMesh::LoadSDF` of user_mesh.cc (3.8.1). Lorensen and Cline 1987;
 MarchingCubeCpp (public domain) for the table and for the order.
 """
@@ -32,7 +32,7 @@ from diffsim.mjcf.resources import AssetError
 
 Array = np.ndarray
 
-# grid points along the three sides in total, as in MuJoCo
+# the numbers of grid points along the three sides add up to about this, as in MuJoCo
 POINTS = 300
 
 
@@ -89,7 +89,7 @@ def field_parameters(name: str, settings: Mapping[str, str]) -> np.ndarray:
     """The parameters of one of MuJoCo's fields, as its settings give them.
 
     Raises:
-      AssetError: a setting is unknown or no number.
+      AssetError: a setting is unknown or not a number.
     """
     function = FUNCTIONS[name]
     parameters = np.array(function.defaults)

@@ -14,7 +14,7 @@ from diffsim.compiler.draft import Draft, Node
 from diffsim.compiler.elements.geoms import orientation
 from diffsim.compiler.elements.mass_properties import offset_inertia, rotated_inertia
 from diffsim.mjcf.attributes import Tristate
-from diffsim.mjcf.elements.body import Inertial, standing_in
+from diffsim.mjcf.elements.body import Inertial, own_elements
 from diffsim.mjcf.orientation import TINY, compose, diagonalize, invert, matrix
 
 Array = np.ndarray
@@ -70,7 +70,7 @@ def inertial_row(draft: Draft, node: Node) -> dict:
     """Mass (kg), moments of inertia (kg m^2) and inertial frame of a body, as given or from its geoms."""
     settings = draft.settings(node)
     # it may be inside a frame, which does not move it
-    inertial = next((child for child in standing_in(node.source) if isinstance(child, Inertial)), None)
+    inertial = next((child for child in own_elements(node.source) if isinstance(child, Inertial)), None)
     row = _massless(node) if inertial is None else _inertial(draft, node, inertial)
     infer = settings.inertiafromgeom
     if infer == Tristate.TRUE or (infer == Tristate.AUTO and inertial is None):
@@ -137,7 +137,7 @@ def _has_negative_mass(draft: Draft, node: Node) -> bool:
     As in MuJoCo, `boundmass` and `boundinertia` (0 by default) replace negative numbers before they are checked, so a
     body that does not move may have them, and a body that moves is left without mass.
     """
-    inertial = next((child for child in standing_in(node.source) if isinstance(child, Inertial)), None)
+    inertial = next((child for child in own_elements(node.source) if isinstance(child, Inertial)), None)
     if inertial is None:
         return False
     e = inertial.filled()

@@ -1,9 +1,9 @@
 """Flexes: vertices, nodes and elements on bodies, contact parameters and material.
 
-This module makes the fields that determine the program: the bodies of vertices and nodes, edges and borders
-(flex_tables.py), empty cells. Fields that follow from the rest shape and the material, such as rest lengths and
-stiffness, are derived by the physics (simulate/constants.py); the modes of strain equalities are derived in
-compiler/derive.py. Source: mjCFlex::Compile, mjCModel::CopyObjects, makeFlexBandwidth (MuJoCo 3.8.1).
+This module makes the fields whose values are fixed when a program is compiled: the bodies of vertices and nodes, the
+edges and borders (flex_tables.py), and which cells are empty. Fields that follow from the rest shape and the material,
+such as rest lengths and stiffness, are derived by the physics (simulate/constants.py); the modes of strain equalities
+are derived in compiler/derive.py. Source: mjCFlex::Compile, mjCModel::CopyObjects, makeFlexBandwidth (MuJoCo 3.8.1).
 """
 
 from typing import Any, cast
@@ -25,7 +25,7 @@ Array = np.ndarray
 Fields = dict[str, Any]
 
 # flex_edgeequality for each type of equality on a flex
-HELD = {EqType.FLEX: EDGES, EqType.FLEXVERT: VERTICES, EqType.FLEXSTRAIN: STRAIN}
+EDGEEQUALITY = {EqType.FLEX: EDGES, EqType.FLEXVERT: VERTICES, EqType.FLEXSTRAIN: STRAIN}
 # attributes of <contact> that are fields of a flex
 CONTACT = (
     "contype",
@@ -43,7 +43,8 @@ CONTACT = (
     "activelayers",
     "passive",
 )
-# arrays in which flexes follow each other, by the prefix of their address and count: their size and one of their fields
+# arrays that hold one flex after another: the name of the size and one of the fields of each, by the prefix of its
+# address and count (such as node for flex_nodeadr and flex_nodenum)
 BLOCKS = {
     "node": ("nflexnode", "flex_nodebodyid"),
     "vert": ("nflexvert", "flex_vertbodyid"),
@@ -61,7 +62,7 @@ BLOCKS = {
 OPTIONAL = ("shelldata", "evpair", "texcoord", "stiffness", "bending")
 # those with a count for each flex
 COUNTED = ("node", "vert", "edge", "elem", "evpair")
-# cosine of the angle between axes of a grid up to which they count as orthogonal: rounding of the poses
+# axes of a grid count as orthogonal if the cosine of their angle is at most this: the poses are rounded
 ORTHOGONAL = 1e-8
 
 
@@ -87,7 +88,7 @@ def flex_rows(draft: Draft) -> None:
     edgeequality = dict[str, int]()
     for node in draft.nodes["equality"]:
         if isinstance(node.e, FlexEquality):
-            edgeequality.setdefault(node.e.flex, HELD[node.e.type])
+            edgeequality.setdefault(node.e.flex, EDGEEQUALITY[node.e.type])
     for node in nodes:
         try:
             parts.append(_flex(draft, node, places, edgeequality.get(node.name, 0)))
@@ -121,13 +122,13 @@ def flex_rows(draft: Draft) -> None:
 
 
 def _flex(draft: Draft, node: Node, places: tuple[Array, Array], edgeequality: int) -> Fields:
-    """The arrays of one flex; fields with one number for each flex go to its row."""
+    """The arrays of one flex. Fields with one number for each flex are stored in `node.row` instead."""
     e = node.e
     parts = [(e.first(cls) or cls()).filled() for cls in (FlexContact, FlexEdge, FlexElasticity)]
     contact, edges, elasticity = cast(tuple[FlexContact, FlexEdge, FlexElasticity], parts)
     order = ORDERS.get(e.dof, 0)
     element = _elements(e)
-    bodies, vertex, nodes = _carriers(draft, node, order)
+    bodies, vertex, nodes = _bodies(draft, node, order)
     nvert = len(bodies) if vertex is None else len(vertex)
     _check(e, contact, edges, elasticity, order, nvert, len(nodes), element)
     rigid = not order and bool((bodies == bodies[0]).all())
@@ -144,7 +145,7 @@ def _flex(draft: Draft, node: Node, places: tuple[Array, Array], edgeequality: i
             raise FlexError("all vertices of an interpolated flex must belong to one body")
     vertbody = np.full(nvert, -1) if order else np.broadcast_to(bodies, nvert)
     known = _tables(draft, e, element, vertbody, rigid, bool(order), edgeequality, nvert)
-    if e.dim == 2 and edgeequality == HELD[EqType.FLEXVERT] and not rigid and not order:
+    if e.dim == 2 and edgeequality == EDGEEQUALITY[EqType.FLEXVERT] and not rigid and not order:
         _check_level(world, known["flex_edge"])
     empty = np.zeros(int(np.prod(e.cellcount)), bool)
     if e.empty is not None:
@@ -215,7 +216,7 @@ def _texture_corners(e: Any, element: Array) -> Array:
     return corners
 
 
-def _carriers(draft: Draft, node: Node, order: int) -> tuple[Array, Array | None, Array]:
+def _bodies(draft: Draft, node: Node, order: int) -> tuple[Array, Array | None, Array]:
     """The bodies of the vertices, (n,) or (1,); vertices (n, 3) in their frames, or None; the bodies of the nodes."""
     e = node.e
     known = dict[str, int]()
@@ -324,7 +325,7 @@ def _tables(
     fixed = np.ones(len(edge), bool) if rigid else weld[:, 0] == weld[:, 1]
     around = np.zeros(0, int)
     number = np.zeros(nvert, int)
-    if e.dim == 2 and equality == HELD[EqType.FLEXVERT] and not rigid and not interpolated:
+    if e.dim == 2 and equality == EDGEEQUALITY[EqType.FLEXVERT] and not rigid and not interpolated:
         around, number = incident_edges(edge, nvert)
     return {
         "flex_vertbodyid": vertbody,
@@ -350,7 +351,7 @@ def _material_arrays(e: Any, elasticity: Any, element: Array, known: Fields, ord
     bends = Elastic2D.BEND in elasticity.elastic2d
     cells = np.array(e.cellcount, int)
     faces = 2 * int(cells[1] * cells[2] + cells[0] * cells[2] + cells[0] * cells[1])
-    strained = bool(order) and edgeequality == HELD[EqType.FLEXSTRAIN]
+    strained = bool(order) and edgeequality == EDGEEQUALITY[EqType.FLEXSTRAIN]
     stiffness = bending = 0
     if order and (elasticity.young > 0 or strained):
         stiffness = (faces * (3 * (order + 1) ** 2) ** 2) if flat else int(cells.prod()) * (3 * (order + 1) ** 3) ** 2

@@ -39,6 +39,7 @@ def plugin_instances(draft: Draft) -> None:
     Notes in `Draft.instance_of` which instance an element uses.
     """
     spec = draft.spec
+    # (plugin, settings, number of states, parameters, whether it is not a plugin of the user)
     rows = []
     elements: list[Any] = list(spec.all(PluginInstance))
     inner: list[Any] = spec.all(PluginElement)
@@ -116,7 +117,7 @@ def plugin_rows(draft: Draft) -> None:
             if kind == "actuator" and name == pid.NAME:
                 parameters.append(_checked(draft, element, pid.parameters, settings, np.zeros(len(pid.SETTINGS))))
             elif kind == "actuator" and name in draft.plugins:
-                # it compiles like an actuator with laws of the user
+                # compile it like an actuator with gain, bias and dynamics of type user
                 node.e.gaintype, node.e.biastype = GainType.USER, BiasType.USER
                 node.e.dyntype = node.e.dyntype if draft.plugins[name].act_dot is None else DynType.USER
         draft.fields[f"{kind}_plugin"] = column
@@ -187,7 +188,7 @@ def plugin_dim(draft: Draft, node: Node) -> int:
 
 
 def own_states(fields: Mapping) -> np.ndarray:
-    """(nu, 2) bool: the activations that the plugin of an actuator has; no columns if no actuator has mujoco.pid."""
+    """(nu, 2) bool: which states of mujoco.pid each actuator has; no columns if no actuator has this plugin."""
     plugin = np.asarray(fields["actuator_plugin"]).reshape(-1)
     of_pid = (plugin >= 0) & (np.append(np.asarray(fields["plugin_numberadr"], int), 0)[plugin] < 0)
     has = np.zeros((len(plugin), pid.STATES if of_pid.any() else 0), bool)

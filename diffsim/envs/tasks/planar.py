@@ -31,6 +31,7 @@ def reward_cartpole(now: Moment) -> dict[str, Array]:
 
 
 CARTPOLE = Task(
+    # a random state near qpos0
     start=lambda model, key: near(model, key, 0.1),
     observe=observe_cartpole,
     reward=reward_cartpole,
@@ -46,10 +47,10 @@ REACH = (0.06, 0.22)
 
 def start_reacher(model: Model, key: Array) -> tuple[State, Inputs]:
     """A random pose of the arm, and a random target within reach."""
-    pose, far, side = jax.random.split(key, 3)
-    state, inputs = near(model, pose, 0.5)
-    distance = jax.random.uniform(far, (), state.qpos.dtype, *REACH)
-    angle = jax.random.uniform(side, (), state.qpos.dtype, -jnp.pi, jnp.pi)
+    pose_key, distance_key, angle_key = jax.random.split(key, 3)
+    state, inputs = near(model, pose_key, 0.5)
+    distance = jax.random.uniform(distance_key, (), state.qpos.dtype, *REACH)
+    angle = jax.random.uniform(angle_key, (), state.qpos.dtype, -jnp.pi, jnp.pi)
     target = inputs.mocap_pos.at[0, :2].set(distance * jnp.stack([jnp.cos(angle), jnp.sin(angle)]))
     return state, inputs.replace(mocap_pos=target)
 

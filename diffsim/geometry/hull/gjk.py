@@ -13,7 +13,7 @@ outer side have negative distances, so that the first tetrahedron need not conta
 
 Every direction that GJK tries gives a lower bound of the distance, so that a few steps show that hulls are far apart.
 
-Decisions that several operations must agree on pass through `decided`.
+Decisions that several operations must agree on are computed only once (`decided` in xla/barriers.py).
 Source: Gilbert et al. 1988; van den Bergen 2003, ch. 4.3; van den Bergen 2001 (depth).
 """
 
@@ -104,7 +104,7 @@ class _SimplexSearch(NamedTuple):
 
 
 def closest_feature(pair: HullPair) -> tuple[Feature, Array]:
-    """(the feature of M that is closest to the origin, whether the hulls overlap or touch; then it means nothing)."""
+    """(the feature of M closest to the origin, whether the hulls overlap or touch: if so, ignore the feature)."""
     size = size_of(pair)
     end = _simplex_search(pair, size, lambda search: search.steps < ITERATIONS)
     # used corners first
@@ -192,7 +192,7 @@ def _closest(points: Array, used: Array, new: Array) -> tuple[Array, Array, Arra
     return candidates[choice], jnp.asarray(KEPT)[choice], overlap
 
 
-# (vertices of the larger hull at most, corners for which the polytope has room): what hulls of that size need
+# (largest number of vertices of the larger hull, corners for which the polytope then has room): enough for such hulls
 ROOM = ((32, 32), (128, 64), (float("inf"), 96))
 # m, the distance of a face without area, so that it is never the closest; less than infinity, which means no face
 FLAT = 1e18
@@ -233,7 +233,7 @@ class _FaceSearch(NamedTuple):
 
 
 def deepest_feature(pair: HullPair, overlap: Array) -> Feature:
-    """The face of M that is closest to the origin, by EPA; anything unless the hulls `overlap` ().
+    """The face of M that is closest to the origin, by EPA. Meaningless unless the hulls `overlap` ().
 
     In a batch the loop runs until the last search has ended.
     """
@@ -325,9 +325,9 @@ def _larger(pair: HullPair, search: _FaceSearch, size: Array) -> _FaceSearch:
 def _grown(polytope: _Polytope, new: Corner, number: Array, limit: Array) -> _Polytope:
     """The convex hull of the polytope and a new corner, the `number`-th.
 
-    The faces that the new corner sees, whose planes it is beyond by `limit`, are removed. They form a patch, whose rim
-    is joined to the new corner by new faces. So each corner on the rim starts one new face, and places of removed faces
-    suffice for the new ones, but for two that are free.
+    The faces that the new corner sees are removed: those whose planes it is outside of, or inside by less than `limit`.
+    They form a patch, and each edge of its rim makes a new face with the new corner. There are two more new faces than
+    removed ones: the new ones take the places of the removed ones and two free places.
     """
     table, face = polytope.corners, polytope.face
     most = len(table.first)

@@ -1,15 +1,16 @@
-"""Convex hulls as numbers; pairs of hulls with rounded corners, their difference, in which all search, its features.
+"""Convex hulls as arrays, and the features of the Minkowski difference of two hulls, which all searches work on.
 
-Spheres, capsules, boxes and meshes are the hull of some points plus a ball: one point, two, eight, or the vertices of a
-mesh. For hulls A and B the difference is M = {b - a}; it holds the origin where they overlap, and the signed distance
-of A and B is that of the origin and M. Searches stand in the frame of the first body. A corner of M is named by the
-places of its points in the two lists of vertices.
+Spheres, capsules, boxes and meshes are hulls of points (one, two, eight, or the vertices of a mesh), rounded by a ball.
+For hulls A and B the difference is M = {b - a}. It contains the origin where A and B overlap, and their signed distance
+is the signed distance from the origin to M. Searches work in the frame of the first body. A corner of M is stored as
+two indices, one into each hull's list of vertices.
 
-A feature is a corner, an edge or a face of M: vertex against vertex, vertex or edge against edge or face. Its plane
-(line, point) gives the signed distance and normal as smooth functions of poses and vertices. A search from corner to
-corner may end on the line between two corners of a flat side, where the closest point lies on that line. Distance and
-point are right then, but as the feature moves on the side the normal stays, where about an edge it would turn: if the
-normal is that of a facet, the facet is the feature (`widened`).
+A feature of M is a corner (vertex against vertex), an edge (vertex against edge) or a face (vertex against face, or
+edge against edge). Its plane (line, point) gives the signed distance and normal as smooth functions of poses and
+vertices. A search goes from corner to corner. If the closest point is on a flat side of M, the search may end at a
+segment between two corners of that side. Then distance and point are right, but derivatives would be wrong: the normal
+of a side stays when the closest point moves on it, and the normal of an edge turns. So if the normal is that of a
+facet, the facet becomes the feature (`widened`).
 Source: Ericson 2005, ch. 9.3; van den Bergen 2003, ch. 4.
 """
 
@@ -46,12 +47,17 @@ from diffsim.xla.select import greatest, one_of
 class Hull(NamedTuple):
     """The convex hull of a mesh, in the frame of its geom.
 
-    `vert` (v, 3): vertices, m; padded by copies of the first. `around`: the neighbours of each vertex in MuJoCo's
-    order; one list where all vertices are neighbours. `box` (2, 3): lower and upper corner of the box around them.
-    `side`: the p polygons, counterclockwise from outside, as places of their vertices; `normal` (p, 3): unit, outward,
-    by MuJoCo's rule. `joined`: the vertices at the other end of the polygons' edges, a list for a vertex. `facet`
-    (f, 3), `edge` (e, 2), `flank` (e, 2): the outline, -1 where there is no more; `outward` (f, 3): unit normals of the
-    facets.
+    Attributes:
+      vert: (v, 3) m, vertices; padded by copies of the first.
+      around: the neighbours of each vertex in MuJoCo's order; a single list if all vertices are neighbours.
+      box: (2, 3) m, lower and upper corner of the box around the vertices.
+      side: the p polygons, as lists of vertices, counterclockwise from outside.
+      normal: (p, 3) their unit normals, outward, by MuJoCo's rule.
+      joined: for each vertex, the vertices that edges of polygons join to it.
+      facet: (f, 3) three vertices of each facet, which may have several polygons; -1 for padding.
+      outward: (f, 3) unit normals of the facets.
+      edge: (e, 2) vertices of each edge between facets; -1 for padding.
+      flank: (e, 2) the two facets at each edge; -1 for padding.
     """
 
     vert: Array
@@ -84,7 +90,7 @@ class Hull(NamedTuple):
         return rows_at(self.normal, sides) if len(self.normal) else jnp.zeros((*jnp.shape(sides), 3), self.vert.dtype)
 
     def furthest(self, direction: Array, start: None = None, near: Array | bool = True) -> Array:
-        """The vertex furthest along a direction (3,), the first of those within rounding."""
+        """The vertex furthest along a direction (3,); the first, if several are as far up to rounding."""
         return greatest(jax.lax.stop_gradient(mul_vec(self.vert, direction)), ball_around(self.box))
 
     def neighbours(self, place: Array) -> Array:
@@ -103,10 +109,10 @@ class Hull(NamedTuple):
 
 
 class SharedHull(NamedTuple):
-    """A hull of those that all geoms share: arrays of `table` have a leading axis, on which it is at `slot` ().
+    """The hull at index `slot` () of a table that all geoms share: arrays of `table` have a leading axis of hulls.
 
-    The tables of a mesh with hundreds of vertices are large, and a robot has hundreds of pairs of meshes. So the whole
-    of a hull is read only for pairs that are searched, and where the search ends in closed forms, a few vertices.
+    The tables of a mesh with hundreds of vertices are large, and a robot has hundreds of pairs of meshes. So a whole
+    hull is read only for a pair that is searched. The closed forms after the search read only a few vertices.
     """
 
     table: Hull
@@ -136,7 +142,7 @@ def ball_around(box: Array) -> Array:
     return safe.norm(jnp.max(jnp.abs(box), axis=-2))
 
 
-# the name of what is not gathered for each geom
+# fields of SharedHull that all geoms share, so that they are not gathered for each geom
 SHARED = ("table",)
 
 
@@ -155,7 +161,7 @@ def hulls(model: Model, meshes: tuple[int, ...], sizes: Sizes) -> SharedHull:
 
 
 def rims(model: Model, meshes: tuple[int, ...], sizes: Sizes) -> SharedHull:
-    """What planes touch of the hulls of some meshes of one bucket: vertices, neighbours and boxes, and no more."""
+    """The hulls of some meshes of one bucket as planes need them: only vertices, neighbours and boxes."""
     tables = [padded_graph(model.topology, mesh, sizes) for mesh in meshes]
     vertices, around = jax.tree.map(lambda *rows: np.stack(rows), *tables)
     vert = pick(model.mesh_vert, vertices)
@@ -183,7 +189,7 @@ def polygon_normals(vert: Array, side: Array) -> Array:
 
 
 def normals_of_lists(vert: Array, side: Lists) -> Array:
-    """The same (m, p, 3) of polygons of m hulls with vertices (m, v, 3); `side`: static, with a leading axis."""
+    """`polygon_normals` (m, p, 3) of m hulls with vertices (m, v, 3); `side`: static, with a leading axis."""
     count, lengths = vert.shape[1], np.diff(side.start, axis=1)
     used = zip(side.entry, side.start[:, -1], strict=True)
     entry = np.concatenate([count * row + entries[:number] for row, (entries, number) in enumerate(used)])
@@ -212,15 +218,15 @@ CORNERS = np.array([[x, y, z] for z in (-1, 1) for y in (-1, 1) for x in (-1, 1)
 BOX = [[1, 3, 7, 5], [0, 4, 6, 2], [2, 6, 7, 3], [0, 1, 5, 4], [4, 5, 7, 6], [0, 2, 3, 1]]
 # sides of a prism: base 0, 1, 2 counterclockwise from above, top 3, 4, 5
 PRISM = [[3, 4, 5], [0, 2, 1], *([k, (k + 1) % 3, (k + 1) % 3 + 3, k + 3] for k in range(3))]
-# directions around the z axis, which stand for the sides of an upright segment
+# directions around the z axis: a segment along z has no faces, so these serve as normals around it
 AROUND = np.array([[1, 0, 0], [0, 1, 0], [-1, 0, 0], [0, -1, 0]])
 
 
 class HullPair(NamedTuple):
     """Two hulls in the frame of the first body, m.
 
-    `first` (v, 3): vertices of the first body; `second` (w, 3): of the second, in its own frame; of a hull that is a
-    graph itself (`gjk.py`). `turn` (3, 3), `offset` (3,): the pose of the second body.
+    `first` (v, 3): vertices of the first body; `second` (w, 3): of the second, in its own frame; either may be a hull
+    with a graph instead (`GraphHull`). `turn` (3, 3), `offset` (3,): the pose of the second body.
     """
 
     first: Any
@@ -242,8 +248,9 @@ class HullPair(NamedTuple):
 class Feature(NamedTuple):
     """The feature of the surface of M that is closest to the origin: a vertex, an edge or a face.
 
-    Corners `first` (3,), `second` (3,) of which `corners` () span it; `normal` (3,): unit, from the first body to the
-    second, in the frame of the first.
+    `corners` (): how many corners of M span it, one to three. Their vertices come first in `first` (3,) and `second`
+    (3,), the lists for the two bodies. `normal` (3,): unit, from the first body to the second, in the frame of the
+    first.
     """
 
     first: Array
@@ -285,9 +292,10 @@ def with_polygons(vert: Array, polygons: list[list[int]]) -> Hull:
 
 
 def without_sides(vert: Array, outward: Array | np.ndarray = AROUND) -> Hull:
-    """The hull of a point (1, 3) or of a segment (2, 3), an edge with four times a quarter of a turn around it.
+    """The hull of a point (1, 3) or of a segment (2, 3).
 
-    `outward` (4, 3): unit directions around the segment; by default it is upright.
+    `outward` (4, 3): unit directions around the segment, by default for one along z. The segment is listed as an edge
+    four times, each time between two neighbouring directions, a quarter of a turn apart.
     """
     quarters = np.arange(4 * (len(vert) - 1), dtype=np.int32)
     side, joined = (jax.tree.map(jnp.asarray, lists_of(lists)) for lists in ([], [[1], [0]] if len(vert) > 1 else [[]]))
@@ -327,7 +335,7 @@ def separation(pair: HullPair, feature: Feature) -> tuple[Array, Array, Array, A
 
 
 def shares_of(points: Array, corners: Array) -> Array:
-    """The shares (3,) of a feature's corners (3, 3) in its point that is closest to the origin."""
+    """The shares (barycentric weights, (3,)) of a feature's corners (3, 3) in its point closest to the origin."""
     parts = [_of_corner(points)[1], _of_edge(points)[1], _of_face(points, points[0])[1]]
     return jnp.where(corners == 1, parts[0], jnp.where(corners == 2, parts[1], parts[2]))
 
@@ -357,10 +365,10 @@ def _of_face(points: Array, toward: Array) -> tuple[Array, Array]:
 
 
 def widened(pair: HullPair, feature: Feature, hull1: Any, hull2: Any) -> Feature:
-    """The feature, or if it is an edge in a side of M that side. Not differentiated."""
+    """The feature; if it is an edge that lies in a side of M, that side instead. Not differentiated."""
     ends1, ends2 = pair.of_first(feature.first), pair.of_second(feature.second)
     gap = jnp.abs(dot(feature.normal, ends2[0] - ends1[0]))
-    # how far normals that search and vertices know to rounding are from each other
+    # normals count as equal up to this difference: the rounding of the facets' and of the search's
     close = 4 * FLAT + safe.divide(resolution(gap) * size_of(pair), gap)
     facet1, off1 = _facet(hull1.facets_at(feature.first[0]), feature.normal)
     facet2, off2 = _facet(hull2.facets_at(feature.second[0]), -mul_vec_t(pair.turn, feature.normal))
@@ -378,7 +386,7 @@ def widened(pair: HullPair, feature: Feature, hull1: Any, hull2: Any) -> Feature
 
 
 def _facet(facets: tuple[Array, Array], normal: Array) -> tuple[Array, Array]:
-    """(corners (3,) of the facet whose normal is nearest to one, how far it is from that); far if there is no facet."""
+    """(corners (3,) of the facet whose normal is nearest to `normal`, their difference: infinite without facets)."""
     facet, outward = facets
     if not len(facet):
         return jnp.zeros(3, jnp.int32), jnp.full((), jnp.inf, normal.dtype)
@@ -410,7 +418,7 @@ def boxes_and_meshes(model: Model, geoms: tuple[int, ...], sizes: Sizes) -> Shar
 
 
 def _box(size: Array, sizes: Sizes) -> Hull:
-    """The hull of a box in arrays of some sizes."""
+    """The hull of a box, in arrays padded to `sizes`."""
     vertices, *_, facets, edges = sizes
     hull = of_box(size)
     vert = jnp.concatenate([hull.vert, jnp.broadcast_to(hull.vert[:1], (vertices - len(CORNERS), 3))])

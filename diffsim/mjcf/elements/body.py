@@ -58,16 +58,16 @@ class Body(Oriented):
 
     def check(self, problems: Problems) -> None:
         if self.is_world:
-            for child in standing_in(self):
+            for child in own_elements(self):
                 if isinstance(child, (Inertial, Joint, FreeJoint)):
                     problems.add(child, f"the world body cannot have <{child.tag}>")
 
 
-def standing_in(body: Element) -> Iterator[Element]:
+def own_elements(body: Element) -> Iterator[Element]:
     """The elements that belong to a body, including those inside frames, but not its child bodies."""
     for child in body.children:
         if isinstance(child, (Frame, Replicate)):
-            yield from standing_in(child)
+            yield from own_elements(child)
         elif not isinstance(child, Body):
             yield child
 

@@ -3,10 +3,10 @@
 Vertices and triangles have MuJoCo's order. An STL file repeats its vertices; equal ones are merged at their first
 occurrence. The other formats keep their vertices as they are. ASCII STL, which MuJoCo refuses, is read too.
 
-In an OBJ file the polygons of the first object count. A polygon is triangulated by cutting off ears, beginning with its
-first three corners, until a triangle is left. As in MuJoCo, groups after the first that has polygons are left out, and
-so are polygons with more than 100 corners, with a warning. These readers are written here because the order of vertices
-and the cuts are MuJoCo's, which libraries do not keep.
+From an OBJ file, only the polygons of the first object are read. A polygon is triangulated by cutting off ears,
+beginning with its first three corners, until a triangle is left. As in MuJoCo, groups after the first that has polygons
+are left out, and so are polygons with more than 100 corners, with a warning. No mesh library is used, because libraries
+do not keep MuJoCo's order of vertices and its way of cutting polygons.
 Source: MuJoCo "XML reference", mesh; the formats' public descriptions; tinyobjloader for the cuts.
 """
 
@@ -120,9 +120,9 @@ _FORMS = (
 
 # MuJoCo leaves out polygons of an OBJ file with more corners
 MOST_CORNERS = 100
-# corners that are compared while all polygons of a file are cut: about a second
+# at most this many corners are tested while the polygons of a file are cut, which takes about a second
 MOST_WORK = 50_000_000
-# corners for which one round counts at least: the fixed time of its numpy calls
+# a round of cutting counts as at least this many corners, for the fixed time of its numpy calls
 LEAST_WORK = 3000
 
 # integers of this many digits, and the powers of 10 up to it, are exact in float64, so their quotient is the nearest
@@ -318,7 +318,8 @@ def _cut(vertex: Array, corner: Array, count: Array) -> Array:
     three = np.flatnonzero(count == 3)
     result[place[three]] = start[three][:, None] + np.arange(3)
     rest = np.flatnonzero(count > 3)
-    lost = np.zeros(len(result), bool)
+    # triangles of polygons that could not be cut to the end
+    uncut = np.zeros(len(result), bool)
     spent = 0
     # polygons with 4 corners together, then with 5 to 8, with 9 to 16, and so on: padding at most doubles the work
     power = np.ceil(np.log2(count[rest]))
@@ -329,8 +330,8 @@ def _cut(vertex: Array, corner: Array, count: Array) -> Array:
         there = np.arange(triangle.shape[1]) < (size - 2)[:, None]
         rows = (place[polygon][:, None] + np.arange(triangle.shape[1]))[there]
         result[rows] = (start[polygon][:, None, None] + triangle)[there]
-        lost[rows] = (np.arange(triangle.shape[1]) >= number[:, None])[there]
-    return result[~lost]
+        uncut[rows] = (np.arange(triangle.shape[1]) >= number[:, None])[there]
+    return result[~uncut]
 
 
 def _ears(points: Array, size: Array, spent: int) -> tuple[Array, Array, int]:
@@ -352,7 +353,7 @@ def _ears(points: Array, size: Array, spent: int) -> tuple[Array, Array, int]:
     column = np.arange(corners)
     polygon = np.arange(count)[:, None]
     after = np.where(column + 1 < size[:, None], column + 1, 0)
-    # the two axes in which the triangle at the first corner that is not straight has the largest area
+    # of the triangle at the first corner that is not straight: the two axes that keep most of its area
     edge = points[polygon, after] - points
     turn = np.abs(cross_product(edge, edge[polygon, after]))
     real = (turn > np.finfo(np.float32).eps).any(axis=2) & (column < size[:, None])
@@ -385,7 +386,7 @@ def _ears(points: Array, size: Array, spent: int) -> tuple[Array, Array, int]:
         gap = (at[cut] + 1) % size[cut]
         left[cut] = left[cut[:, None], np.minimum(column + (column >= gap[:, None]), corners - 1)]
         size[cut] -= 1
-        # as in tinyobjloader: if only the last corner tried is an ear, the rest stays uncut
+        # as in tinyobjloader: if the first ear is found only at the last try, the rest of the polygon stays uncut
         tries[cut] = np.where((number[cut] == 0) & (tries[cut] == 1), 0, size[cut])
         number[cut] += 1
         at[kept] += 1
@@ -397,7 +398,7 @@ def _ears(points: Array, size: Array, spent: int) -> tuple[Array, Array, int]:
 
 
 def _is_ear(points: Array, size: Array, area: Array) -> Array:
-    """(m,) bool: the second corner of polygons (m, k, 2) is convex, its triangle contains no other corner."""
+    """(m,) bool: the second corner of polygons (m, k, 2) is convex, and its triangle contains no other corner."""
     x, y = points[:, :, 0], points[:, :, 1]
     turn = (x[:, 1] - x[:, 0]) * (y[:, 2] - y[:, 1]) - (y[:, 1] - y[:, 0]) * (x[:, 2] - x[:, 1])
     inside = np.zeros((len(points), points.shape[1] - 3), bool)

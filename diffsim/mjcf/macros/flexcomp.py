@@ -4,7 +4,7 @@ Points and elements come from counts (flexcomp_shapes.py), a mesh, a Gmsh file, 
 cases the points are scaled, and points without an element are removed; pins are numbered before that. Each point that
 is not pinned gets a body `name_i` with slide joints: three (`full`), two (`2d`), or one along the line from the origin
 (`radial`). An interpolated flex (`trilinear`, `quadratic`) moves with a grid of nodes instead, with bodies
-`name_i_j_k`. The elements that flexcomps make come after the elements in the sections of the file.
+`name_i_j_k`. The flexes and constraints that flexcomps make come after those that the file lists in its sections.
 Source: MuJoCo "XML reference", flexcomp; mjCFlexcomp::Make, mjXReader::OneFlexcomp (3.8.1).
 """
 
@@ -171,7 +171,7 @@ def _cloud(spec: Spec, source: FlexComp, e: Any) -> _Cloud:
         # from counts; texture coordinates are only made for a material
         check_count(int(np.prod(e.count[: e.dim].astype(float))), 50 * MOST_BODIES, "points")
         dim = 2 if e.type in SHEETS else e.dim
-        # elements of one's own are not used here; MuJoCo checks their number all the same
+        # attribute 'element' is not used here, but as in MuJoCo its length is checked
         _rows(e.element if e.element is not None else np.zeros(0, int), dim + 1, "element")
         point, element, texcoord = (box if e.type in BOXES else grid)(e.type, dim, e.count, e.spacing)
         cloud = _Cloud(point, element, texcoord if e.material else texcoord[:0], np.zeros((0, 1), int))
@@ -247,8 +247,8 @@ def _pins(e: Any, cloud: _Cloud, size: int) -> Array:
     pinned[ids] = True
     for first, last in ranges.reshape(-1, 2):
         pinned[first : last + 1] = True
-    # points are numbered with the last axis fastest. As in MuJoCo, single pins of an interpolated flex that is not a
-    # grid are compared with the nodes of one cell, although the strides are those of `count`
+    # points are numbered with the last axis fastest. For an interpolated flex that is not a grid, the indices of `grid`
+    # must be those of nodes of one cell, although the strides come from `count`: MuJoCo does the same
     few = e.type != "grid" and interpolated
     of_places = np.full(dim, ORDERS[e.dof] + 1) if few else e.count[:dim]
     strides = np.array([e.count[1], 1]) if dim == 2 else np.array([e.count[1] * e.count[2], e.count[2], 1])

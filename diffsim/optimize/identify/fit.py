@@ -299,7 +299,7 @@ def fit(
         noise=train.noise,
         iterations=jacobians,
         converged=(best.outcome.minimum or best.good) and not fitter.stopped,
-        message=best.outcome.message + ("; the step that is left widens the intervals" if widened else done),
+        message=best.outcome.message + ("; ended at a jump of the cost; intervals are widened" if widened else done),
         minima=fitter.minima,
         held_out=test.sample(tested[0].point, tested[0].blocks, noise is not None) if tested else None,
         problem=train,

@@ -36,19 +36,19 @@ from diffsim.optimize.identify.residuals import (
     Derivatives,
     First,
     Guess,
-    Meetings,
     Motions,
+    WindowGaps,
     Windows,
     begins,
     changes_to,
     derivatives,
-    meetings,
     mode_of,
     motions,
     sensing_slopes,
     shown,
     shown_slopes,
     spoilt_rows,
+    window_gaps,
 )
 from diffsim.optimize.identify.unknowns import Unknown, Unknowns
 from diffsim.optimize.tangent import tangent_size
@@ -291,7 +291,7 @@ class Problem:
         moved = self.motions(point)
         parts = [np.nan_to_num(self.errors(point, moved)).reshape(self.count, -1), point.x / self.start_noise]
         if self.tightness is not None:
-            defects = np.asarray(self._meetings(point).defects)
+            defects = np.asarray(self._window_gaps(point).defects)
             defects = np.where(np.abs(defects) < LARGEST_RESIDUAL, defects, LARGEST_RESIDUAL) / self.tightness
             parts.append(np.where(self._goes_on()[:, None], defects, 0))
         known = np.flatnonzero(np.isfinite(self.unknowns.prior))
@@ -316,9 +316,9 @@ class Problem:
         last = prior, np.zeros((count, known.size, width))
         by_next = None
         if self.tightness is not None:
-            # defects, by way of the ends of the windows: the chain rule through `meetings`
+            # defects, by way of the ends of the windows: the chain rule through `window_gaps`
             goes_on = np.where(self._goes_on()[:, None, None], 1 / self.tightness[:, None], 0)
-            met, ends = self._meetings(point), np.zeros((count, self.tightness.size, n))
+            met, ends = self._window_gaps(point), np.zeros((count, self.tightness.size, n))
             ends[..., unknowns.in_model] = met.by_end @ by.ends_by_theta
             by_begin, by_next = met.by_end @ by.ends_by_change * goes_on, np.asarray(met.by_next) * goes_on
             if self.rest is not None:
@@ -378,10 +378,10 @@ class Problem:
         """The initial states of all windows."""
         return begins(self.unknowns.model, self.inside.first, jnp.asarray(self._changes(x), self.windows.qpos.dtype))[0]
 
-    def _meetings(self, point: Point) -> Meetings:
+    def _window_gaps(self, point: Point) -> WindowGaps:
         """How far each window ends from where the next one begins."""
         changes = self._guess(point).changes
-        return meetings(self.unknowns.model, self.inside.first, changes, self.motions(point).ends)
+        return window_gaps(self.unknowns.model, self.inside.first, changes, self.motions(point).ends)
 
     def _goes_on(self) -> np.ndarray:
         """(windows,) bool, whether the next window continues this one."""

@@ -7,22 +7,23 @@ together. By default derivatives go step by step: f and y are linearized about t
 
     dx_{t+1} = A_t dx_t + B_t dtheta,    dy_t = C_t dx_t + D_t dtheta
 
-in tangent coordinates, and the products run along each window (`propagated`). There are four ways to take derivatives:
+in tangent coordinates, and these recursions run along each window (`propagated`). There are four ways to take
+derivatives:
 
     columns   forward mode, one pass for each coordinate of x and each parameter of theta
     rows      reverse mode for the next velocities and activations, where that takes fewer passes; the next positions
               follow from velocities, q' = q + h v'
-    forward   forward mode through whole windows: where x = (dq, dv, da) is not all that a step hands on, or first
-              states are known and dx has more columns than theta
-    reverse   reverse mode through whole windows: where a window has far fewer readings than unknowns
+    forward   forward mode through whole windows: if a step hands on more than x = (q, v, a) to the next; or if first
+              states are known, and theta has fewer entries than x
+    reverse   reverse mode through whole windows: if a window has far fewer readings than unknowns
 
-Sensors. A recording may show a reading y_i late, scaled and with an offset, which are unknowns of sensors, on the host:
+Sensors. A recording may show a reading y_i late, scaled and with an offset. These three can be unknowns; the host
+applies them to the simulated readings:
 
     shown_i(t) = gain_i y_i(t - delay_i + offset(t)) + bias_i
 
 Delays need not be whole timesteps: readings between two rows come from a cubic through four rows (Keys 1981). A delay
-  that
-all sensors share is also a delay between commands and readings. `offset` is known: the time between a row and the
+that all sensors share is also a delay between commands and readings. `offset` is known: the time between a row and the
 moment when its readings were taken.
 """
 
@@ -49,7 +50,7 @@ Places = tuple[Place, ...]
 
 # one reverse pass costs about as much as this number of forward passes
 REVERSE_COST = 3.0
-# steps that a program simulates in a row, or linearizes side by side: what they need at once stays in the cache (an arm
+# steps that a program simulates in a row, or linearizes side by side: few enough for the cache of a CPU (an arm
 # of seven joints and 30 unknowns, 400 steps on a CPU: 27 ms with 64, 22 to 23 ms with 40, 25 ms with 16)
 CHUNK = 40
 MODES = ("auto", "steps", "forward", "reverse")
@@ -78,7 +79,7 @@ class Guess(NamedTuple):
 
 
 class Motions(NamedTuple):
-    """Simulated windows, as numpy arrays. `rows` of them are simulated; later readings and contacts are zero.
+    """Simulated windows, as numpy arrays. Of each, the first `rows` are simulated; later readings and contacts are 0.
 
     Attributes:
       readings: (windows, T, ny).
@@ -112,7 +113,7 @@ class Derivatives(NamedTuple):
     ends_by_change: np.ndarray
 
 
-class Meetings(NamedTuple):
+class WindowGaps(NamedTuple):
     """How far each window ends from where the next one begins, in tangent coordinates; the last is compared with the
     first.
 
@@ -160,7 +161,7 @@ def _simulated(model: Model, states: State, ctrl: Array | np.ndarray) -> tuple[S
 
 
 def derivatives(places: Places, mode: str, model: Model, windows: Windows, guess: Guess, states: State) -> Derivatives:
-    """Derivatives of `motions` at its states; zero after the last of them."""
+    """Derivatives of `motions` at the states that it returned; zero for rows that were not simulated."""
     if mode != "steps":
         return Derivatives(*map(np.asarray, _whole(mode, places, model, windows, guess, states)))
     leaves, slopes = numbers(places, model, guess.theta)
@@ -184,7 +185,7 @@ def derivatives(places: Places, mode: str, model: Model, windows: Windows, guess
 @jit
 @uncollected()
 def changes_to(model: Model, first: First, states: State) -> Array:
-    """(windows, nx) the changes that take the guesses of first states to these states."""
+    """(windows, nx) the changes by which guesses of first states become these states."""
     guesses = begins(model, first, jnp.zeros((len(first.qpos), 0)))[0]
     return jax.vmap(functools.partial(difference, model))(states, guesses)
 
@@ -221,18 +222,18 @@ def begins(model: Model, first: First, changes: Array) -> tuple[State, Array]:
 
 @jit
 @uncollected()
-def meetings(model: Model, first: First, changes: Array, ends: State) -> Meetings:
+def window_gaps(model: Model, first: First, changes: Array, ends: State) -> WindowGaps:
     """How far each window ends from where the next one begins."""
     following = jax.tree.map(lambda leaf: jnp.roll(leaf, -1, axis=0), first)
 
-    def one(end: State, first: First, change: Array) -> Meetings:
+    def one(end: State, first: First, change: Array) -> WindowGaps:
         guessed = make_state(model).replace(**first._asdict())
 
         def defect(moved: Array, change: Array) -> Array:
             return difference(model, integrate(model, end, moved), _changed(model, guessed, change))
 
         still = jnp.zeros(tangent_size(model), change.dtype)
-        return Meetings(defect(still, change), *jax.jacfwd(defect, argnums=(0, 1))(still, change))
+        return WindowGaps(defect(still, change), *jax.jacfwd(defect, argnums=(0, 1))(still, change))
 
     return jax.vmap(one)(ends, following, jnp.roll(changes, -1, axis=0))
 
@@ -375,7 +376,7 @@ class Sensing(NamedTuple):
 
 
 def spoilt_rows(sensing: list[Sensing], lower: np.ndarray, upper: np.ndarray, timestep: float) -> tuple[int, int]:
-    """Numbers of rows at the beginning and at the end that delays within bounds may take from outside of a window."""
+    """How many rows at a window's beginning and end may show readings from outside of it, by delays within bounds."""
     index = [i for part in sensing if part.kind == "sensor.delay" for i in part.places]
     if not index:
         return 0, 0

@@ -5,7 +5,7 @@ one number or boolean in each of the 32 lanes. Values support +, -, * and 1 / va
 machine. There are two machines. `Ptx` (ptx.py) writes a program for a GPU. `Interpreter` runs the same function with
 numpy arrays, so that kernels can be tested without a GPU.
 
-Python's loops in a kernel are written out in the program; `loop` and `repeat` make loops of the program.
+Python's loops in a kernel are unrolled; `loop` and `repeat` become loops of the program.
 """
 
 import math
@@ -53,7 +53,7 @@ class Machine(Protocol):
         ...
 
     def lanes(self, value: Any) -> Sequence[Any]:
-        """The value of each lane, each in all lanes."""
+        """32 values, of which the k-th has the value of lane k in all lanes."""
         ...
 
     def sum(self, value: Any) -> Any:
