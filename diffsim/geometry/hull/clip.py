@@ -20,22 +20,27 @@ from diffsim.xla.barriers import stored
 from diffsim.xla.batched_loops import short_scan
 from diffsim.xla.gather import rows_at
 from diffsim.xla.select import first, greatest, number_of, ranked
+from diffsim.xla.shared_values import stored_where_shared
 
-# two places, or one after another of each of several lines
+# the places of two points among all, or of two points for each of several lines
 Places = tuple[Array, Array]
 
 # first diagonals of a quadrilateral: extremes along these directions
 STARTS = np.array([[1.0, 0.0], [0.6, 0.8], [-0.1, 1.0], [-0.8, 0.6]])
 SWEEPS = 4
-# how long a line is, and how far aside of it points are, of points that are at most 1 from each other: less is rounding
+# of points at a distance of about 1: a line that is shorter, or points that are less far aside of it, are rounding
 AREA = 1e-6
 
 
 class Polygon(NamedTuple):
-    """A flat convex polygon: corners (k, 3) m, the next of each (k, 3), which exist (k,), unit normal (3,).
+    """A flat convex polygon, counterclockwise around its normal; an edge is a polygon of which only corner 0 exists.
 
-    Corners go counterclockwise around the normal. An edge is a polygon whose only corner with a next one is the first.
-    `ends` (2, k): the vertices of the hull at the corners and at the next ones.
+    Attributes:
+      corner: (k, 3) m.
+      following: (k, 3) m, the next corner after each.
+      exists: (k,) which corners, with the edges that begin there, exist.
+      normal: (3,) unit.
+      ends: (2, k) numbers of the vertices of the hull at the corners and at the next ones.
     """
 
     corner: Array
@@ -61,35 +66,40 @@ class Crossed(NamedTuple):
     out: Array
 
 
+@stored_where_shared
 def overlap(polygon: Polygon, reference: Polygon, is_edge: Array) -> Crossed:
     """The corners of two polygons' overlap, seen along the normal of the reference."""
+    # a side of the reference keeps points x with (x - corner) . inward >= 0
     axis = reference.normal
-    inward = stored(cross(axis[None], reference.following - reference.corner))
+    inward = cross(axis[None], reference.following - reference.corner)
     size = jnp.max(jnp.abs(reference.following - reference.corner)) + jnp.max(
         jnp.abs(polygon.following - polygon.corner)
     )
     limit = -jax.lax.stop_gradient(size * size) * (1e-14 if axis.dtype == jnp.float64 else 1e-6)
-    begin = stored(_heights(polygon.corner, reference.corner, inward))
-    end = stored(_heights(polygon.following, reference.corner, inward))
+    # Cyrus and Beck: an edge of the polygon enters at the last side that it crosses inwards, and leaves at the first
+    # side that it crosses outwards; it is over the reference if it enters before it leaves
+    begin = _heights(polygon.corner, reference.corner, inward)
+    end = _heights(polygon.following, reference.corner, inward)
     counts = reference.exists[:, None]
     starts_in, ends_in = begin >= limit, end >= limit
     share = safe.divide(begin, begin - end)
-    # what is beyond a side as a whole enters after it has left
+    # an edge that is beyond a side as a whole enters at 2, which is after it has left
     into = jnp.where(counts & ~starts_in, jnp.where(ends_in, share, 2), 0)
     out = jnp.where(counts & starts_in & ~ends_in, share, 1)
-    enter, leave = stored((jnp.max(into, axis=0), jnp.min(out, axis=0)))
+    enter, leave = jnp.max(into, axis=0), jnp.min(out, axis=0)
     touched = polygon.exists & (enter <= leave)
     sweep = polygon.following - polygon.corner
     entries, exits = (polygon.corner + scale(sweep, at) for at in (enter, leave))
-    # corners of the reference, projected to the polygon
+    # corners of the reference, projected along its normal to the plane of the polygon
     rise = safe.divide(jnp.ones_like(axis[0]), dot(axis, polygon.normal))
     height = dot(reference.corner - polygon.corner[:1], polygon.normal[None])
     projected = reference.corner - scale(jnp.broadcast_to(axis, reference.corner.shape), height * rise)
-    side = stored(_heights(projected, polygon.corner, cross(sweep, axis[None])))
-    least = stored(jnp.min(jnp.where(polygon.exists[:, None], side, jnp.inf), axis=0))
+    side = _heights(projected, polygon.corner, cross(sweep, axis[None]))
+    least = jnp.min(jnp.where(polygon.exists[:, None], side, jnp.inf), axis=0)
     inside = reference.exists & ~is_edge & (least > -limit)
     exists = [touched & ((enter > 0) | is_edge), touched, inside]
-    return Crossed(*stored((jnp.concatenate([entries, exits, projected]), jnp.concatenate(exists))), into, out)
+    points = jnp.concatenate([entries, exits, projected])
+    return Crossed(point=points, exists=jnp.concatenate(exists), into=into, out=out)
 
 
 def _heights(points: Array, origins: Array, directions: Array) -> Array:
@@ -101,14 +111,15 @@ def _heights(points: Array, origins: Array, directions: Array) -> Array:
 def widest(points: Array, exists: Array, normal: Array) -> tuple[Array, Array]:
     """(places (4,) of four points that span the greatest area, which of them are needed (4,)); the first always is.
 
-    From several diagonals: the two points furthest aside of it, then those aside of the line between these, and so
-    forth; the area never shrinks.
+    The search starts from several diagonals. The two points furthest aside of a diagonal, one on each side, are the
+    next diagonal, and so on; the area of both diagonals together never shrinks.
     """
     lead = first(exists)
     flat = jax.lax.stop_gradient(mul_vec(frame_from_z(normal)[None, 1:], points - rows_at(points, lead)[None]))
-    # what does not exist is where the first is
+    # in the plane of the polygon, from the first point that exists; points that do not exist are put there
     x, y = (jnp.where(exists, c, 0) for c in unpack(flat))
     reach = jnp.max(jnp.abs(x) + jnp.abs(y))
+    # stored, because each of the loop's steps compares all points
     x, y = stored([c / jnp.where(reach > 0, reach, 1) for c in (x, y)])
     starts = jnp.asarray(STARTS, flat.dtype)
     diagonals = _extremes(starts[:, :1] * x[None] + starts[:, 1:] * y[None])
@@ -117,7 +128,7 @@ def widest(points: Array, exists: Array, normal: Array) -> tuple[Array, Array]:
         return (last[1], _aside((x, y), last[1])), None
 
     start = (diagonals, _aside((x, y), diagonals))
-    # of points on a line the first diagonals are the longest, and lines aside of them have no length
+    # if all points are on one line, the first diagonals are the longest, and the later ones have no length
     tries = zip(start, short_scan(sweep, start, jnp.zeros(SWEEPS))[0], strict=True)
     both = [tuple(jnp.concatenate(ends) for ends in zip(*column, strict=True)) for column in tries]
     along, across = ([rows_at(c, b) - rows_at(c, a) for c in (x, y)] for a, b in both)
@@ -135,6 +146,7 @@ def widest(points: Array, exists: Array, normal: Array) -> tuple[Array, Array]:
 
 def _extremes(values: Array) -> Places:
     """Places (s,) of the greatest and of the least of values (s, n), all from -4 to 4."""
+    # stored, so that both reductions see the same numbers, to the last bit
     count = values.shape[-1]
     ranks = stored(ranked(4 + values, np.arange(count)[None], 0, count))
     return number_of(jnp.max(ranks, axis=-1), count), number_of(jnp.min(ranks, axis=-1), count)

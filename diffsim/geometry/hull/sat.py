@@ -1,17 +1,18 @@
 """Separating axes: the closest feature of a hull and another hull, or the center of a ball, among all sides.
 
-A side of M = {b - a} is a facet of one hull against a corner of the other, or an edge of each: edges whose arcs between
-the normals of their facets cross on the sphere. The gap along any direction is a lower bound of the signed distance. Of
-hulls that overlap the greatest gap of all sides is the distance. Of hulls that are apart it may be less: then the
-closest points are a corner of one and a point of an edge of the other, the nearest of all, and the gap along the line
-between them is the distance. So the greatest of these gaps is right, overlapping or apart, whatever the others are. For
-a point (`nearest_part`) sides are the hull's facets and edges themselves.
+The Minkowski difference M = {b - a} of two hulls has two kinds of sides: a facet of one hull against a corner of the
+other, and an edge of each. Two edges make a side if, on the sphere of normals, the arcs between the normals of their
+facets cross. The gap along any direction is a lower bound of the signed distance. If the hulls overlap, the distance is
+the greatest gap of all sides. If they are apart, that gap may be less than the distance; then the closest points are a
+corner of one hull and a point of an edge of the other, and the gap along the line between them is the distance. So the
+distance is the greatest of all these gaps in both cases. For a point (`nearest_part`) the sides are the facets and the
+edges of the hull.
 
-A few wide operations, where `gjk.py` searches step by step; they grow with the product of the numbers of
-edges. All arrays have the components first, so that formulas run over corners, facets or edges. Lengths are in
-units of the pair's size: so numbers are small, and each is the result of a division, which XLA for CPU computes once,
-where it would repeat sums and products in all of their uses. Where several points are equally close, of flat sides or
-of an edge on a side, any of them may be the result.
+`gjk.py` searches step by step; this module uses a few wide operations, which grow with the product of the numbers of
+edges. All arrays have the components first, so that formulas run over corners, facets or edges. Lengths are in units of
+the pair's size. So numbers are of order one, and each is the result of a division, which XLA for CPU computes once,
+while it repeats sums and products in each of their uses. If several points are equally close, as on parallel sides, the
+result may be any of them.
 Source: Gregorius, The separating axis test between convex polyhedra (GDC 2013).
 """
 
@@ -52,11 +53,16 @@ class Edges(NamedTuple):
 
 
 class Outlined(NamedTuple):
-    """The outline of a body.
+    """The outline of a body, lengths in units of the pair's size.
 
-    `corner` (3, v); `outward` (3, f) normals of facets; `reach` (f,): how far the body reaches along these, infinite
-    where there is no facet; `edges` (e) and their `length` (e,), negative where there is none. `facet` (f, 3) and
-    `edge` (e, 2): their corners, places among those of the hull.
+    Attributes:
+      corner: (3, v).
+      outward: (3, f) unit normals of facets.
+      reach: (f,) how far the body reaches along these normals, infinite where there is no facet.
+      edges: (e) edges.
+      length: (e,) their lengths, negative where there is no edge.
+      facet: (f, 3) numbers of three corners of each facet.
+      edge: (e, 2) numbers of the ends of each edge.
     """
 
     corner: Array
@@ -75,10 +81,10 @@ def outlined(hull: Hull, turn: Array, offset: Array, size: Array) -> Outlined:
     length = jnp.where(hull.edge[:, 0] >= 0, safe.norm(sweep), -1)
     along = sweep / jnp.maximum(length, jnp.finfo(length.dtype).tiny)[:, None]
     sides = hull.outward[jnp.maximum(hull.flank, 0)] * (hull.flank >= 0)[..., None]
-    # an edge so short that it runs anywhere is no edge between its facets
+    # the edge runs along n1 x n2; if it does not, it is so short that its direction is rounding, and it makes no side
     bend = cross(sides[:, 0], sides[:, 1])
     sides = sides * (dot(along, bend) > 0.9 * safe.norm(bend))[:, None, None]
-    # all of (n, 3) as (3, n) at once: turned, and what is a place moved too, in the unit
+    # all vectors (n, 3) at once as (3, n): turned, and points also moved and divided by the unit
     parts = [hull.vert, ends[:, 0], hull.outward, along, sides[:, 0], sides[:, 1]]
     cuts = np.cumsum([len(part) for part in parts])[:-1]
     x, columns = unpack(jnp.concatenate(parts)), unpack(turn)
@@ -101,9 +107,8 @@ Thing = TypeVar("Thing")
 
 
 class _Candidate(NamedTuple):
-    """A feature: places of its corners in both bodies (3,), how many there are (1,), its normal (3,).
-
-    And the gap along it (), in units of the pair's size.
+    """A feature of M: numbers of its corners in both bodies (3,), how many there are (1,), its normal (3,), and the gap
+    along the normal (), in units of the pair's size.
     """
 
     first: Array
@@ -114,7 +119,7 @@ class _Candidate(NamedTuple):
 
 
 def closest_side(pair: HullPair, hull1: Hull, hull2: Hull) -> Feature:
-    """The feature of M that is closest to the origin, of hulls that overlap or are apart."""
+    """The feature of M that is closest to the origin, whether the hulls overlap or not."""
     body1, body2 = _outlined(pair, hull1, hull2)
     corners = [_nearest(body1, body2), _swapped(_nearest(body2, body1))]
     apart = [corner._replace(gap=jnp.where(corner.gap > 0, corner.gap, -jnp.inf)) for corner in corners]
@@ -127,9 +132,9 @@ def deepest_side(pair: HullPair, hull1: Hull, hull2: Hull) -> Feature:
 
 
 def closest_side_by_size(lesser: Sizes, pair: HullPair, hull1: Hull, hull2: Hull) -> Feature:
-    """The same of two hulls in arrays of one size, of which the one with fewer edges fits into another.
+    """`closest_side` of two hulls in arrays of one size, where the hull with fewer edges fits into smaller arrays.
 
-    `lesser`: how many vertices, facets and edges it has at most. The search runs in the frame of the other one.
+    `lesser`: how many vertices, facets and edges this hull has at most. The search runs in the frame of the other one.
     """
     turns = jnp.sum(hull1.edge[:, 0] >= 0) < jnp.sum(hull2.edge[:, 0] >= 0)
     larger, smaller = where_tree(turns, (hull2, hull1), (hull1, hull2))
@@ -149,7 +154,7 @@ def outline_alone(hull: Hull) -> Hull:
 
 
 def _outlined(pair: HullPair, hull1: Hull, hull2: Hull) -> tuple[Outlined, Outlined]:
-    """Both in the frame of the first, in a unit that no pose changes, so that worlds share the first."""
+    """Both bodies in the frame of the first. No pose changes the unit, so that all worlds share the first outline."""
     none = jnp.zeros_like(pair.offset)
     size = jnp.maximum(size_of(pair._replace(offset=none)), jnp.finfo(none.dtype).tiny)
     first = outlined(_filled(hull1), jnp.eye(3, dtype=none.dtype), none, size)
@@ -201,7 +206,7 @@ def _facet(body: Outlined, other: Outlined) -> _Candidate:
 
 def _crossing(body1: Outlined, body2: Outlined) -> _Candidate:
     """The edges of both bodies with the greatest gap between them."""
-    # rows are those of the body with fewer edges: vectors run along them
+    # a table of all pairs of edges; its rows are the edges of the body with fewer, so that vector lanes are full
     turns = len(body1.length) > len(body2.length)
     rows, columns = (body2, body1) if turns else (body1, body2)
     table = _gaps(*_turned(turns, _at(rows, np.s_[:, :, None]), _at(columns, np.s_[:, None, :])))
@@ -236,8 +241,9 @@ def _turned(turns: bool, one: Thing, other: Thing) -> tuple[Thing, Thing]:
 def _gaps(one: Edges, other: Edges) -> Array:
     """Gaps between edges of the first and of the second body, less what rounding may add; -inf where arcs do not cross.
 
-    With edges u between normals a, b and v between c, d the arcs a b and -c -d cross where c u and d u, a v and b v,
-    and c u and b v differ in sign; the normal is u x v, turned towards the second body.
+    For edges u between normals a, b and v between normals c, d the arcs (a, b) and (-c, -d) cross if c . u and d . u,
+    a . v and b . v, and c . u and b . v differ in sign. The normal is u x v, turned towards the second body
+    (Gregorius 2013).
     """
     u, v = one.along, other.along
     towards, beyond = dot_components(other.left, u), dot_components(one.right, v)
@@ -254,7 +260,7 @@ def _gaps(one: Edges, other: Edges) -> Array:
 def _nearest(body: Outlined, other: Outlined) -> _Candidate:
     """The edge of a body and the corner of another that are nearest to each other."""
     begin, along, length = body.edges.begin, body.edges.along, body.length
-    # vectors run over what there is more of
+    # the last axis, along which vector instructions run, is the longer one
     across, down = np.s_[:, None, :], np.s_[:, :, None]
     of_edge, of_corner = (down, across) if len(length) < other.corner.shape[1] else (across, down)
     far = _far(other.corner[of_corner], begin[of_edge], along[of_edge], length[of_edge[1:]])[0]
@@ -286,7 +292,7 @@ def _gap_along(body1: Outlined, body2: Outlined, normal: Array) -> Array:
 
 
 class Facets(NamedTuple):
-    """Facets of a hull: unit normals (f, 3), and the gaps (f,), m, between their planes and a point."""
+    """Facets of a hull: unit normals (f, 3), and the heights (f,), m, of a point over their planes."""
 
     outward: Array
     gap: Array
@@ -308,7 +314,11 @@ class _Edges(NamedTuple):
 
 
 def facets(hull: Hull, point: Array) -> Facets:
-    """The facets of any hull. One without area may point anywhere: its plane is where the hull ends that way."""
+    """The facets of any hull and a point (3,) in its frame.
+
+    The normal of a facet without area may be any direction; its plane is then where the hull ends in that direction.
+    """
+    # stored: worlds share the reach of a hull, and both the greatest gap and its place read the gaps
     return Facets(hull.outward, stored(_heights(hull.outward, point) - stored(reach_of(hull))))
 
 
@@ -318,16 +328,17 @@ def _unit(vector: Array) -> Array:
 
 
 def nearest_part(hull: Hull, facets: Facets, point: Array) -> Feature:
-    """The facet, edge or corner of a hull closest to a point (3,) in its frame; inside, the facet to leave it by.
+    """The facet, edge or corner of a hull that is closest to a point (3,) in its frame; inside, the nearest facet.
 
-    As a feature of the difference of the hull and the point. Not differentiated.
+    It is a feature of the difference of the hull and the point, and has no derivatives.
     """
     hull, facets, point = jax.lax.stop_gradient((hull, facets, point))
     size, gap = jnp.max(jnp.abs(hull.vert)), jnp.max(facets.gap)
     side = greatest(facets.gap, size)
     ends, share, away = _nearest_edge(hull, point, size)
-    normal = stored(safe.normalize(away))
-    beyond = dot(normal, point) - jnp.max(stored(_heights(hull.vert, normal)))
+    # the gap along the way from the nearest edge: if a facet has a greater one, the nearest point is inside the facet
+    normal = safe.normalize(away)
+    beyond = dot(normal, point) - jnp.max(_heights(hull.vert, normal))
     on_side = (gap >= beyond) | (gap <= 0) | (dot(away, away) <= (resolution(size) * size) ** 2)
     # a feature of fewer corners repeats its first one
     begin = jnp.where(share >= 1, ends[1], ends[0])
@@ -339,16 +350,17 @@ def nearest_part(hull: Hull, facets: Facets, point: Array) -> Feature:
 
 
 def _heights(points: Array, direction: Array) -> Array:
-    """How far points (n, 3) are along a direction (3,): (n,). Components of points, which worlds share, are stored."""
-    return dot_components(stored(unpack(points)), unpack(direction))
+    """(n,) how far points (n, 3) are along a direction (3,)."""
+    return dot_components(unpack(points), unpack(direction))
 
 
 def _nearest_edge(hull: Hull, point: Array, size: Array) -> tuple[Array, Array, Array]:
     """(ends (2,) of the nearest edge, the share of the second in its nearest point, the way (3,) from there)."""
     first_end, second_end = unpack(hull.edge)
+    # stored: worlds share the edges of a hull (without this, a sphere and a mesh of 512 worlds take 1.3 times as long)
     edges, center = stored(_between(hull.vert[first_end], hull.vert[second_end], first_end >= 0)), unpack(point)
     share, away = _nearest_point(edges.begin, edges.sweep, edges.inverse, center)
-    squared = stored(jnp.where(edges.exists, dot_components(away, away), jnp.inf))
+    squared = jnp.where(edges.exists, dot_components(away, away), jnp.inf)
     least = jnp.sqrt(jnp.min(squared))
     ends = hull.edge[first(squared <= (least + rounding(size) * (size + least)) ** 2)]
     begin, sweep, inverse, _ = _between(hull.vert[ends[0]], hull.vert[ends[1]], ends[0] >= 0)
@@ -366,7 +378,7 @@ def _between(begin: Array, end: Array, exists: Array) -> _Edges:
 def _nearest_point(
     begin: list[Array], sweep: list[Array], inverse: Array, point: list[Array]
 ) -> tuple[Array, list[Array]]:
-    """(share of the ends in the points of edges that are nearest to a point, the ways from there)."""
+    """(the shares of the second ends in the nearest points of edges to a point, the ways from there to the point)."""
     away = [p - b for p, b in zip(point, begin, strict=True)]
     share = jnp.clip(dot_components(away, sweep) * inverse, 0, 1)
     return share, [a - share * s for a, s in zip(away, sweep, strict=True)]

@@ -1,11 +1,11 @@
 """Two boxes: separating axes, then the overlap of two faces, up to eight points.
 
-The axis of least penetration among 6 face normals and 9 edge products chooses a reference face on one box and a face
-(or edge, or corner) of the other, the incident one: a parallelogram, of which one or both sides may be missing. Both
-are taken in the frame of the reference face, where clipping is a matter of coordinates. The 24 candidate points (16
-crossings of edges, 4 corners of the reference face, 4 of the incident one) and the rules that drop some of them are
-MuJoCo's (`engine_collision_box.c`, 3.8.1), so that contact sets agree; faces win ties; the first eight points that
-remain are rows.
+Among 6 face normals and 9 products of edges the axis of least penetration is found; faces win ties. It chooses the
+reference face of one box and the incident face of the other: a parallelogram, or an edge or corner, where one or both
+of its sides are missing. In the frame of the reference face clipping compares coordinates. There are 24 candidate
+points: 16 crossings of edges, 4 corners of the reference face, and 4 of the incident face. The candidates and the rules
+that drop some of them are MuJoCo's (`engine_collision_box.c`, 3.8.1), so that the contacts agree. The first eight
+points that remain are the rows.
 Source: Gottschalk et al. 1996 for the axes; Ericson 2005, ch. 5.5, for the clipping.
 """
 
@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from diffsim.geometry.shapes import Candidates, Shape
+from diffsim.geometry.shapes import Candidates, Shape, collider
 from diffsim.math import safe
 from diffsim.math.vector import cross, dot, mul_mat, mul_vec, mul_vec_t, pack, scale, total, transpose, unpack
 from diffsim.xla.barriers import stored
@@ -27,10 +27,13 @@ from diffsim.xla.select import argmin
 
 
 class LeastAxis(NamedTuple):
-    """The axis of least penetration: `depth` (m, negative apart) and its code.
+    """The axis of least penetration.
 
-    0..5: face +x..-z of box 1 (towards box 2), 6..11: of box 2, 12..20: edge i of box 1 with edge j of box 2. `away`
-    tells that an edge product points from box 2 to box 1.
+    Attributes:
+      depth: m, negative if the boxes are apart.
+      code: 0 to 5, the face +x, +y, +z, -x, -y, -z of box 1 that looks at box 2; 6 to 11, of box 2 that looks at box 1;
+        12 + 3 i + j, edge i of box 1 and edge j of box 2.
+      away: whether a product of edges points from box 2 to box 1.
     """
 
     depth: Array
@@ -42,28 +45,29 @@ def least_axis(box1: Shape, box2: Shape) -> LeastAxis:
     """The axis with the least penetration, faces before edges."""
     rotation = mul_mat(transpose(box1.mat), box2.mat)
     offset1, offset2 = mul_vec_t(box1.mat, box2.pos - box1.pos), mul_vec_t(box2.mat, box1.pos - box2.pos)
-    # the order of sums, here and in `_corner`, is MuJoCo's: flush faces touch, or do not, by rounding
+    # sums are in MuJoCo's order, here and in `_corner`: whether flush faces touch depends on rounding
     depth1 = box1.size - jnp.abs(offset1) + mul_vec(jnp.abs(rotation), box2.size)
     depth2 = box2.size - jnp.abs(offset2) + mul_vec_t(jnp.abs(rotation), box1.size)
     shortest = 1e-15 if rotation.dtype == jnp.float64 else 1e-3
-    edges, away = stored(edge_products(box1.size, box2.size, rotation, offset1, shortest))
+    edges, away = edge_products(box1.size, box2.size, rotation, offset1, shortest)
     # x of both boxes, y of both, z of both, then the products
     depth = jnp.concatenate([jnp.stack([depth1, depth2], axis=1).reshape(6), edges.reshape(9)])
     flip = jnp.concatenate([jnp.stack([offset1 < 0, offset2 < 0], axis=1).reshape(6), away.reshape(9)])
-    # an edge must win by more than rounding; apart from that the smaller overlap counts, also below zero
+    # an edge must be better by more than rounding; otherwise the smaller overlap wins, also below zero
     less, number = argmin(
         depth, lambda late, early, i: late < early * jnp.where(i < 6, 1, 1 - 1e-12).astype(early.dtype)
     )
     away = rows_at(flip, number)
     face = number // 2 + 6 * (number % 2) + 3 * away
-    return stored(LeastAxis(less, jnp.where(number < 6, face, number + 6), away))
+    return LeastAxis(depth=less, code=jnp.where(number < 6, face, number + 6), away=away)
 
 
 def edge_products(size1: Array, size2: Array, rotation: Array, offset: Array, shortest: float) -> tuple[Array, Array]:
     """Penetration (3, 3) along n = edge i of box 1 x edge j of box 2, and whether n points from box 2 to box 1.
 
-    In the frame of box 1 n has no component i, its others are those of column j of the rotation, and box 2 reaches
-    along n by its two other edges, |(edge i x edge j) . edge k| = |R_il|.
+    In the frame of box 1, with the rotation R of box 2, component i of n is zero, and the two others are entries of
+    column j of R. The depth is (reach of box 1 + reach of box 2 - |offset . n|) / |n|. Box 2 reaches along n by its two
+    other edges k, with |(edge i x edge j) . edge k| = |R_il|, where l is neither j nor k.
     """
     absolute, (next1, last1) = jnp.abs(rotation), (jnp.roll(rotation, -k, axis=0) for k in (1, 2))
     length = safe.sqrt(next1 * next1 + last1 * last1)
@@ -92,10 +96,16 @@ OTHERS = np.array([[1, 2], [0, 2], [1, 0]])
 
 
 class Overlap(NamedTuple):
-    """Reference face and incident parallelogram, in the frame of the reference face (z up, origin in its centre).
+    """Reference face and incident parallelogram, in the frame of the reference face: z up, origin in its centre.
 
-    `frame` (3, 3) and `origin` lead back to the world; `half` (2,) is the size of the face; `normal` the direction of
-    projection; `start`, `side1`, `side2` the parallelogram; `sides` how many sides it has, 2 for edge contacts.
+    Attributes:
+      frame, origin: (3, 3), (3,) m, back to the world.
+      half: (2,) m, half sides of the reference face.
+      normal: (3,) direction along which the parallelogram is projected to the face.
+      start, side1, side2: (3,) m, a corner of the parallelogram, and the ways to the next ones.
+      sides: how many sides it has, 2 for edge contacts.
+      is_edge: whether the axis is a product of edges.
+      sign: -1 where the normal points from box 2 to box 1.
     """
 
     frame: Array
@@ -111,7 +121,10 @@ class Overlap(NamedTuple):
 
 
 def face_overlap(box1: Shape, box2: Shape, axis: LeastAxis) -> Overlap:
-    """A face of one box, and of the other the lowest corner with its sides that rise by less than 30 degrees."""
+    """A face of one box, and of the other box the lowest corner with those sides that rise by less than 30 degrees.
+
+    MuJoCo's rule: two such sides span the incident face, one is an edge, and without any the corner alone is left.
+    """
     second = (axis.code >= 6) & (axis.code < 12)
     face, other = (
         Shape(*(jnp.where(second, b, a) for a, b in zip(one[:3], two[:3], strict=True)))
@@ -137,7 +150,7 @@ def face_overlap(box1: Shape, box2: Shape, axis: LeastAxis) -> Overlap:
 
 
 def edge_overlap(box1: Shape, box2: Shape, axis: LeastAxis) -> Overlap:
-    """Two edges: the faces beside them that the other edge is least inclined to."""
+    """Two edges: of the two faces at each edge, the one to which the edge of the other box is least inclined."""
     edge1 = jnp.maximum(axis.code - 12, 0) // 3
     edge2 = jnp.maximum(axis.code - 12, 0) % 3
     rotation = mul_mat(transpose(box1.mat), box2.mat)
@@ -169,7 +182,7 @@ def edge_overlap(box1: Shape, box2: Shape, axis: LeastAxis) -> Overlap:
 
 
 def _corner(offset: Array, half: Array, sides: Array, reach: Array) -> Array:
-    """(3,) a corner of a box that is at `offset` and `reach` along its sides (3, 3), seen from the middle of a face."""
+    """(3,) m, offset + sides . reach - (0, 0, half z): a corner of a box in the frame of the middle of a face."""
     corner = offset - half * jnp.asarray([0, 0, 1], half.dtype)
     for k in range(3):
         corner += sides[:, k] * reach[k]
@@ -219,9 +232,9 @@ class _Projection(NamedTuple):
 
 
 def clip(overlap: Overlap, margin: Array) -> Points:
-    """The candidate points of the overlap of face and projected parallelogram, 24 of them.
+    """The 24 candidate points of the overlap of the face and the projected parallelogram.
 
-    Edge by edge and corner by corner: side by side, XLA for a CPU would compile the overlap into each of them.
+    A loop goes over edges and corners: XLA for CPU would otherwise compile the parallelogram into each candidate.
     """
     slope = 1 / jnp.where(jnp.abs(overlap.normal[2]) > 1e-15, overlap.normal[2], 1)
     projection = _Projection(overlap, margin, slope, jnp.where(overlap.is_edge, slope * overlap.sign, 1))
@@ -246,17 +259,18 @@ def clip(overlap: Overlap, margin: Array) -> Points:
 
 
 def _edge_and_corner(projection: _Projection, parts: tuple[tuple[Array, ...], ...]) -> tuple:
-    """One part of the parallelogram: an edge and a corner, which is handed on, and its projection."""
+    """An edge and a corner of the parallelogram: their candidates, then the corner and its projection."""
     (begin, end, enabled), (corner, exists, lowest) = parts
     ends = _projected(projection, begin), _projected(projection, end)
     corner = _projected(projection, corner)
+    # `collider` does not look into loops: without this the ends are computed again for each of four crossings
     ends, corner = stored((ends, corner))
     crossings = _crossings(projection, ends, enabled)
     return crossings, _incident(projection, corner, exists, lowest), *corner
 
 
 def _projected(projection: _Projection, place: Array) -> tuple[Array, Array]:
-    """A point of the parallelogram at (2,) in units of its sides, and along the normal of it in the face's plane."""
+    """The point of the parallelogram at (2,) in units of its sides, and its projection to the plane of the face."""
     overlap = projection.overlap
     point = overlap.start + place[0] * overlap.side1 + place[1] * overlap.side2
     return point, point - overlap.normal * (point[2] * projection.slope)
@@ -294,8 +308,10 @@ def _face_corner(
     corner = signs * overlap.half
     offset = corner - flat_start
     inverse = safe.divide(jnp.ones_like(divisor), divisor)
-    u = stored((offset[0] * side2[1] - offset[1] * side2[0]) * inverse)
-    v = stored((offset[1] * side1[0] - offset[0] * side1[1]) * inverse)
+    # corner = start + u side1 + v side2 in the plane of the face; stored, as in `_edge_and_corner`
+    u = (offset[0] * side2[1] - offset[1] * side2[0]) * inverse
+    v = (offset[1] * side1[0] - offset[0] * side1[1]) * inverse
+    u, v = stored((u, v))
     inside_u = (u >= 0) & (u <= 1)
     inside_v = (v >= 0) & (v <= 1)
     strictly = (u > 0) & (u < 1) & (v > 0) & (v < 1)
@@ -307,7 +323,7 @@ def _face_corner(
     depth = jnp.where(overlap.is_edge, jnp.where(above[2] < 0, -length, length), above[2])
     reached = jnp.where(overlap.is_edge, (above[2] <= 0) | (length <= margin), above[2] <= margin)
     valid = jnp.where(overlap.is_edge, near, strictly & (overlap.sides == 2)) & reached
-    # after an edge contact MuJoCo divides by the squared length, where it kept the determinant
+    # after an edge contact MuJoCo divides by the squared length, which it has put into the variable of the determinant
     divisor = jnp.where(overlap.is_edge & near, squared, divisor)
     return divisor, Points(depth, 0.5 * (below + above), valid)
 
@@ -315,11 +331,11 @@ def _face_corner(
 def _incident(
     projection: _Projection, corner: tuple[Array, Array], exists: Array, lowest: Array
 ) -> tuple[Array, Array, Points]:
-    """One corner of the parallelogram: whether it is over the face in one direction, in both, and the candidate."""
+    """A corner of the parallelogram: whether it is over the face along one axis, along both axes, and the candidate."""
     (point, flat), overlap, margin = corner, projection.overlap, projection.margin
     inside = jnp.abs(flat[:2]) <= overlap.half
     strictly = jnp.abs(flat[:2]) < overlap.half
-    # of face contacts the lowest corner is always a candidate
+    # the lowest corner of a face contact is always a candidate
     over_face = lowest | (strictly[0] & strictly[1])
     clamped = safe.clip(flat[:2], -overlap.half, overlap.half)
     excess = flat[:2] - clamped
@@ -333,19 +349,23 @@ def _incident(
     return inside[0] | inside[1], both, Points(depth, middle, reached)
 
 
+# MuJoCo's most contacts of two boxes
 ROWS = 8
-OUTSIDE = 1.01  # relative size of the box outside of which points are dropped
+# relative size of the box outside of which points are dropped
+OUTSIDE = 1.01
 
 
+@collider
 def box_box(box1: Shape, box2: Shape, margin: Array) -> Candidates:
     """Up to eight points of the overlap of two faces; one normal for all of them."""
     axis = least_axis(jax.lax.stop_gradient(box1), jax.lax.stop_gradient(box2))
     face, edge = face_overlap(box1, box2, axis), edge_overlap(box1, box2, axis)
     is_edge = axis.code >= 12
     overlap = Overlap(*(jnp.where(is_edge, b, a) for a, b in zip(face, edge, strict=True)))
+    # stored: 24 points joined from four parts, which all that follows would join again (a tenth of the time)
     points = stored(clip(overlap, margin))
-    pos = stored(overlap.origin[None] + pack(_coordinates(transpose(overlap.frame), points.point)))
-    valid = stored(points.valid & (axis.depth >= -margin) & _kept(pos, box1, box2, margin))
+    pos = overlap.origin[None] + pack(_coordinates(transpose(overlap.frame), points.point))
+    valid = points.valid & (axis.depth >= -margin) & _kept(pos, box1, box2, margin)
     valid &= ~_repeated(points.point, valid)
     # the first eight that count, in MuJoCo's order: before the point of row k there are k that count
     count, rows = jnp.cumsum(valid), jnp.arange(ROWS)
@@ -357,7 +377,7 @@ def box_box(box1: Shape, box2: Shape, margin: Array) -> Candidates:
 
 
 def _kept(pos: Array, box1: Shape, box2: Shape, margin: Array) -> Array:
-    """False for points well outside one box that are not well inside the other."""
+    """(n,) whether points are kept: MuJoCo drops those outside of one box, unless they are well inside the other."""
     outside, inside = [], []
     for box in (box1, box2):
         size = box.size + margin
@@ -368,7 +388,7 @@ def _kept(pos: Array, box1: Shape, box2: Shape, margin: Array) -> Array:
 
 
 def _beyond(local: list[Array], size: Array) -> Array:
-    """How far points (n,) reach beyond a box, negative inside, in the direction in which it is most."""
+    """(n,) m, how far points are beyond the farthest face of a box, negative inside."""
     return functools.reduce(jnp.maximum, [x - s for x, s in zip(local, size, strict=True)])
 
 
@@ -379,9 +399,9 @@ def _coordinates(mat: Array, points: Array) -> list[Array]:
 
 
 def _repeated(point: Array, valid: Array) -> Array:
-    """True for points that occur again later.
+    """(n,) whether a point occurs again later in the list.
 
-    A third after another in a scan: in one go, XLA would compute whether a point counts anew for each of the others.
+    A loop goes over three parts of the list: in one operation, XLA for CPU would compute `valid` again for each pair.
     """
     parts, number = unpack(jax.lax.stop_gradient(point)), jnp.arange(len(point))
 
