@@ -1,13 +1,13 @@
 """The pair table: which function finds the contacts of two geom types, how many rows it has, what is unsupported.
 
-The first type is never larger than the second; MuJoCo orders geoms so. Pairs of a plane or height field with a plane
-or height field never collide in MuJoCo and are no candidates.
+The number of the first type is never greater than that of the second, which is MuJoCo's order of geoms. Planes and
+height fields do not collide with each other in MuJoCo; such pairs are no candidates.
 
-Pair functions see geoms as shapes, with the data that their type carries, such as the hull of a mesh (`DATA`). A kind
-of data is a record of arrays, its padded sizes, and how the rows of one bucket are stacked (`Asset`). Numbers are
-leaves of the model, stored once per asset, whatever the number of geoms and worlds; integers are static. Assets whose
-padded sizes agree form a bucket. A pair function runs once over all pairs of a bucket, so that the program does not
-grow with the number of assets, and numbers can change without a new compilation.
+A pair function sees geoms as shapes, together with the data of their type, such as the hull of a mesh (`DATA`). An
+`Asset` says how large the arrays of such data are, and stacks several of them. Floats come from leaves of the model and
+are kept once per asset, whatever the number of geoms and worlds; integers are static. Assets with equal padded sizes
+form a bucket. A pair function runs once over all pairs of a bucket. So the program does not grow with the number of
+assets, and floats can change without a new compilation.
 """
 
 import functools
@@ -64,10 +64,13 @@ Index = Array | np.ndarray
 
 
 class Asset(NamedTuple):
-    """A kind of data: `sizes(topology, id)` of one asset, `rows(model, ids, sizes)` of several with equal sizes.
+    """A kind of data that shapes carry.
 
-    `rows` returns a record whose arrays have a leading axis of assets, but for those named in `shared`. `of_geoms`:
-    each geom has its own, and ids are those of geoms.
+    Attributes:
+      sizes: (topology, id) -> padded sizes of the arrays of one asset.
+      rows: (model, ids, sizes) -> a record of several assets, whose arrays have a leading axis of assets.
+      shared: names of fields of the record that have no such axis.
+      of_geoms: whether each geom has data of its own, and ids are numbers of geoms.
     """
 
     sizes: Callable[[Topology, int], Sizes]
@@ -92,9 +95,9 @@ class Bucket(NamedTuple):
 def gather(
     model: Model, poses: Poses, geoms: Index, bucket: Bucket | None, tables: dict[int, Any] | None = None
 ) -> Shape:
-    """Some geoms as shapes, stacked, with the data that their type carries.
+    """Some geoms as shapes, stacked, with the data of their type.
 
-    `tables`: the rows of buckets from which others were gathered, and then of this one.
+    `tables`: the rows of each bucket that was gathered from before; this bucket's are added.
     """
     columns = (*frames_at(poses, geoms), pick_existing(model.geom_size, geoms))
     if bucket is None:
@@ -121,7 +124,7 @@ def single(model: Model, poses: Poses, geom: int, bucket: Bucket | None) -> Shap
 
 
 def row_axes(shape: Shape, bucket: Bucket | None) -> Any:
-    """For `vmap` over shapes that `gather` stacked: all of their arrays but those that they share."""
+    """The axes for `vmap` over shapes that `gather` stacked: 0, but None for arrays that all shapes share."""
     if bucket is None or not bucket.asset.shared:
         return 0
     names = type(shape.data)._fields
@@ -129,7 +132,7 @@ def row_axes(shape: Shape, bucket: Bucket | None) -> Any:
 
 
 def bucket_of(topology: Topology, kinds: Sequence[int], asset: Asset, sizes: Sizes) -> Bucket:
-    """All assets of the geoms of some types that fit in these padded sizes."""
+    """The bucket of all assets of geoms of some types that fit in these padded sizes."""
     geoms = np.flatnonzero(np.isin(topology.geom_type, kinds))
     owner = {geom: asset.id_of(topology, geom) for geom in geoms.tolist()}
     fits = {data: fitting(asset.sizes(topology, data), sizes) for data in set(owner.values())}
@@ -141,7 +144,7 @@ def bucket_of(topology: Topology, kinds: Sequence[int], asset: Asset, sizes: Siz
 
 
 def fitting(sizes: Sizes, room: Sizes) -> bool:
-    """Whether arrays of some padded sizes fit in others."""
+    """Whether arrays of one size fit in arrays of another."""
     return all(size <= most for size, most in zip(sizes, room, strict=True))
 
 
@@ -157,18 +160,18 @@ class Collider(NamedTuple):
 
     Attributes:
       function: (shape1, shape2, margin) -> Candidates.
-      rows: how many it returns; 0 for as many as the option `sdf_initpoints` says.
-      parts: of a first shape with many parts, such as a height field, those few that the second may touch; `function`
-        then sees one part.
-      steady: a function whose rows keep their order as shapes turn, where those of `function` do not; for steps that
-        hold what each row does (simulate/integrate/events.py).
-      revised: the function of models that follow MuJoCo 3.12, where it is another one.
-      fitted: sizes -> a function for pairs of one type of which the smaller geom has at most these padded sizes, while
-        the arrays of both have room for the larger.
-      searches: whether `function` takes a fourth argument, whether the shapes are near: where they are not it costs
+      rows: how many it returns; 0 stands for the option `sdf_initpoints`.
+      parts: chooses the few parts that the second shape may touch, if the first shape has many, such as a height field;
+        `function` then sees one part.
+      steady: a function whose rows keep their order while the shapes turn, if `function` does not keep it; for steps
+        that need it (simulate/integrate/events.py).
+      revised: the function for models that follow MuJoCo 3.12, if it differs.
+      fitted: sizes -> a function for two geoms of one type, of which one has at most these padded sizes, while the
+        arrays of both have room for the larger one.
+      searches: whether `function` takes a fourth argument, whether the shapes are near; if they are not, it costs
         little.
-      bound: (shape1, shape2, enough, near) -> a bound of their distance (), m, found by looking closer until it is
-        `enough`; of shapes that are not near anything less than that.
+      bound: (shape1, shape2, enough, near) -> a lower bound () of their distance, m, which is improved until it is at
+        least `enough`; for shapes that are not near, any smaller number.
     """
 
     function: PairFunction
@@ -250,14 +253,14 @@ NO_DISTANCE: dict[Types, str] = {
     if types[0] == HFIELD
 }
 
-# what the shapes of a type carry beside pose and size
+# the data of the shapes of a type, besides pose and size
 DATA: dict[GeomType, Asset] = {
     MESH: Asset(hull_sizes, hulls, SHARED_HULLS),
     HFIELD: Asset(any_window, terrains, SHARED_TERRAIN),
     SDF: Asset(field_number, fields, ALL_OCTREES, of_geoms=True),
 }
 
-# and what instead in certain pairs: planes touch the hull of a field's surface, fields the triangles of a mesh
+# other data in certain pairs: planes touch the convex hull of a field's surface, fields the triangles of a mesh
 DATA_IN_PAIRS: dict[Types, tuple[Asset | None, Asset | None]] = {
     (PLANE, SDF): (None, Asset(rim_sizes, rims, SHARED_HULLS)),
     (MESH, SDF): (Asset(triangle_sizes, triangles_of), None),
@@ -267,14 +270,14 @@ GRAPHS = Asset(graph_sizes, graphs, SHARED_HULLS)
 
 
 class ProgramKey(NamedTuple):
-    """All of a geom that decides which program its pairs run: pairs of geoms with equal keys share one.
+    """The properties of a geom that decide which program its pairs run: pairs of geoms with equal keys share one.
 
     Attributes:
       kind: its type.
       sizes: the padded sizes of its data.
-      grid: of a height field the number of cells along x and y, and its id; of other geoms how many columns and rows of
-        cells they span and how many triangles they are over, for one height field after another.
-      mesh: of distance fields and of meshes in a model with such: the mesh of the surface; else -1.
+      grid: of a height field, the number of cells along x and y, and its id; of other geoms, for each height field, how
+        many columns and rows of cells they span and how many triangles they can be over.
+      mesh: the mesh of a distance field, and of a mesh in a model with distance fields; otherwise -1.
     """
 
     kind: GeomType
@@ -298,9 +301,9 @@ def program_key(topology: Topology, geom: int) -> ProgramKey:
 def common_sizes(topology: Topology, first: ProgramKey, second: ProgramKey) -> tuple[Sizes, Sizes]:
     """Padded sizes of the data of the first and of the second geom of a pair.
 
-    Hulls that are searched step by step are graphs. If the types are equal both get the larger sizes, so that there are
-    as many programs as sizes, not as pairs of sizes. A height field gets a window for what the other geom spans;
-    distance fields keep their sizes, which name their functions.
+    Hulls that are searched step by step are graphs. Two geoms of one type both get the larger sizes, so that the number
+    of programs is the number of sizes, not of pairs of sizes. A height field gets a window as large as the other geom
+    can span. Distance fields keep their sizes, which name their functions.
     """
     if (first.kind, second.kind) in DATA_IN_PAIRS:
         ends = zip(DATA_IN_PAIRS[first.kind, second.kind], (first, second), strict=True)
@@ -318,9 +321,10 @@ def common_sizes(topology: Topology, first: ProgramKey, second: ProgramKey) -> t
 
 
 def distance_collider(types: Types) -> Collider:
-    """The pair function whose least distance is the signed distance of two geoms, apart or penetrating.
+    """The pair function whose least row is the signed distance of two geoms, also where they penetrate.
 
-    That of collisions, or one row of nearest points where MuJoCo runs its convex collider; of distance fields also.
+    It is the function of collisions, or, where MuJoCo runs its convex collider, one row of nearest points. Distance
+    fields have functions of their own.
     """
     if types[1] == SDF and types[0] != PLANE:
         return Collider(field_distance(types[0]), 0)
@@ -331,13 +335,13 @@ def distance_collider(types: Types) -> Collider:
 
 @per_topology
 def data_bucket(topology: Topology, kind: GeomType, sizes: Sizes) -> Bucket | None:
-    """The assets of a geom type with these padded sizes; None if the type carries no data."""
+    """The assets of a geom type with these padded sizes; None if the type has no data."""
     return bucket_of(topology, (kind,), DATA[kind], sizes) if kind in DATA else None
 
 
 @per_topology
 def hull_bucket(topology: Topology, boxes: bool, sizes: Sizes) -> Bucket:
-    """The hulls with these padded sizes of meshes and perhaps of `boxes`."""
+    """The hulls of meshes, and with `boxes` also those of boxes, with these padded sizes."""
     if sizes == GRAPH:
         return bucket_of(topology, (MESH,), GRAPHS, GRAPH)
     asset = Asset(box_or_mesh_sizes, boxes_and_meshes, SHARED_HULLS, of_geoms=True) if boxes else DATA[MESH]
@@ -353,7 +357,7 @@ def pair_bucket(topology: Topology, types: Types, end: int, sizes: Sizes) -> Buc
 
 
 def distance_sizes(topology: Topology, types: Types, geom1: int, geom2: int) -> tuple[Sizes, Sizes]:
-    """Padded sizes of the data of two geoms whose distance is asked for."""
+    """Padded sizes of the data of two geoms for `distances`."""
     first, second = program_key(topology, geom1), program_key(topology, geom2)
     return common_sizes(topology, first, second) if types in DATA_IN_PAIRS else (first.sizes, second.sizes)
 

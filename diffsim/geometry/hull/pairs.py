@@ -1,11 +1,12 @@
 """Contacts of meshes with spheres, capsules, boxes and meshes: one point, or the overlap of two flat sides.
 
-The closest features are found among all sides (`sat.py`) or, of hulls of many edges, which are graphs (`graph.py`), by
-GJK and EPA (`gjk.py`). Where the contact normal is that of a side of both bodies, or of a side of one and across an
-edge of the other, the two are clipped against each other, and up to four points share the depth (MuJoCo's `multiccd`);
-of a capsule its ends and the middle of these. The same holds for bodies that are apart; MuJoCo clips only where the
-margin is zero. Most pairs whose boxes overlap do not touch: a few directions tell so before anything else is searched.
-Source: `engine_collision_gjk.c` of 3.8.1 for what counts as flat, and for where the points lie.
+The closest features of two hulls are found among all of their sides (`sat.py`). Hulls of many edges are graphs
+(`graph.py`) and are searched by GJK and EPA (`gjk.py`). If the contact normal is the normal of a side of both bodies,
+or of a side of one and perpendicular to an edge of the other, one is clipped to the other. Up to four points then share
+the depth (MuJoCo's `multiccd`); for a capsule they are its two ends and their middle. Bodies that are apart are treated
+in the same way, while MuJoCo clips them only if the margin is zero. Most pairs whose boxes overlap do not touch, and a
+few directions show it before anything else is searched.
+Source: `engine_collision_gjk.c` of 3.8.1 for which features are flat, and for where the points lie.
 """
 
 import functools
@@ -37,14 +38,15 @@ Kinds = tuple[GeomType, GeomType]
 # how the second body is turned (3, 3), and where it is (3,), m, in the frame of the first
 Pose = tuple[Array, Array]
 
-# normals of sides face each other, edges lie in a side (cosines, MuJoCo's mjFACE_TOL and mjEDGE_TOL)
+# cosines: of normals of two sides that face each other (MuJoCo's mjFACE_TOL), and of an edge with the normal of a side
+# that it lies in (mjEDGE_TOL)
 FACING = 0.99999872
 LEVEL = 0.0016
-# two hulls with at most so many pairs of edges are looked at whole
+# of two hulls with at most so many pairs of edges all sides are compared
 MOST = 4096
-# so is a hull beside a ball, with at most so many pairs of facets and vertices
+# and of a hull next to a ball, with at most so many pairs of facets and vertices
 MOST_HEIGHTS = 2**19
-# the lowest of at most so many vertices is found by looking at all of them
+# the lowest of at most so many vertices is found by comparing all of them
 MOST_VERTICES = 128
 # cosine of the angle between the contact normal and a side that can be flat on the other body
 TOWARD = 0.99
@@ -64,10 +66,15 @@ AnyHull = Hull | GraphHull
 
 
 class _Body(NamedTuple):
-    """What one body touches with, in the frame of the first body.
+    """The feature of one body that touches, in the frame of the first body.
 
-    `points`: of places among the hull's vertices; `place` (3,): of the vertices of its feature; `side`: the polygon
-    there that faces the other body most, and its `number`; `faces`: whether it does so at all.
+    Attributes:
+      hull: the body.
+      points: numbers of vertices -> their positions, m.
+      place: (3,) numbers of the vertices of the feature.
+      side: the polygon at the feature that faces the other body most.
+      number: of this side.
+      faces: whether the side faces the other body closely enough to be flat on it.
     """
 
     hull: AnyHull
@@ -103,7 +110,7 @@ def _single(kinds: Kinds, shape1: Shape, shape2: Shape, margin: Array, near: Arr
     def search(pair: HullPair, hull1: AnyHull, hull2: AnyHull) -> Feature:
         few = MOST_HEIGHTS if kinds[0] == GeomType.SPHERE else 0
         if isinstance(hull2, Hull) and 0 < len(hull2.facet) * len(hull2.vert) <= few:
-            # all heights of the center are looked at
+            # the heights of the center over all facets
             center = -mul_vec_t(pair.turn, pair.offset)
             part = nearest_part(hull2, facets(hull2, center), center)
             return Feature(part.second, part.first, part.corners, -mul_vec(pair.turn, part.normal))
@@ -130,7 +137,10 @@ def convex_hull_bound(kinds: Kinds, shape1: Shape, shape2: Shape, enough: Array,
 def _searched(
     search: Callable[..., Tree], pose: Pose, hull1: Any, hull2: Any, near: Array | bool, *further: Array
 ) -> Tree:
-    """What `search(pair, hull1, hull2, *further)` finds where two are `near` (); elsewhere anything. No derivatives."""
+    """The result of `search(pair, hull1, hull2, *further)` where two hulls are `near` (); elsewhere any finite numbers.
+
+    It has no derivatives.
+    """
 
     def of_hulls(_: Array, inputs: tuple[Pose, Any, Any, tuple[Array, ...]]) -> Tree:
         pose, one, other = inputs[0], inputs[1].whole, inputs[2].whole
@@ -140,21 +150,28 @@ def _searched(
 
 
 def _numbered(feature: Feature) -> Feature:
-    """The feature of the pair of its own corners alone; zeros, where nobody searched, are a corner."""
+    """The feature with its corners numbered 0 to 2; where nothing was searched and all is zero, a single corner."""
     return Feature(jnp.arange(3), jnp.arange(3), jnp.maximum(feature.corners, 1), feature.normal)
 
 
-# a corner of the overlap: where an edge of the polygon enters or leaves the reference, or a corner of the reference
+# kinds of corners of an overlap: an edge of the polygon enters the reference or leaves it; a corner of the reference
 ENTERS, LEAVES, CORNER = range(3)
 
 
 class _Overlap(NamedTuple):
-    """What two hulls touch with: the closest `feature`, and of the overlap of two sides up to four corners.
+    """The features with which two hulls touch. All is discrete; positions follow from it in closed form (`_corners`).
 
-    `exists` (): whether there is an overlap; `needed` (4,): its corners. The reference is a side of the `first` body
-    or of the second, the polygon a side of the other one if they are `both`, else an edge; `side` (2,): which sides.
-    Of each corner `kind` (4,), the vertices (2, 4) of the polygon's and of the reference's edge, and whether these
-    `cross` (4,): else the edge begins or ends over the reference. `beyond`: the edge is that of the first body.
+    Attributes:
+      feature: the closest feature of M.
+      exists: () whether two sides, or a side and an edge, overlap.
+      needed: (4,) which of the four corners of the overlap are contacts.
+      first: () whether the reference is a side of the first body; otherwise it is one of the second.
+      both: () whether the polygon is a side of the other body; otherwise it is an edge.
+      beyond: () whether the polygon is an edge of the first body.
+      side: (2,) numbers of the sides of both bodies.
+      kind: (4,) of each corner: `ENTERS`, `LEAVES` or `CORNER`.
+      polygon, reference: (2, 4) the vertices of the edges of the polygon and of the reference that make each corner.
+      crosses: (4,) whether these edges cross; otherwise the polygon's edge begins or ends over the reference.
     """
 
     feature: Feature
@@ -182,7 +199,7 @@ def _several(
     (hull1, radius1), (hull2, radius2) = (core(*body) for body in zip(kinds, (shape1, shape2), strict=True))
     pose = relative_pose(shape1, shape2)
     touching = _searched(functools.partial(_overlap_of, kinds, lesser), pose, hull1, hull2, near)
-    # all that closed forms read: corners of the feature, then ends of edges of the polygon and of the reference
+    # all vertices that the closed forms read: corners of the feature, ends of edges of the polygon and of the reference
     ends = jnp.concatenate([touching.polygon, touching.reference]).reshape(-1)
     places = [jnp.concatenate([corners, ends]) for corners in (touching.feature.first, touching.feature.second)]
     pair = HullPair(hull1.vertices(places[0]), hull2.vertices(places[1]), *pose)
@@ -210,7 +227,11 @@ def _several(
 def _corners(touching: _Overlap, pair: HullPair, normal1: Array, normal2: Array) -> tuple[Array, Array]:
     """(corners (4, 3) of an overlap, unit normal (3,) of the contact), by closed forms, in the frame of the first.
 
-    `pair`: vertices 3 to 18 of each body are those at the ends (2, 4) of the polygon's and of the reference's edges.
+    `pair`: vertices 3 to 18 of each body are the ends (2, 4) of edges, first of the polygon, then of the reference.
+
+    An edge p + t d of the polygon crosses the plane through an edge of the reference at t = h0 / (h0 - h1), with the
+    heights h of its ends over the plane. A corner of the reference is projected along the normal of the reference to
+    the plane of the polygon.
     """
     of_first, of_second = (x[3:].reshape(4, 4, 3) for x in (pair.first, pair.of_second(np.arange(19))))
     begin, end = jnp.where(touching.first, of_second[:2], of_first[:2])
@@ -228,7 +249,7 @@ def _corners(touching: _Overlap, pair: HullPair, normal1: Array, normal2: Array)
 
 
 def _overlap_of(kinds: Kinds, lesser: Sizes | None, pair: HullPair, hull1: AnyHull, hull2: AnyHull) -> _Overlap:
-    """The closest feature and, where it is flat, the corners of the overlap that span most area."""
+    """The closest feature and, where it is flat, the corners of the overlap that span the greatest area."""
     feature = _by_sides(lesser, pair, hull1, hull2)
     normal = separation(pair, feature)[1]
     body1 = _body(hull1, pair.of_first, feature.first, normal)
@@ -236,7 +257,7 @@ def _overlap_of(kinds: Kinds, lesser: Sizes | None, pair: HullPair, hull1: AnyHu
     side1, side2 = body1.side, body2.side
     both = decided(body1.faces & body2.faces & (dot(side1.normal, side2.normal) < -FACING))
     (line1, level1), (line2, level2) = _edge(body1, side2), _edge(body2, side1)
-    # the lesser feature is the edge
+    # the edge belongs to the body whose feature has fewer vertices
     size1, size2 = _dimension(body1.place), _dimension(body2.place)
     lesser_first = jnp.asarray(True) if kinds[0] == GeomType.CAPSULE else (size1 < 3) & (size1 <= size2)
     edge1 = decided(~both & lesser_first & body2.faces & level1)
@@ -247,7 +268,7 @@ def _overlap_of(kinds: Kinds, lesser: Sizes | None, pair: HullPair, hull1: AnyHu
     crossed = overlap(polygon, reference, ~both)
     exists = crossed.exists & (both | edge1 | edge2)
     places, needed = widest(crossed.point, exists, jnp.where(edge2, side1.normal, -side2.normal))
-    # the last line by which an edge enters, the first by which it leaves
+    # an edge enters at the last line that it crosses inwards, and leaves at the first one that it crosses outwards
     size = len(polygon.corner)
     kind, edge = jnp.minimum(places // size, CORNER), jnp.where(places < 2 * size, places % size, 0)
     into, out = rows_at(crossed.into, edge, 1), rows_at(crossed.out, edge, 1)
@@ -258,25 +279,37 @@ def _overlap_of(kinds: Kinds, lesser: Sizes | None, pair: HullPair, hull1: AnyHu
         jnp.stack([body1.number, body2.number]),
         (rows_at(polygon.ends, edge, 1), rows_at(reference.ends, line, 1)),
     )
-    return _Overlap(feature, jnp.any(exists), needed, first, both, edge1, sides, kind, *ends, crosses)
+    return _Overlap(
+        feature=feature,
+        exists=jnp.any(exists),
+        needed=needed,
+        first=first,
+        both=both,
+        beyond=edge1,
+        side=sides,
+        kind=kind,
+        polygon=ends[0],
+        reference=ends[1],
+        crosses=crosses,
+    )
 
 
 def searched(pair: HullPair, deepest_of: Callable[[HullPair, Array], Feature] = deepest_feature) -> Feature:
     """The feature of M that is closest to the origin, by a search from corner to corner.
 
-    `deepest_of`: finds it for hulls that overlap, given whether they do.
+    `deepest_of`: (pair, whether the hulls overlap) -> the feature, for hulls that overlap.
     """
     apart, overlapping = closest_feature(pair)
     return where_tree(overlapping, deepest_of(pair, overlapping), apart)
 
 
 def _on_sides(pair: HullPair, hull1: AnyHull, hull2: AnyHull) -> Feature:
-    """The feature with edges that lie in a side of M replaced by that side."""
+    """The closest feature by search; an edge that lies in a side of M is replaced by that side."""
     return widened(pair, searched(pair), hull1, hull2)
 
 
 def closest(pair: HullPair, feature_of: Callable[[HullPair], Feature] = searched, near: Array | bool = True) -> Contact:
-    """Where two hulls are closest, or deepest in each other: searched without derivatives, then in closed form.
+    """The closest points of two hulls, or the deepest if they overlap: searched without derivatives, then closed forms.
 
     Args:
       pair: the hulls.
@@ -289,7 +322,7 @@ def closest(pair: HullPair, feature_of: Callable[[HullPair], Feature] = searched
 
 
 def _by_sides(lesser: Sizes | None, pair: HullPair, hull1: AnyHull, hull2: AnyHull) -> Feature:
-    """The feature of M that is closest to the origin, by all sides if these are few."""
+    """The feature of M that is closest to the origin: the best of all sides if there are few, otherwise by search."""
     if isinstance(hull1, GraphHull) or isinstance(hull2, GraphHull):
         return _on_sides(pair, hull1, hull2)
     work = len(hull1.edge) * (lesser[-1] if lesser else len(hull2.edge))
@@ -310,8 +343,12 @@ def contact_row(shape1: Shape, contact: Contact, radius1: Array, radius2: Array)
 class HullPairs(NamedTuple):
     """Pairs (n,) of hulls with round corners, which may be searched together with others.
 
-    In a frame at `pos` (n, 3) with axes `mat` (3, 3): vertices `first` (n, v, 3), or (v, 3) of one hull that all meet,
-    and `second` (n, w, 3), m. Their `radii`, and which pairs are `near` (n,): others have no row.
+    Attributes:
+      first: (n, v, 3) m, vertices of the first hulls, or (v, 3) of one hull for all pairs.
+      second: (n, w, 3) m, vertices of the second hulls.
+      pos, mat: (n, 3) m and (3, 3), the frames in which the vertices are given.
+      radii: of the first and of the second hulls, m.
+      near: (n,) which pairs have a row.
     """
 
     first: Array
@@ -327,7 +364,7 @@ SMALL = 8
 
 
 def rows_of_hulls(several: Sequence[HullPairs]) -> list[Candidates]:
-    """The rows (n,) of each: the closest points of hulls."""
+    """For each set of pairs its rows (n,): the closest points of the hulls."""
     small = [number for number, pairs in enumerate(several) if pairs.first.shape[-2] <= SMALL]
     groups = [small, *([number] for number in range(len(several)) if number not in small)]
     rows = dict[int, Candidates]()
@@ -344,7 +381,7 @@ def _features(several: Sequence[HullPairs]) -> list[Feature]:
     shared = len(fixed) == 1 and firsts[0].ndim == 2
 
     def joined(parts: list[Array]) -> Array:
-        """All vertices (n, v, 3), padded by copies of a first one, which no search finds."""
+        """All vertices (n, v, 3), padded with copies of the first vertex, which change no result."""
         most = max(part.shape[-2] for part in parts)
         whole = (jnp.broadcast_to(part, (len(near), *part.shape[-2:])) for part, near in zip(parts, nears, strict=True))
         return jnp.concatenate([jax.vmap(functools.partial(_padded, length=most))(part) for part in whole])
@@ -355,7 +392,7 @@ def _features(several: Sequence[HullPairs]) -> list[Feature]:
 
     arguments = jnp.concatenate(nears), firsts[0] if shared else joined(firsts), joined(seconds)
     features = jax.vmap(search, (0, None if shared else 0, 0))(*arguments)
-    # where nobody searched, a corner
+    # a single corner where nothing was searched
     features = jax.lax.stop_gradient(features._replace(corners=jnp.maximum(features.corners, 1)))
     cuts = np.cumsum([len(near) for near in nears])[:-1]
     columns = zip(*(jnp.split(column, cuts) for column in features), strict=True)
@@ -363,7 +400,7 @@ def _features(several: Sequence[HullPairs]) -> list[Feature]:
 
 
 def _hull_rows(pairs: HullPairs, feature: Feature) -> Candidates:
-    """The rows (n,) of pairs with these features, in closed form; nothing is computed where no pair is near."""
+    """The rows (n,) of pairs with these features, in closed form; nothing is computed if no pair is near."""
     shared = pairs.first.ndim == 2
 
     def row(feature: Feature, first: Array, second: Array, pos: Array, near: Array) -> Candidates:
@@ -379,7 +416,7 @@ def _hull_rows(pairs: HullPairs, feature: Feature) -> Candidates:
 
 
 def rows_if_near(near: Array, rows: Callable[[], Candidates], dtype: jnp.dtype) -> Candidates:
-    """Rows (n,) of pairs that are not all apart, or none: where nothing is near nothing is computed."""
+    """`rows()`, (n,), if some pair is near; otherwise rows that are not valid, and nothing is computed."""
     dist = jnp.zeros(near.shape, dtype)
     pos, upright = (jnp.broadcast_to(jnp.asarray([0, 0, z], dtype), (len(near), 3)) for z in (0, 1))
     return if_anywhere(near, rows, Candidates(dist, pos, upright, pos, dist > 0))
@@ -388,7 +425,7 @@ def rows_if_near(near: Array, rows: Callable[[], Candidates], dtype: jnp.dtype) 
 def _body(
     hull: AnyHull, points: Callable[[Array], Array], place: Array, normal: Array, turn: Array | None = None
 ) -> _Body:
-    """A body, turned in the frame of the first, with the side at its feature that faces along a normal."""
+    """A body in the frame of the first, with that side at its feature that faces most along a normal."""
     numbers, normals = hull.sides_at(place[0])
     if not len(numbers):
         none, point = jnp.zeros((2, 1), jnp.int32), points(place[:1])
@@ -400,7 +437,7 @@ def _body(
     side, number = hull.side.row(chosen), hull.side.window
     exists = side >= 0
     following = jnp.where(number + 1 < jnp.sum(exists), jnp.roll(side, -1), side[0])
-    # what does not exist is the first corner, over and over
+    # places without a corner repeat the first corner
     ends = jnp.stack([jnp.where(exists, places, side[0]) for places in (side, following)])
     outward = outward if turn is None else mul_vec(turn, outward)
     polygon = Polygon(points(ends[0]), points(ends[1]), exists, outward, ends)
@@ -408,9 +445,9 @@ def _body(
 
 
 def _edge(body: _Body, other: Polygon) -> tuple[Polygon, Array]:
-    """(the edge of a body most level with a side of the other, whether it is level).
+    """(the edge of a body that is most level with a side of the other body, whether it is level).
 
-    The edge of its feature, or where that is a vertex the most level one there.
+    It is the edge of the feature; if the feature is a vertex, it is the most level of the edges at the vertex.
     """
     first, further = body.place[0], jnp.where(body.place[1] != body.place[0], body.place[1], body.place[2])
     ends = jnp.where(further == first, body.hull.joined.row(first), further)
@@ -445,5 +482,5 @@ def _chosen(condition: Array, yes: Polygon, no: Polygon) -> Polygon:
 
 
 def _padded(points: Array, length: int) -> Array:
-    """Points (n, ...), then the first of them again."""
+    """Points (n, ...), padded to a length with copies of the first."""
     return jnp.concatenate([points, jnp.broadcast_to(points[:1], (length - len(points), *points.shape[1:]))])
