@@ -41,19 +41,19 @@ ARM = """<mujoco><option integrator="implicitfast" timestep="0.005"/>
   </worldbody><actuator><position joint="a" kp="200" dampratio="1"/><position joint="b" kp="80" kv="4"/>
     <position joint="c" kp="10" dampratio="1"/></actuator><sensor><accelerometer site="tip"/></sensor></mujoco>"""
 
-# two joints and four muscles, around cylinders and over one joint or both
+# two joints and four muscles, around cylinders, one of them with a side site
 MUSCLES = """<mujoco><option timestep="0.005"/><default><joint axis="0 0 1" range="-120 120" damping="0.1"/></default>
   <worldbody><site name="s0" pos="-0.15 0 0"/>
   <body><joint name="shoulder"/><geom type="capsule" size="0.045" fromto="0 0 0 0.5 0 0"/>
     <geom name="pulley" type="cylinder" size="0.1 0.05" mass="0" contype="0"/>
     <site name="s1" pos="0.15 0.06 0"/><site name="s3" pos="0.4 0.06 0"/><site name="s4" pos="0.4 -0.06 0"/>
-    <body pos="0.5 0 0"><joint name="elbow"/><geom type="capsule" size="0.035" fromto="0 0 0 0.5 0 0"/>
+    <site name="x" pos="0.5 -0.15 0"/><body pos="0.5 0 0"><joint name="elbow"/><geom type="capsule" size="0.035" fromto="0 0 0 0.5 0 0"/>
       <geom name="wheel" type="cylinder" size="0.08 0.05" mass="0" contype="0"/>
       <site name="s7" pos="0.11 0.05 0"/><site name="s8" pos="0.11 -0.05 0"/></body></body></worldbody>
   <tendon><spatial name="SF"><site site="s0"/><geom geom="pulley"/><site site="s1"/></spatial>
     <spatial name="EF"><site site="s3"/><geom geom="wheel"/><site site="s7"/></spatial>
     <fixed name="both"><joint joint="shoulder" coef="0.1"/><joint joint="elbow" coef="-0.1"/></fixed>
-    <spatial name="EE"><site site="s4"/><geom geom="wheel"/><site site="s8"/></spatial></tendon>
+    <spatial name="EE"><site site="s4"/><geom geom="wheel" sidesite="x"/><site site="s8"/></spatial></tendon>
   <actuator><muscle tendon="SF" lengthrange="0.1 0.4"/><muscle tendon="EF" lengthrange="0.1 0.3"/>
     <muscle tendon="both" lengthrange="-0.2 0.2"/><muscle tendon="EE" lengthrange="0.1 0.4"/></actuator></mujoco>"""
 
