@@ -15,6 +15,7 @@ Source: MuJoCo documentation, "Computation", "Actuation model"; MuJoCo 3.8.1, mj
 import dataclasses
 from collections.abc import Sequence
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -32,7 +33,8 @@ from diffsim.actuator.actuators import (
     usable_controls,
 )
 from diffsim.actuator.laws import BIASES, DYNAMICS, GAINS, Dynamics, Force, of_plugin
-from diffsim.base.enums import BiasType, DisableBit, DynType, GainType
+from diffsim.base.enums import BiasType, DisableBit, DynType, GainType, JointType, TrnType
+from diffsim.math import safe
 from diffsim.math.vector import matmul, total
 from diffsim.types.data import Actuation, Data, Passive, Transmission, Velocities
 from diffsim.types.model import Model
@@ -128,7 +130,48 @@ def signal(group: Group, actuators: Actuators, rate: Array) -> Array:
     act = actuators.act
     if early.any() and group.places.size:
         act = jnp.where(early[:, None], group.dynamics.advance(actuators, rate), act)
-    return group.dynamics.signal(actuators, act)
+    return nearest_turn(actuators, group.dynamics.signal(actuators, act), actuators.length)
+
+
+# dynamics of the servos whose setpoints turn
+UNFILTERED = (DynType.NONE, DynType.INTEGRATOR)
+FILTERED = (DynType.FILTER, DynType.FILTEREXACT)
+
+
+def nearest_turn(actuators: Actuators, setpoint: Array, to: Array) -> Array:
+    """(n,) rad, setpoints of servos, moved by full turns to be nearest to angles `to` (n,); others as they are.
+
+    Since MuJoCo 3.11 this concerns servos on ball joints, and servos that rotate one site with respect to another; with
+    a filter only since 4.0.
+    """
+    model, ids = actuators.model, actuators.ids
+    topology = model.topology
+    target, reference = topology.actuator_trnid[ids].T
+    kind, on_ball = topology.actuator_trntype[ids], np.zeros(len(ids), bool)
+    on_joint = np.isin(kind, (TrnType.JOINT, TrnType.JOINTINPARENT))
+    on_ball[on_joint] = topology.jnt_type[target[on_joint]] == JointType.BALL
+    dynamics = UNFILTERED + FILTERED * model.opt.follows("filtered_turns")
+    servo = np.isin(topology.actuator_dyntype[ids], dynamics) & (topology.actuator_gaintype[ids] == GainType.FIXED)
+    servo &= topology.actuator_biastype[ids] == BiasType.AFFINE
+    turning = servo & (on_ball | ((kind == TrnType.SITE) & (reference >= 0)))
+    if not turning.any() or not model.opt.follows("nearest_turn"):
+        return setpoint
+    # a turn of the joint or site changes the length by 2 pi times the length of the gear's rotation axis
+    gear = pick(model.actuator_gear, ids)
+    axis = jnp.where(jnp.asarray(on_ball)[:, None], gear[:, :3], gear[:, 3:])
+    period = 2 * jnp.pi * safe.norm(axis)
+    rotates = jnp.asarray(turning) & (on_ball | jnp.all(gear[:, :3] == 0, axis=1)) & (period > 0)
+    rotates &= actuators.gainprm[:, 0] == -actuators.biasprm[:, 1]
+    turns = jnp.round((setpoint - to) / jnp.where(rotates, period, 1))
+    return setpoint - jnp.where(rotates, period * jax.lax.stop_gradient(turns), 0)
+
+
+def _rate(group: Group, actuators: Actuators) -> Array:
+    """(n, k) d act / dt, per second. A filter takes the shortest way to its control, see `nearest_turn`."""
+    if actuators.act.shape[1] and np.isin(actuators.model.topology.actuator_dyntype[group.ids], FILTERED).all():
+        near = nearest_turn(actuators, actuators.ctrl, actuators.act[:, -1])
+        actuators = dataclasses.replace(actuators, ctrl=near)
+    return group.dynamics.rate(actuators)
 
 
 def advance_activation(model: Model, act: Array, act_dot: Array, velocity: Array) -> Array:
@@ -174,7 +217,7 @@ def compute_actuation(
     laws = groups(model.topology)
     # force = gain * signal + bias, law by law
     actuators = [members(model, law, conditions) for law in laws]
-    rates = [law.dynamics.rate(a) for law, a in zip(laws, actuators, strict=True)]
+    rates = [_rate(law, a) for law, a in zip(laws, actuators, strict=True)]
     forces = []
     for law, of_law, rate in zip(laws, actuators, rates, strict=True):
         force = law.gain.value(of_law, of_law.gainprm) * signal(law, of_law, rate)

@@ -84,6 +84,12 @@ CHANGES: dict[str, Change] = {
         "implicit integrators include the damping of a servo although its joint or tendon is at its `actuatorfrcrange`",
         "implicit integrators leave this damping out, as they do for a servo at its own `forcerange`",
     ),
+    "filtered_turns": Change(
+        "4.0",
+        "actuator/actuation.py",
+        "a servo with a filter on a ball joint, or between two sites, moves to the rotation vector that it is given",
+        "a servo with a filter on a ball joint, or between two sites, takes the shortest way to the given rotation",
+    ),
     "tactile_depth": Change(
         "3.9",
         "",
@@ -116,9 +122,9 @@ CHANGES: dict[str, Change] = {
     ),
     "nearest_turn": Change(
         "3.11",
-        "",
-        "a servo on a ball joint, or between two sites, moves to the rotation vector that it is given",
-        "a servo on a ball joint, or between two sites, takes the shortest way to the given rotation",
+        "actuator/actuation.py",
+        "a servo without a filter on a ball joint, or between two sites, moves to the rotation vector that it is given",
+        "a servo without a filter on a ball joint, or between two sites, takes the shortest way to the given rotation",
     ),
     "mocap_groups": Change(
         "3.12",

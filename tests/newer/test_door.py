@@ -47,7 +47,8 @@ MUSCLES = """<mujoco><option timestep="0.005"/><default><joint axis="0 0 1" rang
   <body><joint name="shoulder"/><geom type="capsule" size="0.045" fromto="0 0 0 0.5 0 0"/>
     <geom name="pulley" type="cylinder" size="0.1 0.05" mass="0" contype="0"/>
     <site name="s1" pos="0.15 0.06 0"/><site name="s3" pos="0.4 0.06 0"/><site name="s4" pos="0.4 -0.06 0"/>
-    <site name="x" pos="0.5 -0.15 0"/><body pos="0.5 0 0"><joint name="elbow"/><geom type="capsule" size="0.035" fromto="0 0 0 0.5 0 0"/>
+    <site name="x" pos="0.5 -0.15 0"/><body pos="0.5 0 0"><joint name="elbow"/>
+      <geom type="capsule" size="0.035" fromto="0 0 0 0.5 0 0"/>
       <geom name="wheel" type="cylinder" size="0.08 0.05" mass="0" contype="0"/>
       <site name="s7" pos="0.11 0.05 0"/><site name="s8" pos="0.11 -0.05 0"/></body></body></worldbody>
   <tendon><spatial name="SF"><site site="s0"/><geom geom="pulley"/><site site="s1"/></spatial>
