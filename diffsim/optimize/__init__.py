@@ -1,8 +1,9 @@
-"""Tools on top of the simulator's derivatives: linearization, trajectory optimization, system identification.
+"""Tools on top of the simulator's derivatives: linearization, inverse kinematics, planning, system identification.
 
 from diffsim import optimize
 
 system = optimize.linearize(model, state)
+pose = optimize.ik(model, state, [optimize.Target(model.site("tip"), pos, quat)])
 task = optimize.make_task(model, running=lambda state, data, ctrl: ..., final=lambda state, data: ...)
 plan = optimize.ilqr(task, state, controls)        # a local minimum near a guess
 plan = optimize.plan(task, state, steps=100)       # by a search first, for motions through contact
@@ -37,6 +38,10 @@ from diffsim.optimize.identify.unknowns import Unknown as Unknown
 from diffsim.optimize.identify.unknowns import UnknownInertia as UnknownInertia
 from diffsim.optimize.identify.unknowns import UnknownPayload as UnknownPayload
 from diffsim.optimize.identify.unknowns import Unknowns as Unknowns
+from diffsim.optimize.inverse_kinematics import Ik as Ik
+from diffsim.optimize.inverse_kinematics import IkResult as IkResult
+from diffsim.optimize.inverse_kinematics import Target as Target
+from diffsim.optimize.inverse_kinematics import ik as ik
 from diffsim.optimize.linearize import Linearization as Linearization
 from diffsim.optimize.linearize import Regulator as Regulator
 from diffsim.optimize.linearize import linearize as linearize

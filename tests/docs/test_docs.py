@@ -27,6 +27,16 @@ CACHE = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_sec
 # pages about packages that need not be installed
 NEEDS = {"pytorch": "torch", "robot": "onnxruntime"}
 
+# what the variables of a page must say in the end
+REACHED = {
+    "control": (
+        "bool(goal.reached)",
+        "abs(floating.qpos - home.qpos).max() < 1e-3",
+        "abs(tip.xpos(diffsim.forward(model, there)) - pos).max() < 2e-3",
+        "abs(state.qpos[1]) < 0.05",
+    )
+}
+
 # numbers of tasks.md, whose table is timed with them, and what the test puts in their place
 SMALL = {"1024": "4", "(320, 180)": "(32, 24)", "(400, ": "(40, "}
 
@@ -56,6 +66,8 @@ def test_blocks_run(path: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pyt
         with jax.numpy_rank_promotion("allow"):
             for number, block in enumerate(blocks(path)):
                 exec(compile(block, f"{path.name}, block {number + 1}", "exec"), space)
+        for condition in REACHED.get(path.stem, ()):
+            assert eval(condition, space), condition
     finally:
         for name, value in kept.items():
             jax.config.update(name, value)
