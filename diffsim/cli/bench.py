@@ -14,7 +14,7 @@ from diffsim.base.errors import ArgumentError
 from diffsim.cli.models import Command, declare_model, find_model, loading_options
 from diffsim.load import MODELS
 
-# for each engine of `--against`, the modules that it needs (parents first) and what pip installs to get them
+# MJX, WARP and PACKAGES: the modules that an engine of `--against` needs, parents first, and what pip must install
 MJX = (("mujoco", "mujoco.mjx"), "mujoco-mjx==3.8.1")
 AGAINST = (
     "mjx: compiled by jax.jit alone, as MJX documents; mjx-tuned: with diffsim's compiler options; c: C MuJoCo; warp: "

@@ -205,6 +205,7 @@ def _columns(
         jnp.full((height, count), int(FAMILIES[rows.family].kind), jnp.int32),
         jnp.broadcast_to(jnp.asarray(ids, jnp.int32)[None], (height, count)),
         edges.reshape(height, count, nv),
+        # zero in the rows of friction
         laws.on_normal(rows, rows.pos),
         laws.on_normal(rows, rows.margin),
         jnp.broadcast_to(loss[None], (height, count)),
@@ -228,7 +229,7 @@ def _sort_key(model: Model, contacts: Contacts, rows: RowGroup, ids: np.ndarray)
         sort_key = contacts.sort_key[rows.slot : rows.slot + rows.count]
         return room * int(ConstraintType.CONTACT_FRICTIONLESS) + 16 * sort_key
     family = FAMILIES[rows.family]
-    # connect and weld are listed here as one constraint for each component: number those with the same id
+    # a connect or weld is one constraint for each of its components here, all with the same id: number them
     repeat = np.cumsum(ids[:, None] == ids[None], axis=1).diagonal() - 1 if rows.law == Law.QUADRATIC else 0
     return jnp.asarray(room * int(family.kind) + stride * ids + family.place + repeat, jnp.int32)
 
@@ -268,8 +269,7 @@ def _state(model: Model, rows: RowGroup, x: Array, force: Array) -> Array:
     return loaded
 
 
-# mjContact's `exclude`: why a contact has no rows
-# it has rows
+# values of mjContact's `exclude`, the reason why a contact has no rows; this one is for contacts that have rows
 INCLUDED = 0
 # its distance is between margin - gap and margin
 IN_GAP = 1

@@ -7,8 +7,9 @@
 Tendons with armature a add J^T a (dJ/dt qvel).
 
 The derivative of the solver's optimum needs the derivative of M qacc + qfrc_bias at fixed qacc. One recursion computes
-both terms (`MotionForces`), so that reverse mode goes through the bodies once, and costs as much as for qfrc_bias
-alone. Through the entries of M, reverse mode would need an outer product (nv, nv) and four products with it as well.
+both terms (`MotionForces`). Reverse mode then passes through the bodies once, at the cost of the derivative of
+qfrc_bias alone. If M qacc were computed from the entries of M, reverse mode would also need an outer product (nv, nv)
+and four products with it.
 Source: Featherstone 2008, ch. 5.
 """
 
@@ -43,6 +44,7 @@ def compute_bias(
       drift: (ntendon,) m/s^2, dJ/dt qvel of tendons (`tendon_drift`).
     """
     force = newton_euler(model.topology, body_motion(model, qvel, com, velocities))
+    # `reflected`: with the inertia of the motors that drive tendons or dofs
     if has_reflected(model.topology, "tendon_armature"):
         force = force + matmul(tendons.ten_J.T, reflected(model, "tendon_armature") * drift)
     return Bias(qfrc_bias=force)

@@ -55,7 +55,7 @@ def frames_at(poses: Poses, geoms: Array | np.ndarray) -> tuple[Array, Array]:
     rows = geoms
     if isinstance(poses, GeomFrames):
         rows = pick_existing(jnp.asarray(poses.place), geoms) if isinstance(geoms, Array) else poses.place[geoms]
-    # rows of nine: XLA for CPU copies a row that is one axis at once
+    # matrices are gathered as rows of nine numbers, because XLA for CPU copies a row with one axis in one piece
     mat = pick_existing(poses.geom_xmat.reshape(-1, 9), rows).reshape(*rows.shape, 3, 3)
     return pick_existing(poses.geom_xpos, rows), mat
 
@@ -148,7 +148,7 @@ def fitting(sizes: Sizes, room: Sizes) -> bool:
     return all(size <= most for size, most in zip(sizes, room, strict=True))
 
 
-# (shape1, shape2, margin), and of those that search whether the shapes are near
+# (shape1, shape2, margin) -> Candidates; a function that searches also takes whether the shapes are near
 PairFunction = Callable[..., Candidates]
 # (shape1, shape2, margin) -> (k parts (k) of the first shape, how many more may touch ())
 Parts = Callable[[Shape, Shape, Array], tuple[Shape, Array]]
@@ -265,7 +265,7 @@ DATA_IN_PAIRS: dict[Types, tuple[Asset | None, Asset | None]] = {
     (PLANE, SDF): (None, Asset(rim_sizes, rims, SHARED_HULLS)),
     (MESH, SDF): (Asset(triangle_sizes, triangles_of), None),
 }
-# of meshes in pairs that are searched from vertex to vertex
+# exception to DATA for meshes in pairs whose search walks from vertex to vertex
 GRAPHS = Asset(graph_sizes, graphs, SHARED_HULLS)
 
 
@@ -328,9 +328,9 @@ def distance_collider(types: Types) -> Collider:
     """
     if types[1] == SDF and types[0] != PLANE:
         return Collider(field_distance(types[0]), 0)
-    closed = PLANE in types or types == (SPHERE, CYLINDER)
+    has_formula = PLANE in types or types == (SPHERE, CYLINDER)
     convex = ELLIPSOID in types or CYLINDER in types or types == (BOX, BOX)
-    return Collider(convex_pair(*types, 1), 1) if convex and not closed else (COLLIDERS | SINGLE)[types]
+    return Collider(convex_pair(*types, 1), 1) if convex and not has_formula else (COLLIDERS | SINGLE)[types]
 
 
 @per_topology
@@ -365,7 +365,7 @@ def distance_sizes(topology: Topology, types: Types, geom1: int, geom2: int) -> 
 def distances(
     model: Model, poses: Poses, types: Types, pairs: tuple[np.ndarray, np.ndarray], limit: Array
 ) -> Candidates:
-    """Rows (n, k) of nearest points of pairs (n,) of geoms, the least of which is at their signed distance.
+    """Rows (n, k) for pairs (n,) of geoms; the smallest distance in the rows of a pair is its signed distance.
 
     Args:
       types: of the first and of the second geoms, the smaller one first.

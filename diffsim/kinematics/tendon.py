@@ -29,7 +29,7 @@ from diffsim.types.topology import Topology, per_topology
 from diffsim.xla.gather import pick
 
 
-def _tendons(topology: Topology) -> np.ndarray:
+def _tendon_of_element(topology: Topology) -> np.ndarray:
     """(nwrap,) the tendon to which each path element belongs."""
     return np.repeat(np.arange(topology.ntendon), topology.tendon_num)
 
@@ -39,7 +39,7 @@ def compute_tendons(model: Model, qpos: Array, kinematics: Kinematics, com: ComF
     topology = model.topology
     # path elements of fixed tendons, their tendons and joints
     wraps = np.flatnonzero(topology.wrap_type == WrapType.JOINT)
-    owner, joints = _tendons(topology)[wraps], topology.wrap_objid[wraps]
+    owner, joints = _tendon_of_element(topology)[wraps], topology.wrap_objid[wraps]
     coefficient = model.wrap_prm[wraps]
     shape = (topology.ntendon, topology.nq), (topology.ntendon, topology.nv)
     by_qpos = jnp.zeros(shape[0], qpos.dtype).at[owner, topology.jnt_qposadr[joints]].add(coefficient)
@@ -75,7 +75,7 @@ class Path(NamedTuple):
 
 @per_topology
 def spatial_paths(topology: Topology) -> tuple[Path, ...]:
-    """The parts of all spatial tendons: the straight ones, and those around a geom, as far as there are any."""
+    """The parts of all spatial tendons: one `Path` of straight parts, one of parts around geoms, if there are any."""
     kinds, objects = topology.wrap_type, topology.wrap_objid
     straight, wrapped = [], []
     for tendon in range(topology.ntendon):
@@ -128,20 +128,21 @@ def _wrapped(model: Model, kinematics: Kinematics, axes: MotionAxes, path: Path)
     active = touch.active[:, None]
     near, far = jnp.where(active, touch.first, end), jnp.where(active, touch.last, start)
     before = safe.norm(near - start)
-    around = before + touch.length + safe.norm(end - far)
+    if_touching = before + touch.length + safe.norm(end - far)
     on_geom = topology.geom_bodyid[path.geom]
     from_body, to_body = topology.site_bodyid[path.first], topology.site_bodyid[path.last]
     # both lines of all parts are computed as one array, which compiles in half the time
     lines = jnp.concatenate([start, far]), jnp.concatenate([near, end])
     bodies = np.concatenate([from_body, on_geom]), np.concatenate([on_geom, to_body])
     to_geom, from_geom = jnp.split(_line_moments(topology, axes, lines, jnp.tile(weight, 2), bodies), 2)
-    return jnp.where(touch.active, around, before) * weight, to_geom + from_geom
+    return jnp.where(touch.active, if_touching, before) * weight, to_geom + from_geom
 
 
 def touches(model: Model, kinematics: Kinematics, path: Path) -> Wrap:
     """The paths of n parts around their geoms."""
     ends = jnp.stack([kinematics.site_xpos[path.first], kinematics.site_xpos[path.last]], axis=1)
     side = None if path.side is None else (kinematics.site_xpos[path.side], jnp.asarray(path.side >= 0))
+    # since MuJoCo 4.0 a path goes the way that a path through its side site does
     path_of = functools.partial(wrap, through=model.opt.follows("wrapping"))
     return jax.vmap(path_of, in_axes=(0, 0, 0, 0, 0, None if side is None else 0))(
         ends,
@@ -188,8 +189,8 @@ def _by_tendon(topology: Topology, tendon: np.ndarray, values: Array) -> Array:
 def tendon_drift(model: Model, qvel: Array, kinematics: Kinematics, com: ComFrame, velocities: Velocities) -> Array:
     """(ntendon,) m/s^2, the acceleration of tendon lengths at constant qvel (nv,): (d ten_J / dt) qvel.
 
-    For a straight part r with unit vector u it is |r|'' = u . r'' + |r' - u (u . r')|^2 / |r|. Only tendons with
-    armature need it, and these cannot go around geoms.
+    The length |r| of a straight part r with unit vector u has |r|'' = u . r'' + |r' - u (u . r')|^2 / |r|. Only tendons
+    with armature need this, and they cannot go around geoms.
     """
     topology = model.topology
     path = next((path for path in spatial_paths(topology) if path.geom is None), None)
@@ -238,10 +239,10 @@ def tendon_points(model: Model, kinematics: Kinematics) -> TendonPoints:
     topology = model.topology
     # the path element of each possible point; a geom has two
     element = np.repeat(np.arange(topology.nwrap), np.where(np.isin(topology.wrap_type, AROUND), 2, 1))
-    tendon = _tendons(topology)[element]
+    tendon = _tendon_of_element(topology)[element]
     kind = topology.wrap_type[element]
     point = jnp.zeros((len(element), 3), kinematics.xpos.dtype)
-    # whether a point exists: those on a geom that the tendon does not touch do not, and are sorted to the end below
+    # whether a point exists. There are none on geoms that the tendon does not touch; their rows are moved to the end
     exists = jnp.asarray(kind != WrapType.JOINT)
     sites = np.flatnonzero(kind == WrapType.SITE)
     point = point.at[sites].set(kinematics.site_xpos[topology.wrap_objid[element[sites]]])

@@ -69,7 +69,7 @@ class Kind:
         return self.parse(value if isinstance(value, str) else str(value))
 
     def text(self, value: Any) -> str:
-        """The text from which `parse` reads `value`; numbers have all the digits that this needs."""
+        """The text from which `parse` reads `value`; numbers have enough digits to be read back exactly."""
         return str(value)
 
     def over(self, inherited: Any, value: Any) -> Any:
@@ -129,7 +129,7 @@ class ReferenceKind(TextKind):
 
 @dataclass(frozen=True, kw_only=True)
 class FileKind(TextKind):
-    """The name of a file, which is searched in the folder of the compiler setting `folder`."""
+    """The name of a file, which is looked for in the folder of the compiler setting `folder`."""
 
     folder: str = ""
 
@@ -229,8 +229,8 @@ class ArrayKind(NumberKind):
 
     def accept(self, value: Any) -> Any:
         # a read-only array comes from another element and has been checked
-        held = isinstance(value, np.ndarray) and value.dtype == self.dtype and value.ndim == 1
-        return value if held and not value.flags.writeable else super().accept(value)
+        fits = isinstance(value, np.ndarray) and value.dtype == self.dtype and value.ndim == 1
+        return value if fits and not value.flags.writeable else super().accept(value)
 
     def over(self, inherited: Any, value: Any) -> Any:
         if not self.length or value is None or inherited is None or len(value) >= len(inherited):
@@ -366,8 +366,8 @@ def _real(token: str, infinite: bool) -> float:
 def _count(tokens: Sequence[str], fewest: int, length: int | None, what: str) -> None:
     if len(tokens) >= fewest and (length is None or len(tokens) <= length):
         return
-    number = str(length) if fewest == length else f"{fewest} to {length}"
-    raise BadValue(f"takes {number} {what}{'' if number == '1' else 's'}, {len(tokens)} given")
+    allowed = str(length) if fewest == length else f"{fewest} to {length}"
+    raise BadValue(f"takes {allowed} {what}{'' if allowed == '1' else 's'}, {len(tokens)} given")
 
 
 def frozen(values: Any, dtype: npt.DTypeLike) -> npt.NDArray[Any]:

@@ -183,14 +183,14 @@ class Element:
 
     def over(self, inherited: "Element") -> Self:
         """A copy with all attributes filled: those that are not given are `inherited`, or have MJCF's defaults."""
-        said, below = self.__dict__, inherited.__dict__
+        own, below = self.__dict__, inherited.__dict__
         values: dict[str, Any] = {}
         for name, kind in self.attributes().items():
-            value = said[name]
+            value = own[name]
             under = below.get(name, kind.default)
             values[name] = under if value is None else kind.over(under, value)
         for group in self.supersede:
-            chosen = [name for name in group if said[name] is not None]
+            chosen = [name for name in group if own[name] is not None]
             values.update({name: None for name in group if chosen and name not in chosen})
         return self.replace(**values, children=self.children or inherited.children)
 
@@ -255,11 +255,11 @@ def allow(
 
 
 def children_of(parent: type[Element], tag: str = "") -> Mapping[str, Child]:
-    """The sub-elements, by tag, that are allowed in an element of a class with a tag."""
+    """The sub-elements that are allowed in elements of class `parent` with the given tag, by their tags."""
     return _children.get((parent, tag)) or _children.get((parent, ""), {})
 
 
-# kinds of names for object types whose name differs from the kind
+# object types that share their names with another type: the kind of these names
 _SPACE_OF = {ObjType.XBODY: "body"}
 
 

@@ -1,9 +1,9 @@
 """URDF: converted to MJCF nodes, each with the file and line of its URDF element, then read like any MJCF.
 
 Links become bodies, nested as the joints define. Links without a parent are fixed to the world (add a free joint to let
-the robot move). A link called "world" is the world itself, without its inertial. Angles are in radians. A `<mujoco>`
-element inside the robot the sections compiler, option and size count; others are ignored, with a warning. By default
-static bodies are fused and visual geoms are discarded; the latter happens here.
+the robot move). A link called "world" is the world itself, without its inertial. Angles are in radians. In a `<mujoco>`
+element inside the robot, the sections compiler, option and size are read; others are ignored, with a warning. By
+default static bodies are fused and visual geoms are discarded; the latter happens here.
 
 diffsim follows MuJoCo 3.8.1 in these points: the rotation of an inertial origin is ignored; an inertia of zeros counts
 as missing; limits also apply to continuous joints; limits with only one end, or with the ends swapped, do not apply; a
@@ -30,13 +30,14 @@ EXTENSION = ("compiler", "option", "size")
 # name of the link that is the world
 WORLD = "world"
 
-# folders above the robot's in which a package is searched
+# how many folders are searched for a package: the robot's and those above it
 HIGHEST = 8
 
 # attributes of <inertia>, in the order of MJCF's fullinertia
 INERTIA = ("ixx", "iyy", "izz", "ixy", "ixz", "iyz")
 
-# MJCF joints for each type of URDF joint: suffix of the name, type, and column of the frame whose z axis is the joint's
+# MJCF joints for each type of URDF joint: suffix of the name, type, and the axis (0, 1 or 2) of a frame whose z axis is
+# the axis of the URDF joint
 JOINTS: Mapping[str, tuple[tuple[str, str, int], ...]] = {
     "revolute": (("", "hinge", 2),),
     "continuous": (("", "hinge", 2),),
@@ -164,12 +165,12 @@ class _Robot:
                 rgba = self._color(source) or rgba
                 if self.discards:
                     continue
-                free = {"contype": "0", "conaffinity": "0", "group": "1", "density": "0"}
+                defaults = {"contype": "0", "conaffinity": "0", "group": "1", "density": "0"}
             elif source.tag == "collision":
-                free = {}
+                defaults = {}
             else:
                 continue
-            attributes = free | self.pose(source) | self._shape(source) | ({"rgba": rgba} if rgba else {})
+            attributes = defaults | self.pose(source) | self._shape(source) | ({"rgba": rgba} if rgba else {})
             name = source.attributes.get("name", "")
             if name and name not in self.names:
                 attributes["name"] = name
@@ -238,7 +239,7 @@ class _Robot:
                     outside = outside or place
                 except ResourceError:
                     pass
-        # the error of reading it says that it is outside, and how to allow that
+        # when the file is read, the error message will say that it is outside, and how to allow this
         return outside or full
 
     # --------------------------------------------------------------------------------------------------------- joints

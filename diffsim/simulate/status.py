@@ -1,9 +1,9 @@
 """What can go wrong at run time: one row per bit of `data.status`, with its test and its explanation.
 
 Nothing is raised inside a compiled program, and nothing leaks into other worlds of a batch. A world that goes bad is
-flagged; `is_bad` says whether its numbers can be used, and `explain` what happened and what to do. A common
-cause is a singular inertia matrix: two parallel slides of one body, or two hinges on one line, are one motion with two
-coordinates, and nothing says how it is shared (`motions_without_inertia`, on the host, in numpy).
+flagged; `is_bad` says whether its numbers can be used, and `explain` what happened and what to do. A common cause is a
+singular inertia matrix: two parallel slides of one body, or two hinges on one line, are two coordinates of one motion,
+and nothing determines how much of the motion each of them makes (`motions_without_inertia`, on the host, in numpy).
 """
 
 import functools
@@ -28,7 +28,7 @@ TAKES_PART = 0.1
 
 
 def motions_without_inertia(inertia: np.ndarray) -> list[np.ndarray]:
-    """For each part of M that is not positive definite to rounding: the dofs that move where nothing resists.
+    """The dofs of motions without inertia: one array for each diagonal block of M that is singular to rounding.
 
     Args:
       inertia: (nv, nv) joint-space inertia, kg m^2, kg m and kg.
@@ -140,7 +140,7 @@ def is_bad(data: Data | Rollout) -> Array:
     A solver that stopped at its iteration limit does not count; `data.status` has a bit for it.
 
     Args:
-      data: Data of one world or of a batch, or a Rollout, of which any step counts.
+      data: Data of one world or of a batch, or a Rollout; a world is bad if any step of its rollout is.
 
     Returns:
       bool, in the shape of the batch.

@@ -13,7 +13,7 @@ They have no derivatives.
 | `quarters` | one quarter of the batch at a time, until few of its worlds are left; those of all quarters at the end |
 | `rest` | all worlds until one eighth is left, then this eighth; for short iterations, which do not pay for copies |
 | `slots(n)` | n worlds side by side; when one has ended, the next one takes its slot |
-| `kernel` | one CUDA kernel, in which each warp runs the loop of one world (warp/loop.py); or else as `rest` |
+| `kernel` | one CUDA kernel, each warp of which runs one world (warp/loop.py); as `rest` if that cannot be compiled |
 
 `in_groups` computes something only for the worlds that need it, in groups. `short_scan` and `one_by_one` evaluate a
 function for a few parts of one world.
@@ -79,7 +79,7 @@ def with_batch_rule(function: Callable[..., Tree], rule: Callable[..., Tree]) ->
     return alone
 
 
-def _axes(batched: Any) -> Any:
+def _in_axes(batched: Any) -> Any:
     """The `in_axes` of `jax.vmap` for leaves that are `batched` or not."""
     return jax.tree.map(lambda has_axis: 0 if has_axis else None, batched)
 
@@ -110,7 +110,7 @@ class Loop(NamedTuple):
         return where_tree(goes_on, later, state)
 
     def made_ready(self, problem: Any) -> tuple["Loop", Any]:
-        """The loop for problems to which `ready` was already applied, and this problem after it."""
+        """The loop for problems to which `ready` has been applied already, and `ready(problem)`."""
         return self._replace(ready=lambda ready: ready), self.ready(problem)
 
 
@@ -145,7 +145,7 @@ def quarters(loop: Loop, problem: Any, start: Any) -> Any:
 
     def of_a_batch(size: int, batched: Any, problem: Any, start: Any) -> Any:
         if size < FEWEST or size % PARTS:
-            return jax.vmap(loop.run, (_axes(batched), 0))(problem, start)
+            return jax.vmap(loop.run, (_in_axes(batched), 0))(problem, start)
         return _Quarters(loop=loop, problem=problem, batched=tuple(jax.tree.leaves(batched)), size=size).run(start)
 
     return _with_batches(loop, of_a_batch)(problem, start)
@@ -159,7 +159,7 @@ def rest(loop: Loop, problem: Any, start: Any) -> Any:
     """
 
     def of_a_batch(size: int, batched: Any, problem: Any, start: Any) -> Any:
-        few, axes = size // REST, _axes(batched)
+        few, axes = size // REST, _in_axes(batched)
         if few < 2:
             return jax.vmap(loop.run, (axes, 0))(problem, start)
         unfinished, advance = jax.vmap(loop.unfinished), partial(jax.vmap(loop.advance_unfinished, (axes, 0)), problem)
@@ -198,8 +198,8 @@ def slots(count: int) -> Policy:
 
         def of_a_batch(size: int, batched: Any, *arguments: Any) -> Any:
             if not 0 < count < size:
-                return jax.vmap(alone, _axes(tuple(batched)))(*arguments)
-            starts = jax.vmap(lambda x: x, (_axes(batched[2]),), axis_size=size)(arguments[2])
+                return jax.vmap(alone, _in_axes(tuple(batched)))(*arguments)
+            starts = jax.vmap(lambda x: x, (_in_axes(batched[2]),), axis_size=size)(arguments[2])
 
             def of_job(job: Array) -> Any:
                 return jax.tree.map(lambda x, has_axis: x[job] if has_axis else x, arguments[:2], tuple(batched[:2]))
@@ -233,10 +233,10 @@ def _with_batches(loop: Loop, of_a_batch: Callable[..., Any]) -> Callable[..., A
     """
 
     def rule(size: int, batched: Any, problem: Any, start: Any) -> Any:
-        starts = jax.vmap(lambda x: x, (_axes(batched[1]),), axis_size=size)(start)
+        starts = jax.vmap(lambda x: x, (_in_axes(batched[1]),), axis_size=size)(start)
         numbers = sum(x.size for x in jax.tree.leaves(starts))
         if not for_cpu() and numbers < MANY:
-            return jax.vmap(loop.run, (_axes(batched[0]), 0))(problem, starts)
+            return jax.vmap(loop.run, (_in_axes(batched[0]), 0))(problem, starts)
         if not for_cpu() or numbers < LARGE * size:
             return of_a_batch(size, batched[0], problem, starts)
 
@@ -280,31 +280,31 @@ class _Quarters(NamedTuple):
         problems = packed([x for x, batched in leaves if batched])
         states, part = packed(start), self.size // PARTS
 
-        def one_pass(number: Array, room: Array) -> Array:
-            first, is_last, tables = number * part, number == PARTS, (problems.rows, room)
+        def one_pass(number: Array, state_rows: Array) -> Array:
+            first, is_last, tables = number * part, number == PARTS, (problems.rows, state_rows)
 
             def quarter() -> tuple[Array, ...]:
                 return tuple(jax.lax.dynamic_slice_in_dim(x, first, part) for x in tables)
 
             def leftovers() -> tuple[Array, ...]:
-                index = jnp.argsort(~self._left(states, room))[:part]
+                index = jnp.argsort(~self._left(states, state_rows))[:part]
                 return tuple(x[index] for x in tables)
 
             problem, state = cond(is_last, leftovers, quarter)
             state = self._advance(problems.unpack(problem), states.unpack(state), is_last)
-            return jax.lax.dynamic_update_slice_in_dim(room, packed(state).rows, first, 0)
+            return jax.lax.dynamic_update_slice_in_dim(state_rows, packed(state).rows, first, 0)
 
         # with room for the worlds that are left of all quarters
-        room = jnp.concatenate([states.rows, states.rows[:part]])
-        room = fori_loop(0, PARTS + 1, one_pass, room)
-        left = self._left(states, room)
+        state_rows = jnp.concatenate([states.rows, states.rows[:part]])
+        state_rows = fori_loop(0, PARTS + 1, one_pass, state_rows)
+        left = self._left(states, state_rows)
         # the last pass has stored them in their order
         place = jnp.where(left, self.size - 1 + jnp.cumsum(left), jnp.arange(self.size))
-        return states.unpack(room[place])
+        return states.unpack(state_rows[place])
 
-    def _left(self, states: Packed, room: Array) -> Array:
+    def _left(self, states: Packed, state_rows: Array) -> Array:
         """(size,) bool: the worlds that had not ended when their part stopped."""
-        return jax.vmap(self.loop.unfinished)(states.unpack(room[: self.size]))
+        return jax.vmap(self.loop.unfinished)(states.unpack(state_rows[: self.size]))
 
     def _advance(self, of_part: list[Array], state: Any, is_last: Array) -> Any:
         """The states of a part, advanced until at most 1 / PARTS of its worlds goes on, or none in the last pass."""
@@ -447,7 +447,7 @@ def in_groups(
             return min(at_once, count)
         return None if count * numbers <= WHOLE else max(GROUP, PART // numbers)
 
-    return checkpoint_name(_shared_out(compute, jnp.asarray(needed), arguments, group), SEARCH_RESULT)
+    return checkpoint_name(_flattened(compute, jnp.asarray(needed), arguments, group), SEARCH_RESULT)
 
 
 def fold_wanted(wanted: Array, group: int, work: Callable[[Array, Tree], Tree], start: Tree) -> Tree:
@@ -461,7 +461,7 @@ def fold_wanted(wanted: Array, group: int, work: Callable[[Array, Tree], Tree], 
     return fori_loop(0, groups, lambda k, carry: work(places((k * group,), (group,)), carry), start)
 
 
-class _Axes(NamedTuple):
+class _LeafAxes(NamedTuple):
     """Which leading axes a leaf has: one for m worlds, and after it one for n cases in each world."""
 
     worlds: bool = False
@@ -482,7 +482,7 @@ LeafSearch = Callable[[Array, list[Array]], Tree]
 # worlds. The batch rule of the innermost `vmap` calls its axis "cases", and searches the table (1, n) of one world.
 # That search has a batch rule of its own, by which each further `vmap` multiplies the number of worlds. A leaf that all
 # cases or all worlds share gets no axis for them, so that a mesh is not copied for each pair.
-def _shared_out(search: Search[Tree], needed: Array, arguments: Any, group: Grouping) -> Tree:
+def _flattened(search: Search[Tree], needed: Array, arguments: Any, group: Grouping) -> Tree:
     """The search of one world, whose batch rules flatten nested batches to one table."""
     leaves, structure = jax.tree.flatten(arguments)
 
@@ -492,13 +492,13 @@ def _shared_out(search: Search[Tree], needed: Array, arguments: Any, group: Grou
         return search(needed, jax.tree.unflatten(structure, leaves))
 
     def of_cases(size: int, batched: Any, needed: Array, leaves: list[Array]) -> Tree:
-        table = _table(of_leaves, [_Axes(cases=is_batched) for is_batched in batched[1]], group)
+        table = _table(of_leaves, [_LeafAxes(cases=is_batched) for is_batched in batched[1]], group)
         return jax.tree.map(lambda x: x[0], table(spread(size, needed, batched[0])[None], leaves))
 
     return with_batch_rule(lambda needed, leaves: of_leaves(needed, leaves), of_cases)(needed, leaves)
 
 
-def _table(search: LeafSearch[Tree], axes: list[_Axes], group: Grouping) -> LeafSearch[Tree]:
+def _table(search: LeafSearch[Tree], axes: list[_LeafAxes], group: Grouping) -> LeafSearch[Tree]:
     """The search of m worlds with n cases each, as a function of `needed` (m, n) and of leaves with these `axes`.
 
     Leaves that worlds or cases share are not copied for each of them.
@@ -514,7 +514,7 @@ def _table(search: LeafSearch[Tree], axes: list[_Axes], group: Grouping) -> Leaf
     def of_more_worlds(size: int, batched: Any, needed: Array, leaves: list[Array]) -> Tree:
         worlds = needed.shape[-2]
 
-        def of_worlds(leaf: Array, axis: _Axes, is_batched: bool) -> Array:
+        def of_worlds(leaf: Array, axis: _LeafAxes, is_batched: bool) -> Array:
             if not (axis.worlds or is_batched):
                 return leaf
             whole = spread(size, leaf, is_batched)
@@ -524,14 +524,14 @@ def _table(search: LeafSearch[Tree], axes: list[_Axes], group: Grouping) -> Leaf
 
         more = [of_worlds(*leaf) for leaf in zip(leaves, axes, batched[1], strict=True)]
         now = [axis._replace(worlds=axis.worlds or by) for axis, by in zip(axes, batched[1], strict=True)]
-        results = _table(search, now, group)(of_worlds(needed, _Axes(True, True), batched[0]), more)
+        results = _table(search, now, group)(of_worlds(needed, _LeafAxes(True, True), batched[0]), more)
         return jax.tree.map(lambda x: x.reshape(size, worlds, *x.shape[1:]), results)
 
     return with_batch_rule(table, of_more_worlds)
 
 
 def _group_by_group(
-    search: LeafSearch[Tree], axes: list[_Axes], needed: Array, leaves: list[Array], group: int
+    search: LeafSearch[Tree], axes: list[_LeafAxes], needed: Array, leaves: list[Array], group: int
 ) -> Tree:
     """The results (m, n, ...), computed in groups of those that are needed, in their order; zeros for the others."""
     worlds, cases = needed.shape

@@ -37,7 +37,7 @@ class Recorded(NamedTuple):
     Attributes:
       call: (moving, *others) -> ((results, other results), needed). `needed` is a pytree of arrays for `again`.
       again: (needed, inputs, moving) -> the same results, with derivatives with respect to `moving`. `inputs` are the
-        arguments of the call, and `moving` has the same value as then.
+        arguments of `call`, and `moving` has the same value as there.
     """
 
     call: Callable[..., tuple[tuple[Any, Any], Any]]
@@ -60,7 +60,7 @@ def recorded(function: Callable[..., tuple[Any, Any]], *inputs: Any) -> Recorded
 
     closed, shape = jax.make_jaxpr(linearized, return_shape=True)(*inputs)
     returned, change = (jax.tree.structure(part) for part in shape)
-    # the values that the linear part reads, of which `found` are the places of the results of searches
+    # `read`: the values that the linear part reads. `found`: where the results of searches are among them
     count, given = returned.num_leaves, [*closed.jaxpr.constvars, *closed.jaxpr.invars]
     read = closed.jaxpr.outvars[count:]
     found = [place for place, var in enumerate(read) if not isinstance(var, Literal) and var not in given]

@@ -32,10 +32,10 @@ from diffsim.xla.barriers import for_cpu, stored
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-# operations per element that computing again must cost before a value is stored; with less, more is stored than a CPU
-# gains by it, with more, the gradient of a capsule and a box takes 1.4 times as long
+# a value is stored if computing it again costs at least this many operations per element. With a lower limit, storing
+# costs more than it saves; with a higher limit, the gradient of a capsule and a box takes 1.4 times as long
 REPEATED = 4.0
-# the same for values that only derivatives repeat: half as much makes programs compile longer, and none faster
+# the limit for values that only derivatives repeat; with half of it, programs take longer to compile and none is faster
 REPEATED_IN_REVERSE = 8.0
 # how often the choice is revised: a value that is stored may make another one needless
 REVISIONS = 2
@@ -75,7 +75,7 @@ class _Read(NamedTuple):
 
     Attributes:
       value: the number of the operand.
-      part: operands with different parts are read at different places of a loop, and so computed more than once.
+      part: names the place in a loop where the operand is read; what is read at several places is computed at each.
       times: how many elements of the operand one element of the result reads.
     """
 
@@ -148,7 +148,7 @@ class _Graph:
         loops: list[dict[Any, float]] = [{} for _ in self.size]
         repeats = np.zeros(len(self.size))
         for number, value in enumerate(self.ends):
-            _raise(loops[value], ("end", number), self.size[value])
+            _record(loops[value], ("end", number), self.size[value])
         for value in reversed(range(len(self.size))):
             size, mine = self.size[value], loops[value]
             repeats[value] = sum(mine.values()) / size
@@ -159,11 +159,11 @@ class _Graph:
                 mine = {("stored", value): size}
             for read in self.reads[value] if mine or not self.fuses[value] else ():
                 if not self.fuses[value]:
-                    _raise(loops[read.value], ("whole", value, read.part), self.size[read.value])
+                    _record(loops[read.value], ("whole", value, read.part), self.size[read.value])
                     continue
                 for loop, elements in mine.items():
                     key = loop if read.part is None else (loop, value, read.part)
-                    _raise(loops[read.value], key, elements * read.times)
+                    _record(loops[read.value], key, elements * read.times)
         return repeats
 
     def shared(self, known: set[int], limit: float) -> set[int]:
@@ -182,8 +182,8 @@ class _Graph:
         self.repeats(cut, lambda value, repeats: (repeats - 1) * work[value] >= limit)
 
 
-def _raise(loops: dict[Any, float], loop: Any, elements: float) -> None:
-    """In one loop an element that two operations read is computed once."""
+def _record(loops: dict[Any, float], loop: Any, elements: float) -> None:
+    """Notes how many elements of a value a loop computes: the most that one of its operations reads, not the sum."""
     loops[loop] = max(loops.get(loop, 0), elements)
 
 
@@ -215,7 +215,7 @@ def _walk(jaxpr: Any, constants: Sequence[Any], inputs: Sequence[Any], step: Ste
 
 
 class _Value(NamedTuple):
-    """The number of a value in a graph, where an array would be."""
+    """Stands for an array while a function is walked through: the number of the value in the graph."""
 
     number: int
 
@@ -336,7 +336,8 @@ class _Reverse:
     def _transpose(self, operation: _Operation, given: dict[int, int], moving: set[int]) -> None:
         """Hands the cotangents `given` of an operation's results back to its operands.
 
-        What a term reads besides: the other factor of a product, the result of a root, the condition of a choice.
+        A term also reads values of the function: the other factor of a product, the result of a root, or the condition
+        of a choice.
         """
         name, operands, results = operation.name, operation.operands, operation.results
         first = given.get(results[0])
@@ -381,7 +382,7 @@ def _also_read(name: str, value: int, others: list[int], result: int, place: int
 
 
 class _Plan(NamedTuple):
-    """Numbers of the values to store: always; where a function is differentiated; their cotangents."""
+    """Which values to store: always, only in derivatives; and the values whose cotangents are stored."""
 
     always: frozenset[int]
     in_derivatives: frozenset[int]
@@ -405,7 +406,7 @@ def _plan(closed: Any) -> _Plan:
 
 @functools.cache
 def _keep(values: tuple[bool, ...], cotangents: tuple[bool, ...]) -> Callable[..., tuple[Any, ...]]:
-    """The identity; where it is differentiated, some values are stored, and of some the tangents and cotangents."""
+    """The identity. Its derivative stores the arrays that are True in `values`, and tangents as `cotangents` says."""
 
     @jax.custom_jvp
     def keep(*arrays: jax.Array) -> tuple[jax.Array, ...]:
@@ -443,7 +444,7 @@ class _Evaluation:
         """One operation."""
         arrays = [self.read(operand) for operand in operands]
         bound = equation.primitive.get_bind_params(equation.params)
-        # before jax 0.10 functions come apart from the other parameters
+        # before jax 0.10, functions are returned separately from the other parameters
         functions, parameters = bound if isinstance(bound, tuple) else ((), bound)
         with equation.ctx.manager:
             results = equation.primitive.bind(*functions, *arrays, **parameters)

@@ -3,7 +3,8 @@
 The root is the bounding box of the mesh, enlarged by 1.1. A cell that meets a triangle has eight children, down to a
 maximum depth. Then further cells are divided until cells with a common face differ by at most one level. Positions are
 integers in units of the finest cell, so shared corners are found without comparing floats. Cells are numbered in the
-order in which they are made; the child that is farther along x, y or z has bit 1, 2 or 4 of its index among the eight.
+order in which they are made. The index of a child among its eight is a sum: 1 if it is the upper one along x, 2 along
+y, 4 along z.
 
 Corners are numbered by their position in the grid of finest cells. A corner of a leaf is a hanging corner if it lies on
 an edge or face of a larger neighbour without being a corner of it. There the field is the mean of its values at the two
@@ -210,7 +211,7 @@ def boxes_meet_triangles(low: Array, high: Array, corner: Array) -> Array:
 
 
 class Hanging(NamedTuple):
-    """Hanging corners (h,), and the corners (h, 4) over which their value is the mean; -1 fills rows of two."""
+    """Hanging corners (h,), and the two or four corners (h, 4) whose mean is their value; -1 fills rows of two."""
 
     corner: Array
     among: Array
@@ -242,7 +243,7 @@ def hanging(cells: Cells) -> Hanging:
 
 
 def completed(values: Array, hangs: Hanging) -> Array:
-    """(GRID^3,) the values at all corners, after those at hanging corners are filled in, coarse ones first."""
+    """(GRID^3,) the values at all corners. Those at hanging corners are filled in, coarse levels first."""
     values = values.copy()
     bits = np.bitwise_or.reduce(places(hangs.corner), axis=-1)
     for level in range(1, DEPTH + 1):

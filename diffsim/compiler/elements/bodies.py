@@ -53,7 +53,7 @@ def body_inertias(draft: Draft) -> None:
         node.row.update(body_contype=contype, body_conaffinity=conaffinity, body_margin=margin)
         node.row.update(inertial_row(draft, node) if node.id else _massless(node))
     for node in draft.nodes["body"]:
-        if node.id and node.under.get("joint") and not _canmove(node) and not _has_negative_mass(draft, node):
+        if node.id and node.under.get("joint") and not _has_inertia(node) and not _has_negative_mass(draft, node):
             draft.problems.add(node.source, "a body that moves needs mass and inertia", "give it a geom or <inertial>")
     draft.problems.raise_if_any()
     for node in draft.nodes["body"]:
@@ -61,7 +61,7 @@ def body_inertias(draft: Draft) -> None:
 
 
 def _massless(node: Node) -> dict:
-    """The inertia of a body without mass; as in MuJoCo, its inertial frame is at the body's pose in its parent."""
+    """The inertia of a body without mass. As in MuJoCo, body_ipos and body_iquat are its `pos` and `quat`, not zero."""
     pose = {"body_ipos": node.row["own_pos"], "body_iquat": node.row["own_quat"]}
     return {"body_mass": 0.0, "body_inertia": np.zeros(3), **pose}
 
@@ -150,11 +150,11 @@ def _has_negative_mass(draft: Draft, node: Node) -> bool:
     return False
 
 
-def _canmove(node: Node) -> bool:
+def _has_inertia(node: Node) -> bool:
     """Whether the body, or a descendant that is fixed to it, has mass and inertia."""
     if node.row["body_mass"] >= MINVAL and (node.row["body_inertia"] >= MINVAL).all():
         return True
-    return any(not child.under.get("joint") and _canmove(child) for child in node.under.get("body", []))
+    return any(not child.under.get("joint") and _has_inertia(child) for child in node.under.get("body", []))
 
 
 def _align_free(draft: Draft, node: Node) -> None:

@@ -68,10 +68,10 @@ def _capsule_shell(size: Vector) -> Vector:
     # the shares of the two half spheres and of the side in the mass
     ball = 2 * radius / (2 * radius + height)
     rod = 1 - ball
-    # the center of mass of a hemispherical shell is at half the radius
-    near = radius / 2
-    far = size[1] + radius / 2
-    across = rod * (6 * radius**2 + height**2) / 12 + ball * (2 * radius**2 / 3 + far**2 - near**2)
+    # distances of the center of mass of a hemispherical shell: from its sphere's center, and from the capsule's
+    from_sphere = radius / 2
+    from_capsule = size[1] + radius / 2
+    across = rod * (6 * radius**2 + height**2) / 12 + ball * (2 * radius**2 / 3 + from_capsule**2 - from_sphere**2)
     along = rod * radius**2 + 2 * ball * radius**2 / 3
     return np.array([across, across, along])
 
@@ -201,8 +201,8 @@ def offset_inertia(mass: float, offset: Vector) -> Vector:
     return mass * (float(offset @ offset) * np.eye(3) - np.outer(offset, offset))
 
 
-# the first half of the 15 Gauss-Kronrod nodes on [0, 1] and their weights, with the eight digits that MuJoCo has: in
-# thin geoms the ninth digit matters
+# the first half of the 15 Gauss-Kronrod nodes on [0, 1] and their weights, rounded to eight digits as in MuJoCo:
+# results for thin geoms depend on this rounding
 _HALF_NODES = np.array([0.00427231, 0.02544604, 0.06756779, 0.12923441, 0.20695638, 0.29707742, 0.39610752])
 _HALF_WEIGHTS = np.array(
     [0.01146766, 0.03154605, 0.05239501, 0.07032663, 0.08450236, 0.09517529, 0.10221647]

@@ -13,9 +13,9 @@ FINGERS = ("first_tip", "second_tip", "third_tip", "thumb_tip")
 
 def start(model: Model, key: Array) -> tuple[State, Inputs]:
     """The cube in the hand, and a random goal orientation (normalized Gaussians are uniform)."""
-    pose, goal = jax.random.split(key)
-    state, inputs = near(model, pose, 0.02, "hold")
-    quat = quat_normalize(jax.random.normal(goal, (1, 4), state.qpos.dtype))
+    pose_key, goal_key = jax.random.split(key)
+    state, inputs = near(model, pose_key, 0.02, "hold")
+    quat = quat_normalize(jax.random.normal(goal_key, (1, 4), state.qpos.dtype))
     return state, inputs.replace(mocap_quat=quat)
 
 
@@ -56,4 +56,5 @@ def failed(now: Moment) -> Array:
     return off_palm(now)[2] < 0.0
 
 
+# an action of 1 moves the target of a finger joint by 0.7 rad
 TASK = Task(start, observe, reward, failed, steps=5, control=around_keyframe("hold", 0.7))

@@ -1,23 +1,24 @@
-"""Signed distances of distance fields: MuJoCo's contacts where both overlap, the least gap where they are apart.
+"""Signed distances of distance fields: those of MuJoCo's contacts if the bodies overlap, otherwise the smallest gap.
 
-Overlapping bodies have the rows of their contacts, so that the least of them is what MuJoCo says: about half of the
-depth, or for a mesh the depth of its triangles in the field. MuJoCo 3.8.1 knows no distance of fields that are apart,
-its sensors then read their cutoff; here the last row is the gap between both surfaces. It is zero where surfaces cross
-and no search for contacts has found it.
+If the bodies overlap, the rows are those of their contacts. The smallest distance among them is then MuJoCo's: about
+half of the depth, or for a mesh the depth of its triangles in the field. MuJoCo 3.8.1 has no distance of fields that
+are apart; its sensors then read their cutoff. Here the last row has the gap between the surfaces. The gap is zero if
+the surfaces cross, and the search for contacts has missed this.
 
-Halfway between the two nearest points is a point x that is the middle of its nearest points on both surfaces,
-x = (p(x) + q(x)) / 2. Searches begin at the nearest of some points of the surfaces and go by Newton's method, or from
-point to middle where this brings the surfaces no nearer.
+Let p(x) and q(x) be the points of the two surfaces that are nearest to a point x. If x is halfway between the points at
+which the surfaces are nearest to each other, then x = (p(x) + q(x)) / 2. Searches for x begin between nearby points of
+the surfaces, and make Newton steps. If a Newton step does not reduce |p - q|, x moves to (p + q) / 2 instead.
 
-A `Boundary` gives two views of the nearest point of a surface. The first is differentiable by x and by the body: for a
-field A it is where A(q) = 0 and x - q is along the gradient g. With l = (x - q) . g / |g|^2, H the second derivative,
-n = g / |g| and T = I - n n^T these conditions say how it moves (implicit function theorem):
+A `Boundary` returns the nearest point q of a surface twice, with different derivatives. The first can be differentiated
+with respect to x and to the pose and shape of the body. For a field A with gradient g, the conditions on q are A(q) = 0
+and x - q parallel to g. With l = (x - q) . g / |g|^2, H the second derivative, n = g / |g| and T = I - n n^T, they say
+how q moves (implicit function theorem):
 
   n . dq = -dA / |g|,   T (I + l H) dq = T (dx - l dg)
 
-The second is carried along by its body: which point of it this is stays as it is. The derivative of a least distance
-needs no more, also at edges, where g is the normal of one side only. On a mesh the nearest point is on the inside of a
-triangle, on a side, or at a corner; which is a discrete choice (Ericson 2005, ch. 5.1.5).
+The second is a fixed point of the body: it moves only with the body, not with x. This is enough for the derivative of
+the smallest distance, even at edges, where g is the normal of only one of the sides. On a mesh, the nearest point is
+inside a triangle, on a side, or at a corner; which of these is a discrete choice (Ericson 2005, ch. 5.1.5).
 """
 
 import functools
@@ -38,7 +39,7 @@ from diffsim.xla.loops import scan
 
 # steps along a surface towards its nearest point
 SLIDES = 8
-# part of the way to the surface that a search may be beside its end
+# largest residual of a search that a Newton step corrects, relative to the distance from the surface
 SMALL = 1e-7
 
 
@@ -62,7 +63,7 @@ class ExactBoundary(NamedTuple):
     shift: Array
 
     def views(self, point: Array, start: Array) -> tuple[Array, Array]:
-        """The points by distance and derivative at the point; of the second view these are not differentiated."""
+        """q from the distance and its gradient at `point`; for the second point, these are held fixed."""
         distance, slope = jax.value_and_grad(self._distance)(point)
         fixed, held = jax.lax.stop_gradient((point, slope))
         return point - distance * slope, fixed - self._distance(fixed) * held
@@ -72,7 +73,7 @@ class ExactBoundary(NamedTuple):
 
 
 class FieldBoundary(NamedTuple):
-    """The surface of any field: where that vanishes. `turn` and `shift` as for exact ones."""
+    """The surface of any field, on which the field is zero; `turn` and `shift` as in `ExactBoundary`."""
 
     field: Field
     parameters: Any
@@ -80,7 +81,7 @@ class FieldBoundary(NamedTuple):
     shift: Array
 
     def views(self, point: Array, start: Array) -> tuple[Array, Array]:
-        """Found by a search; moved by the conditions above, or against the gradient as the field grows there."""
+        """q from a search. The first moves by the conditions above, the second against the gradient as A changes."""
         place, begin = (mul_vec(self.turn, end) + self.shift for end in (point, start))
         nearest = jax.lax.stop_gradient(_search(self.field, *jax.lax.stop_gradient((self.parameters, place, begin))))
         distance, slope = _value(self.field, self.parameters, nearest)
@@ -97,10 +98,10 @@ def _change(value: Array) -> Array:
     return value - jax.lax.stop_gradient(value)
 
 
-def rest(residual: Array, allowed: Array) -> Array:
-    """The residual that a search leaves, for a step of Newton's method, if it is small. Else zero, with its derivative.
+def small_or_zero(residual: Array, allowed: Array) -> Array:
+    """What a Newton step after a search has to correct: `residual` if it is small, otherwise zero with its derivative.
 
-    Searches compare lengths, which tell places to the root of rounding only.
+    The step is needed because a search compares lengths, which locates a minimum only to the square root of rounding.
     """
     small = jax.lax.stop_gradient(dot(residual, residual)) < (SMALL * allowed) ** 2
     return jnp.where(small, residual, _change(residual))
@@ -112,7 +113,7 @@ traced_once = functools.partial(jax.jit, static_argnums=0)
 
 @traced_once
 def _value(field: Field, parameters: Any, place: Array) -> tuple[Array, Array]:
-    """Distance and its derivative (3,); what searches for contacts follow may be another direction."""
+    """Distance and its derivative (3,); `field.gradient`, which searches for contacts follow, may differ from it."""
     return jax.value_and_grad(field.distance, 1)(parameters, place)
 
 
@@ -151,8 +152,8 @@ def _moved(field: Field, parameters: Any, point: Array, nearest: Array) -> Array
     bent = one + ratio * jnp.asarray(hessian)
     tangent = one - outer(unit, unit)
     block = mul_mat(tangent, mul_mat(bent, tangent)) + outer(unit, unit)
-    # where the surface has an edge the conditions are not those of a least distance: it counts as flat
-    # positive definite, with some room
+    # at an edge of the surface, the conditions are not those of a minimum, and the surface counts as flat. They are
+    # those of a minimum if the matrix is positive definite, here by its leading minors
     two = block[0, 0] * block[1, 1] - block[0, 1] * block[1, 0]
     three = dot(block[0], cross(block[1], block[2]))
     curved = (block[0, 0] > 1e-6) & (two > 1e-6) & (three > 1e-6)
@@ -160,7 +161,7 @@ def _moved(field: Field, parameters: Any, point: Array, nearest: Array) -> Array
     distance, moving = _value(field, parameters, nearest)
     along = unit * -safe.divide(_change(distance), safe.sqrt(squared))
     beside = mul_vec(tangent, point - nearest - ratio * moving)
-    beside = rest(beside, jnp.where(curved, safe.norm(jax.lax.stop_gradient(point) - nearest), 0))
+    beside = small_or_zero(beside, jnp.where(curved, safe.norm(jax.lax.stop_gradient(point) - nearest), 0))
     return nearest + along + solve3(block, beside - mul_vec(tangent, mul_vec(bent, along)))
 
 
@@ -175,7 +176,7 @@ class TriangleBoundary(NamedTuple):
         fixed, still = jax.lax.stop_gradient((self.corner, point))
 
         def squared_gaps(corner: Array) -> Array:
-            """(4,) m^2, of the point from the parts of a triangle; infinite where it is not over one."""
+            """(4,) m^2, from the point to three sides and the plane of a triangle; inf if the foot on it is outside."""
             share = _shares(corner, still)
             off = still[None] - total([share[:, k, None] * corner[None, k] for k in range(3)])
             return jnp.where(jnp.min(share, axis=1) >= 0, dot(off, off), jnp.inf)
@@ -210,14 +211,14 @@ def _mixed(corner: Array, share: Array) -> Array:
 
 # pairs of sample points at which searches for the least gap begin: the nearest pairs
 STARTS = 16
-# steps of each search: Newton's steps converge quadratically, steps to the middle, where these fail, by halves
+# steps of each search: Newton steps converge quadratically; if they fail, steps to the middle halve the error
 STEPS = 16
 # damping of Newton's steps, relative to a derivative of 1: keeps them finite where both surfaces are flat
 FLAT = 1e-7
 
 
 class Ends(NamedTuple):
-    """The nearest points of both surfaces to one point x, as `Boundary.views`, and their derivatives by x (3, 3)."""
+    """The results of `Boundary.views` for two surfaces at a point x, and the derivatives (3, 3) of the first by x."""
 
     one: Array
     other: Array
@@ -228,7 +229,7 @@ class Ends(NamedTuple):
 
     @property
     def gap(self) -> Array:
-        """Between both, m."""
+        """The distance between the two nearest points, m."""
         return safe.norm(self.other - self.one)
 
     def newton(self, off: Array) -> Array:
@@ -265,7 +266,7 @@ def _gap(kind: GeomType, first: Shape, second: Shape) -> Candidates:
     fixed = jax.lax.stop_gradient((first, second))
     nearest = _least(_surfaces(kind, *fixed), *_nearest_samples(kind, *fixed))
     ends = _ends(_surfaces(kind, first, second), nearest.point, nearest.one, nearest.other)
-    moved = -ends.newton(rest(nearest.point - 0.5 * (ends.one + ends.other), nearest.gap))
+    moved = -ends.newton(small_or_zero(nearest.point - 0.5 * (ends.one + ends.other), nearest.gap))
     one = ends.one + mul_vec(ends.slope_one, moved)
     other = ends.other + mul_vec(ends.slope_other, moved)
     normal = mul_vec(second.mat, safe.normalize(other - one))
@@ -299,7 +300,7 @@ def _surfaces(kind: GeomType, first: Shape, second: Shape) -> tuple[Boundary, Bo
 
 
 def _nearest_samples(kind: GeomType, first: Shape, second: Shape) -> tuple[Array, Array]:
-    """The nearest points of the first surface to some of the second, and these (n, 3): where both are nearest."""
+    """The STARTS nearest pairs out of sample points of the second surface and the points of the first next to them."""
     other = second.data.surface
     surface = _surfaces(kind, first, second)[0]
     if kind == GeomType.SDF:

@@ -1,17 +1,17 @@
 """Contacts of signed distance fields: with primitive shapes and other fields, by a search; with meshes, by triangle.
 
-Two fields: searches start at fixed points in the common part of the boxes around both shapes and go down a function of
-both, each by a number of steps along the gradient as far as a line search says, halving from one: first down
-A + B + |max(A, B)|, then once down max(A, B). The lengths of the steps, chosen among powers of two, are not
-differentiated; the path that they make is. A contact is made where both distances are at most zero at the end, whatever
-the margin; its distance is the greater of the two, about half of the depth of the overlap, as in MuJoCo.
+Two fields A and B: searches by gradient descent start at fixed points in the intersection of the boxes around both
+shapes. Most steps minimize A + B + |max(A, B)|, and a last one minimizes max(A, B). A line search halves the length of
+each step, beginning with 1. These lengths are not differentiated, but the points to which the steps lead are. There is
+a contact where both distances are at most zero at the end, whatever the margin. Its distance is the greater of the two,
+about half of the depth of the overlap, as in MuJoCo.
 
-A mesh: the deepest point of each triangle in the field is searched for by Frank and Wolfe's method, from its corners: a
-first step from any point of it leads to one of them. Points are mixtures of the corners; the shares are not
-differentiated, distance, position and normal are. The distance is that of the field, and the normal is against its
-gradient. Where there are too many triangles or points, those are looked at that are far from each other, beginning with
-the deepest. MuJoCo's source says the same, but 3.8.1 stops at the 50th point that it finds, each of them counted once
-for every start from which it is reached.
+A mesh and a field: the deepest point of each triangle is searched for by the method of Frank and Wolfe. Searches begin
+at the corners, because the first step from any other point leads to a corner. Points are convex combinations of the
+corners, with shares that are not differentiated; distance, position and normal are. The distance is the value of the
+field, and the normal has the direction opposite to its gradient. If there are too many triangles or points, the deepest
+one is kept, and then those that are farthest from the ones already kept. MuJoCo's source intends the same, but 3.8.1
+stops after finding 50 points, and counts a point again for every start from which it is reached.
 Source: `mjc_SDF`, `stepGradient` and `mjc_MeshSDF` of engine_collision_sdf.c (3.8.1).
 """
 
@@ -38,7 +38,7 @@ from diffsim.xla.loops import scan
 
 # lengths of a line search: 1, 1/2, .. down to the first below 1e-4
 TRIALS = 15
-# part of the decrease that a linear function would have
+# a step is accepted if it brings this part of the decrease that the gradient predicts (Armijo's condition)
 DECREASE = 0.1
 
 
@@ -78,7 +78,7 @@ class FieldPair(NamedTuple):
 
 
 class Objective(NamedTuple):
-    """The function of both distances that points go down, and its gradient, by both distances and gradients."""
+    """What a search minimizes, as a function of both distances; and its gradient, from both distances and gradients."""
 
     value: Callable[[Array, Array], Array]
     slope: Callable[[Array, Array, Array, Array], Array]
@@ -86,20 +86,20 @@ class Objective(NamedTuple):
 
 def _collision_slope(a: Array, b: Array, slope1: Array, slope2: Array) -> Array:
     sign = jnp.where(jnp.maximum(a, b) > 0, 1.0, -1.0).astype(a.dtype)
-    return slope1 + slope2 + scale(_greater(a, b, slope1, slope2), sign)
+    return slope1 + slope2 + scale(_slope_of_max(a, b, slope1, slope2), sign)
 
 
-def _greater(a: Array, b: Array, slope1: Array, slope2: Array) -> Array:
+def _slope_of_max(a: Array, b: Array, slope1: Array, slope2: Array) -> Array:
     """The gradient of max(a, b)."""
     return jnp.where((a > b)[..., None], slope1, slope2)
 
 
 COLLISION = Objective(lambda a, b: a + b + jnp.abs(safe.maximum(a, b)), _collision_slope)
-INTERSECTION = Objective(safe.maximum, _greater)
+INTERSECTION = Objective(safe.maximum, _slope_of_max)
 
 
 def descend(pair: FieldPair, start: Array, steps: int) -> Array:
-    """The points (n, 3) that `start` (n, 3) leads to, by `steps` steps and the last one."""
+    """The points (n, 3) where searches from `start` (n, 3) end: `steps` steps on COLLISION, one on INTERSECTION."""
 
     def step(carry: tuple[Array, Array], _: None) -> tuple[tuple[Array, Array], None]:
         return _step(pair, COLLISION, *carry), None
@@ -110,9 +110,10 @@ def descend(pair: FieldPair, start: Array, steps: int) -> Array:
 
 
 def _step(pair: FieldPair, objective: Objective, point: Array, going: Array) -> tuple[Array, Array]:
-    """Points after a step of those that are going, and which still go: one that gets worse has made its last step.
+    """The points after one step of those searches that are `going` on, and which of them go on after it.
 
-    Its length, the first with enough decrease or else the last, is not differentiated.
+    A search whose step makes the objective worse ends with this step. The length of a step is the first with enough
+    decrease, or else the shortest; it is not differentiated.
     """
     slope = objective.slope(*pair.values(point), *pair.gradients(point))
     fixed, begin, downhill = pair.fixed(), *jax.lax.stop_gradient((point, slope))
@@ -148,7 +149,7 @@ def _field_rows(kind: GeomType, first: Shape, second: Shape, margin: Array) -> C
     dist = safe.maximum(*pair.values(point))
     inside = dist <= 0
     valid = ~(apart[0] | apart[1] | apart[2]) & inside & ~repeated(point, inside)
-    # the normal is across the surface on which both distances are equal
+    # the normal is perpendicular to the surface on which both distances are equal
     away, towards = (safe.normalize(slope) for slope in pair.gradients(point))
     mat = _for_each(second.mat, point)
     normal = mul_vec(mat, -safe.normalize(away - towards))
@@ -177,7 +178,7 @@ FLEX_TRIANGLES = 256
 
 
 class Triangles(NamedTuple):
-    """All triangles of a mesh: `corner` (f, 3, 3), m, in the frame of its geom, and which of them there are (f,)."""
+    """The triangles `corner` (f, 3, 3), m, of a mesh, in the frame of its geom; those not `real` (f,) are padding."""
 
     corner: Array
     real: Array
@@ -232,9 +233,9 @@ class TriangleRows(NamedTuple):
 
 
 def field_triangles(other: Shape, corner: Array, most: int) -> TriangleRows:
-    """The deepest points of triangles (f, 3, 3) in the world in a distance field: of the first `most` that are in it.
+    """The deepest point in a field of each triangle (f, 3, 3), given in the world; only of the first `most` inside it.
 
-    As in MuJoCo normals point out of the field, and of points at which several triangles are deepest one stays.
+    As in MuJoCo, normals point out of the field, and a point that is the deepest of several triangles counts once.
     """
     data = jax.lax.stop_gradient(other.data)
     local = mul_vec_t(jnp.broadcast_to(other.mat, (*corner.shape, 3)), corner - other.pos[None, None])
@@ -266,18 +267,18 @@ def seen_from(mesh: Shape, other: Shape) -> Array:
 
 
 def _circumradius(corner: Array) -> Array:
-    """Radii (f,), m, of circles around triangles (f, 3, 3): in none that is further away the field can be negative."""
+    """(f,) m, circumradii of triangles (f, 3, 3): the field cannot be negative on one whose middle is further away."""
     sides = [corner[:, (k + 1) % 3] - corner[:, k] for k in range(3)]
     a, b, c = (safe.norm(side) for side in sides)
     twice = safe.norm(cross(sides[0], sides[1]))
-    # of flat triangles the length of their sides
+    # for triangles without area, the sum of their sides
     return jnp.where(twice > 1e-15, a * b * c / jnp.maximum(2 * twice, 1e-15), a + b + c)
 
 
 def _deepest(data: FieldData, corner: Array) -> tuple[Array, Array]:
-    """Shares (f, m, 3) of the corners in the points where m searches on each triangle end, and which are made (f, m).
+    """The points at which m searches on each triangle end, as shares (f, m, 3) of its corners, and which count (f, m).
 
-    MuJoCo starts at the same points of all triangles; without any iteration these are where searches end.
+    MuJoCo starts its searches at the same places on each triangle. Without iterations, searches end where they start.
     """
     one, other = halton(max(1, len(data.starts)) + 1)[1:, :2].T
     one, other = (np.where(one + other > 1, 1 - shares, shares) for shares in (one, other))
@@ -296,7 +297,7 @@ def _deepest(data: FieldData, corner: Array) -> tuple[Array, Array]:
 
 
 def _lowest(data: FieldData, corner: Array, share: Array) -> Array:
-    """Which corner lies lowest along the gradient at each point: truths (f, m, 3) of shares (f, m, 3)."""
+    """(f, m, 3) bool: which corner is the lowest along the gradient at points that have the shares (f, m, 3)."""
     slope = data.field.gradient(data.parameters, _mixed(corner, share))
     heights = jnp.stack([dot(slope, jnp.broadcast_to(corner[:, None, k], slope.shape)) for k in range(3)], axis=2)
     return jnp.argmin(heights, axis=2)[..., None] == np.arange(3)[None, None]
@@ -307,11 +308,11 @@ def _mixed(corner: Array, share: Array) -> Array:
     return total([share[:, :, k, None] * corner[:, None, k] for k in range(3)])
 
 
-def _contacts_with(other: Shape, point: Array, dist: Array, valid: Array, way: int) -> Candidates:
-    """Rows at points (n, 3) of a field, normals out of it (`way` 1) or into it (-1); none where it has no gradient."""
+def _contacts_with(other: Shape, point: Array, dist: Array, valid: Array, sign: int) -> Candidates:
+    """Rows at points (n, 3) of a field, normals out of it (`sign` 1) or into it (-1); none where it has no gradient."""
     slope = other.data.field.gradient(other.data.parameters, point)
     mat = jnp.broadcast_to(other.mat, (*point.shape, 3))
-    normal = mul_vec(mat, way * safe.normalize(slope))
+    normal = mul_vec(mat, sign * safe.normalize(slope))
     pos = other.pos[None] + mul_vec(mat, point) - scale(normal, 0.5 * dist)
     flat = jax.lax.stop_gradient(safe.norm(slope)) < 1e-15
     return Candidates(dist, pos, normal, jnp.zeros_like(normal), valid & ~flat)
