@@ -37,7 +37,7 @@ from diffsim.types.model import Model
 from diffsim.types.topology import Topology, per_topology
 from diffsim.xla.barriers import computed_once, stored_results
 from diffsim.xla.compiled import run_alone
-from diffsim.xla.gather import on_rows, pick, pick_computed, place
+from diffsim.xla.gather import on_rows, pick, pick_computed, place, rows_at
 from diffsim.xla.loops import varying
 from diffsim.xla.numpy_rules import RULES
 from diffsim.xla.tree_sums import Trees
@@ -251,8 +251,8 @@ def cameras_and_lights(model: Model, xpos: Array, xmat: Array, xipos: Array) -> 
     centre = subtree_com(model, xipos) if np.any(cameras.by_com) or np.any(lights.by_com) else xpos
 
     body = topology.cam_bodyid
-    cam_pos = xpos[body] + mul_vec(xmat[body], model.cam_pos)
-    cam_mat = mul_mat(xmat[body], quat_to_mat(quat_normalize(model.cam_quat)))
+    cam_pos = rows_at(xpos, body) + mul_vec(rows_at(xmat, body), model.cam_pos)
+    cam_mat = mul_mat(rows_at(xmat, body), quat_to_mat(quat_normalize(model.cam_quat)))
     # cameras that track keep a constant offset, in the world, from the body or from the centre of mass of its subtree
     if not cameras.fixed:
         initial = model.cam_mat0.reshape(-1, 3, 3)
@@ -263,8 +263,8 @@ def cameras_and_lights(model: Model, xpos: Array, xmat: Array, xipos: Array) -> 
         cam_mat = jnp.where(cameras.target[:, None, None], aimed, cam_mat)
 
     body = topology.light_bodyid
-    light_pos = xpos[body] + mul_vec(xmat[body], model.light_pos)
-    light_dir = mul_vec(xmat[body], model.light_dir)
+    light_pos = rows_at(xpos, body) + mul_vec(rows_at(xmat, body), model.light_pos)
+    light_dir = mul_vec(rows_at(xmat, body), model.light_dir)
     if not lights.fixed:
         tracked = jnp.where(lights.by_com[:, None], centre[body] + model.light_poscom0, xpos[body] + model.light_pos0)
         light_pos = jnp.where(lights.track[:, None], tracked, light_pos)

@@ -85,7 +85,7 @@ def pick_existing(values: Array, ids: np.ndarray | Array) -> Array:
 
 def rows_at(values: Array, ids: np.ndarray | Array, axis: int = 0) -> Array:
     """values[ids], or values[:, ids] for axis 1, as plain indexing does it; on a TPU as `pick` where that is faster."""
-    if isinstance(ids, Array) and isinstance(values, Array) and for_tpu():
+    if isinstance(values, Array) and for_tpu():
         return jnp.moveaxis(pick(jnp.moveaxis(values, axis, 0), ids), range(ids.ndim), range(axis, axis + ids.ndim))
     return values[(slice(None),) * axis + (ids,)]
 

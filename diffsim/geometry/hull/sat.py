@@ -220,7 +220,8 @@ def _crossing(body1: Outlined, body2: Outlined) -> _Candidate:
     gap = jnp.where(jnp.max(gaps) > -jnp.inf, _gap_along(body1, body2, normal), -jnp.inf)
     # an edge that does not exist is never better than anything
     edge1, edge2 = rows_at(body1.edge, place), rows_at(body2.edge, second)
-    return _Candidate(edge1[np.array([0, 1, 0])], edge2[np.array([0, 0, 1])], jnp.asarray([3]), normal, gap)
+    corners = rows_at(edge1, np.array([0, 1, 0])), rows_at(edge2, np.array([0, 0, 1]))
+    return _Candidate(*corners, jnp.asarray([3]), normal, gap)
 
 
 def _at(body: Outlined, places: Any) -> Edges:
@@ -345,8 +346,8 @@ def nearest_part(hull: Hull, facets: Facets, point: Array) -> Feature:
     at_corner = (share <= 0) | (share >= 1)
     line = jnp.stack([begin, jnp.where(at_corner, begin, ends[1]), begin])
     count = jnp.where(on_side, 3, jnp.where(at_corner, 1, 2))
-    places = jnp.where(on_side, hull.facet[side], line)
-    return Feature(places, jnp.zeros_like(places), count, jnp.where(on_side, facets.outward[side], normal))
+    places = jnp.where(on_side, rows_at(hull.facet, side), line)
+    return Feature(places, jnp.zeros_like(places), count, jnp.where(on_side, rows_at(facets.outward, side), normal))
 
 
 def _heights(points: Array, direction: Array) -> Array:
@@ -362,8 +363,8 @@ def _nearest_edge(hull: Hull, point: Array, size: Array) -> tuple[Array, Array, 
     share, away = _nearest_point(edges.begin, edges.sweep, edges.inverse, center)
     squared = jnp.where(edges.exists, dot_components(away, away), jnp.inf)
     least = jnp.sqrt(jnp.min(squared))
-    ends = hull.edge[first(squared <= (least + rounding(size) * (size + least)) ** 2)]
-    begin, sweep, inverse, _ = _between(hull.vert[ends[0]], hull.vert[ends[1]], ends[0] >= 0)
+    ends = rows_at(hull.edge, first(squared <= (least + rounding(size) * (size + least)) ** 2))
+    begin, sweep, inverse, _ = _between(rows_at(hull.vert, ends[0]), rows_at(hull.vert, ends[1]), ends[0] >= 0)
     share, away = _nearest_point(begin, sweep, inverse, center)
     return ends, share, pack(away)
 
