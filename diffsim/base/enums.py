@@ -472,3 +472,4 @@ class Status(IntFlag):
     NOT_CONVERGED = 32
     BAD_INPUT = 64
     BAD_TIME = 128
+    ILL_CONDITIONED = 256

@@ -22,6 +22,7 @@ from diffsim.compiler.assets.hull import rounding_fields
 from diffsim.compiler.elements.sleep import first_sleepers
 from diffsim.compiler.host.interpret import interpret
 from diffsim.compiler.pack import pack
+from diffsim.compiler.precision import warn_of_condition
 from diffsim.compiler.releases import columns_of, version_of
 from diffsim.flex.cable import no_cables
 from diffsim.geometry.hull.tables import facet_fields
@@ -79,7 +80,10 @@ def from_mujoco(
     def packed(fields: dict[str, Any]) -> Model:
         return pack(fields, names, texts, max_contacts, max_pairs, keep)
 
-    return packed(fields | first_sleepers(fields, packed)[0])
+    fields = fields | first_sleepers(fields, packed)[0]
+    model = packed(fields)
+    warn_of_condition(model, fields)
+    return model
 
 
 def _flex_fields(mjmodel: Any) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from diffsim.actuator.laws import state_slots
 from diffsim.base import changes
 from diffsim.base.enums import Cone, EnableBit, Integrator, Jacobian, Solver, WrapType
 from diffsim.compiler.elements.plugins import own_states
+from diffsim.compiler.precision import WATCHED, condition
 from diffsim.flex.rest_shape import element_reach
 from diffsim.geometry.hfield import cells_spanned
 from diffsim.simulate.sleep import AWAKE
@@ -123,7 +124,9 @@ def present(fields: Fields, keep: Collection[str]) -> dict[str, np.ndarray]:
         raise ValueError(f"keep: {sorted(unknown)[0]!r} is not a switch field; these are: {', '.join(switch_fields())}")
     tables = {Model: fields, Option: fields["opt"]}
     values = {name: np.asarray(tables[cls][name]) for name, cls in switch_fields().items()}
-    return {name: np.asarray((value != 0) | (name in keep)) for name, value in values.items()}
+    masks = {name: np.asarray((value != 0) | (name in keep)) for name, value in values.items()}
+    measure = condition(fields)
+    return masks | {"ill_conditioned": np.full(len(measure), np.any(measure > WATCHED))}
 
 
 def _leaves(cls: type) -> list[dataclasses.Field]:

@@ -43,6 +43,7 @@ from diffsim.compiler.elements.skins import skin_rows
 from diffsim.compiler.elements.tendons import tendon_rows
 from diffsim.compiler.elements.tree import discard_visual, flatten, forget_materials, fuse_static
 from diffsim.compiler.pack import pack
+from diffsim.compiler.precision import warn_of_condition
 from diffsim.mjcf.elements.body import Inertial, own_elements
 from diffsim.mjcf.reader import check
 from diffsim.mjcf.spec import Spec
@@ -163,7 +164,9 @@ def compile_all(
             if capacities == asked:
                 warn_of_cuts(model)
         derive(draft, model, packed)
-    return packed(draft.fields)
+    model = packed(draft.fields)
+    warn_of_condition(model, draft.fields)
+    return model
 
 
 def run_passes(draft: Draft, refuse: bool = True, passes: Sequence[Callable[[Draft], None]] = PASSES) -> None:

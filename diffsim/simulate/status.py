@@ -21,6 +21,7 @@ from diffsim.actuator.actuators import clamped_controls
 from diffsim.base.checked import checked
 from diffsim.base.enums import Status
 from diffsim.math.safe import is_bad as is_bad_number
+from diffsim.solver.conditioning import is_beyond, watched
 from diffsim.types import Data, Inputs, Model, Rollout, State
 
 # a dof takes part in a motion if its entry is at least this share of the largest entry
@@ -59,12 +60,14 @@ class Row(NamedTuple):
       message: tells the user what happened, and in general what to do.
       bad: whether results are then useless; else they are only less accurate.
       advice: finds out what to do in this case, from the Data of one world in numpy.
+      occurs: whether it can happen with a model; else programs do not test for it.
     """
 
     test: Callable[[Model, State, Inputs, Data], Array]
     message: str
     bad: bool = True
     advice: Callable[[Data], str] | None = None
+    occurs: Callable[[Model], bool] = lambda model: True
 
 
 def _about_acceleration(data: Data) -> str:
@@ -119,6 +122,13 @@ ROWS = {
     Status.BAD_TIME: Row(
         lambda model, state, inputs, data: is_bad_number(state.time), "time is not finite or beyond 1e10"
     ),
+    Status.ILL_CONDITIONED: Row(
+        lambda model, state, inputs, data: is_beyond(data.M),
+        "the inertia matrix is beyond float32, and accelerations may be off by over 1%: switch jax_enable_x64 on "
+        "before you load the model, or give light links that carry heavy ones armature",
+        bad=False,
+        occurs=watched,
+    ),
 }
 
 # the bits that make the numbers of a world useless
@@ -129,6 +139,8 @@ def status(model: Model, state: State, inputs: Inputs, data: Data) -> Array:
     """() int32, the bits that are set."""
     bits = jnp.zeros((), jnp.int32)
     for bit, row in ROWS.items():
+        if not row.occurs(model):
+            continue
         bits = bits | jnp.where(row.test(model, state, inputs, data), jnp.int32(bit), jnp.int32(0))
     return bits
 

@@ -25,6 +25,7 @@ from diffsim.math import safe
 from diffsim.math.linalg import PerSize, block_factor, block_solve, solve_blocks, solved
 from diffsim.math.stencil_rows import SparseRows
 from diffsim.math.vector import inner
+from diffsim.solver.conditioning import regular_factor, regular_newton_rule, solve_refined, watched
 from diffsim.solver.hessian import factor_hessian, newton_step, solve_hessian_inexactly
 from diffsim.solver.iteration import Direction, Iterate, Rule, RuleMaker, Settings, Start, iterate
 from diffsim.solver.objective import Objective, acting_contacts, cost, residuals
@@ -80,6 +81,8 @@ def newton(model: Model, objective: Objective, start: Array, unroll: bool) -> Mi
     if isinstance(jacobian, SparseRows) and jacobian.of_points:
         tolerance = jax.lax.stop_gradient(model.opt.tolerance / cost_scale(model))
         method = Method(inexact_newton_rule, True, Inexact(block_factor(objective.qM.parts), tolerance))
+    elif watched(model) and not unroll:
+        method = Method(regular_newton_rule, True)
     if model.opt.few_iterations or model.opt.disabled(DisableBit.WARMSTART):
         objective, first = better_start(model, objective, start, None if method.aid is None else method.aid.factor)
     else:
@@ -132,7 +135,7 @@ def inexact_newton_rule(objective: Objective, aid: Inexact) -> Rule:
 
 def conjugate_gradients(model: Model, objective: Objective, start: Array, unroll: bool) -> Minimum:
     """Conjugate gradients from the acceleration without constraints, or from `start` (nv,) if that is better."""
-    factor = block_factor(objective.qM.parts)
+    factor = regular_factor(objective.qM) if watched(model) else block_factor(objective.qM.parts)
     objective, first = better_start(model, objective, start, factor)
     return _descend(model, objective, Method(conjugate_rule, False, factor), first, unroll)
 
@@ -205,7 +208,9 @@ def better_start(model: Model, objective: Objective, warm: Array, factor: PerSiz
       factor: a factor of M, if there is one already.
     """
     qM, force, constraints = objective
-    if factor is None:
+    if watched(model):
+        smooth = solve_refined(qM, regular_factor(qM), force)
+    elif factor is None:
         smooth = solve_blocks(qM, force, dof_limbs(model.topology))
     else:
         smooth = solved(block_solve, qM, factor, force)
@@ -223,6 +228,9 @@ def better_start(model: Model, objective: Objective, warm: Array, factor: PerSiz
 
 def unconstrained(model: Model, objective: Objective, start: Array, unroll: bool) -> Minimum:
     """Without constraints there is nothing to search for: M^-1 qfrc_smooth."""
-    qacc = solve_blocks(objective.qM, objective.qfrc_smooth, dof_limbs(model.topology))
+    if watched(model):
+        qacc = solve_refined(objective.qM, regular_factor(objective.qM), objective.qfrc_smooth)
+    else:
+        qacc = solve_blocks(objective.qM, objective.qfrc_smooth, dof_limbs(model.topology))
     zero = jnp.zeros((), qacc.dtype)
     return Minimum(qacc, jnp.zeros_like(qacc), jnp.zeros((), jnp.int32), zero, jnp.ones((), bool), None)

@@ -475,6 +475,11 @@ class Topology:
         """Whether any element of a switch field can be non-zero, so that the program has code for it."""
         return bool(np.any(self.present[field]))
 
+    @property
+    def ill_conditioned(self) -> bool:
+        """Whether the inertia matrix at qpos0 is so ill-conditioned that programs in float32 watch its condition."""
+        return bool(np.any(self.present.get("ill_conditioned", False)))
+
     def _names(self, kind: str) -> tuple[str, ...]:
         if kind not in self.names:
             raise KeyError(f"no objects of kind {kind!r}{near(kind, self.names)}; kinds: {', '.join(self.names)}")

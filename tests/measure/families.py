@@ -6,15 +6,20 @@ python -m tests.measure.families --only hulls --seed 0
 and prisms that lie exactly flat are not among them: rounding decides which of their corners is the lowest.
 `quaternions`: 400 states whose quaternions have lengths from 1e-300 to 1e8, and 0, half of them near 1e-15, below which
 MuJoCo takes them for the identity: two steps.
+`chains`: 300 chains of light links that carry a heavy one, with a condition of M from 1e2 to 1e9, in float32: no motion
+of ten steps ends in NaN without a bit of the status, and none whose acceleration is off by over 1% from float64.
 """
 
 import argparse
 import sys
+import warnings
 from collections.abc import Callable
 
 import jax
 from geometry import plane_hulls
-from simulate import quaternions
+from simulate import chains, quaternions
+
+import diffsim
 
 # relative error of accelerations that counts as equal
 SAME = 1e-6
@@ -44,7 +49,19 @@ def turns(seed: int) -> bool:
     return max(found.qpos, found.qvel, found.sensors) < ROUNDING
 
 
-FAMILIES: dict[str, Callable[[int], bool]] = {"hulls": hulls, "quaternions": turns}
+def links(seed: int) -> bool:
+    """Prints what float32 makes of chains whose inertia matrix is ill-conditioned."""
+    with warnings.catch_warnings(action="ignore", category=diffsim.PrecisionWarning):
+        found = chains.compare(300, seed)
+    print(
+        f"FAMILY chains={found.chains} seed={seed} off={found.off} unflagged={found.unflagged} nan={found.nan}"
+        f" silent_nan={found.silent} flagged_but_right={found.flagged_right}",
+        flush=True,
+    )
+    return found.unflagged == found.silent == 0
+
+
+FAMILIES: dict[str, Callable[[int], bool]] = {"hulls": hulls, "quaternions": turns, "chains": links}
 
 
 def main() -> int:
