@@ -37,7 +37,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def collider(function: Function) -> Function:
-    """A pair function for the tables of colliders: the same geometry, in a form that a CPU computes fast.
+    """A pair function for the tables of colliders, or a step of its search: the same geometry, fast on a CPU.
 
     So a pair function can be written like the formulas in a book. Which intermediate values are stored in memory is
     decided here for all of them (`xla/shared_values.py`).

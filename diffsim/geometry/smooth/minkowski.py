@@ -23,7 +23,7 @@ import numpy as np
 from jax import Array
 
 from diffsim.base.enums import GeomType
-from diffsim.geometry.shapes import Shape
+from diffsim.geometry.shapes import Shape, collider
 from diffsim.math import safe
 from diffsim.math.rotation import frame_from_z
 from diffsim.math.vector import cross, dot, mul_vec, mul_vec_t, scale
@@ -151,6 +151,7 @@ def _sphere_newton(pair: ConvexPair, start: Array, circle: Array) -> Array:
     return fori_loop(0, ITERATIONS, improve, carry)[0]
 
 
+@collider
 def newton(
     pair: ConvexPair, normal: Array, circle: Array, value: Array, damping: Array, flattest: float = 1e-3
 ) -> tuple[Array, tuple[Array, ...]]:
@@ -231,6 +232,7 @@ def newton_step(
     return step1 * shorten, step2 * shorten
 
 
+@collider
 def midpoint(pair: ConvexPair, best: Stratum, normal: Array, dist: Array) -> Array:
     """Halfway between the closest points.
 
@@ -323,6 +325,7 @@ def separate(pair: ConvexPair, near: Array | bool = True) -> tuple[Array, Array,
     return dist, midpoint(pair, best, normal, dist), normal
 
 
+@collider
 def _search(pair: ConvexPair) -> Stratum:
     """The best direction of all strata; closed forms win ties, then circles."""
     offset = pair.center2 - pair.center1
@@ -409,6 +412,7 @@ def _circle_axes(pair: ConvexPair, circles: list[int]) -> Array:
     return axes[np.array(circles, int) + 1]
 
 
+@collider
 def _implicit_normal(pair: ConvexPair, best: Stratum) -> Array:
     """The best direction as a differentiable function of the pair, on its stratum."""
     first, second = half_at(pair, best.first), half_at(pair, best.second)

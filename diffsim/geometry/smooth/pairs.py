@@ -32,7 +32,7 @@ from jax import Array
 from diffsim.base.enums import GeomType
 from diffsim.geometry.hull.gjk import KEPT, PAIRS, closest_feature
 from diffsim.geometry.hull.polytope import Hull, HullPair, SharedHull, ball_around, shares_of
-from diffsim.geometry.shapes import Candidates, Shape, candidate, stack
+from diffsim.geometry.shapes import Candidates, Shape, candidate, collider, stack
 from diffsim.geometry.smooth.minkowski import (
     CUBE,
     ConvexPair,
@@ -111,6 +111,7 @@ def _lowest(points: Array, size: Array, normal: Array) -> tuple[Array, Array]:
     return least - safe.norm(size * normal), first(heights <= least)
 
 
+@collider
 def _step(points: Array, size: Array, is_disc: bool, climb: Climb, turn: Array | int) -> Climb:
     """The climb with one more corner, and with more damping where that leads no higher.
 
@@ -147,6 +148,7 @@ def _step(points: Array, size: Array, is_disc: bool, climb: Climb, turn: Array |
     )
 
 
+@collider
 def _trials(size: Array, is_disc: bool, climb: Climb) -> tuple[Array, Array]:
     """(directions (7, 3) that sets of corners with the newest propose, which of them exist (7,))."""
     sweep = climb.corners - climb.newest[None]
@@ -266,6 +268,7 @@ def _around_axis(hull: Hull, turn: Array, local: Array) -> Likely:
     return Likely(normal[best], height[best])
 
 
+@collider
 def _contact(corners: _Nearest, size: Array, point: Array, shift: Array, is_disc: bool) -> tuple[Array, Array, Array]:
     """(distance, midpoint, normal) in the frame of the body, from a direction that is right to within rounding.
 
