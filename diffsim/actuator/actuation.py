@@ -170,7 +170,8 @@ def _rate(group: Group, actuators: Actuators) -> Array:
     """(n, k) d act / dt, per second. A filter takes the shortest way to its control, see `nearest_turn`."""
     if actuators.act.shape[1] and np.isin(actuators.model.topology.actuator_dyntype[group.ids], FILTERED).all():
         near = nearest_turn(actuators, actuators.ctrl, actuators.act[:, -1])
-        actuators = dataclasses.replace(actuators, ctrl=near)
+        # a copy would compute parameters again that the first has at hand
+        actuators = actuators if near is actuators.ctrl else dataclasses.replace(actuators, ctrl=near)
     return group.dynamics.rate(actuators)
 
 
