@@ -78,7 +78,7 @@ def test_few_rows_that_are_gathered_often_are_no_table() -> None:
 
 @pytest.mark.parametrize("ids", [[6], [0, -7]])
 def test_pick_refuses_rows_that_are_not_there(ids: list[int]) -> None:
-    with pytest.raises(IndexError, match="of 6 rows"):
+    with pytest.raises(IndexError, match="there are 6 rows"):
         pick(jnp.asarray(VALUES), np.array(ids))
 
 
