@@ -1,13 +1,13 @@
-"""The pair table: which function finds the contacts of two geom types, how many rows it has, what is unsupported.
+"""The pair table: the function that finds the contacts of two geom types, its number of rows, and unsupported pairs.
 
-The number of the first type is never greater than that of the second, which is MuJoCo's order of geoms. Planes and
-height fields do not collide with each other in MuJoCo; such pairs are no candidates.
+The first geom of a pair has the smaller type number, as in MuJoCo. In MuJoCo, planes and height fields do not collide
+with each other, so these pairs are not candidates.
 
 A pair function sees geoms as shapes, together with the data of their type, such as the hull of a mesh (`DATA`). An
 `Asset` says how large the arrays of such data are, and stacks several of them. Floats come from leaves of the model and
 are kept once per asset, whatever the number of geoms and worlds; integers are static. Assets with equal padded sizes
 form a bucket. A pair function runs once over all pairs of a bucket. So the program does not grow with the number of
-assets, and floats can change without a new compilation.
+assets, and floats can change without recompilation.
 """
 
 import functools
@@ -40,7 +40,7 @@ from diffsim.xla.gather import pick_existing
 
 
 class GeomFrames(NamedTuple):
-    """Positions (n, 3), m, and matrices (n, 3, 3) of some geoms, and the place of each geom (ngeom,) among them."""
+    """Positions (n, 3), m, and matrices (n, 3, 3) of some geoms, and the index of each geom (ngeom,) among them."""
 
     geom_xpos: Array
     geom_xmat: Array
@@ -70,7 +70,7 @@ class Asset(NamedTuple):
       sizes: (topology, id) -> padded sizes of the arrays of one asset.
       rows: (model, ids, sizes) -> a record of several assets, whose arrays have a leading axis of assets.
       shared: names of fields of the record that have no such axis.
-      of_geoms: whether each geom has data of its own, and ids are numbers of geoms.
+      of_geoms: whether each geom has its own data, so that ids are geom ids.
     """
 
     sizes: Callable[[Topology, int], Sizes]
@@ -84,7 +84,7 @@ class Asset(NamedTuple):
 
 
 class Bucket(NamedTuple):
-    """Assets `ids` of one kind with equal padded sizes; `slot` (ngeom,) is the place of a geom's asset among them."""
+    """Assets `ids` of one kind with equal padded sizes; `slot` (ngeom,) is the index of a geom's asset in `ids`."""
 
     asset: Asset
     ids: tuple[int, ...]
@@ -97,7 +97,7 @@ def gather(
 ) -> Shape:
     """Some geoms as shapes, stacked, with the data of their type.
 
-    `tables`: the rows of each bucket that was gathered from before; this bucket's are added.
+    `tables`: a cache of the rows of each bucket; the rows of this bucket are added to it.
     """
     columns = (*frames_at(poses, geoms), pick_existing(model.geom_size, geoms))
     if bucket is None:
@@ -144,13 +144,13 @@ def bucket_of(topology: Topology, kinds: Sequence[int], asset: Asset, sizes: Siz
 
 
 def fitting(sizes: Sizes, room: Sizes) -> bool:
-    """Whether arrays of one size fit in arrays of another."""
+    """Whether arrays of these sizes fit in arrays of the sizes `room`."""
     return all(size <= most for size, most in zip(sizes, room, strict=True))
 
 
 # (shape1, shape2, margin) -> Candidates; a function that searches also takes whether the shapes are near
 PairFunction = Callable[..., Candidates]
-# (shape1, shape2, margin) -> (k parts (k) of the first shape, how many more may touch ())
+# (shape1, shape2, margin) -> (k parts (k) of the first shape, the number () of further parts that may touch)
 Parts = Callable[[Shape, Shape, Array], tuple[Shape, Array]]
 Types = tuple[GeomType, GeomType]
 
@@ -160,16 +160,15 @@ class Collider(NamedTuple):
 
     Attributes:
       function: (shape1, shape2, margin) -> Candidates.
-      rows: how many it returns; 0 stands for the option `sdf_initpoints`.
-      parts: chooses the few parts that the second shape may touch, if the first shape has many, such as a height field;
-        `function` then sees one part.
-      steady: a function whose rows keep their order while the shapes turn, if `function` does not keep it; for steps
-        that need it (simulate/integrate/events.py).
+      rows: the number of rows that it returns; 0 stands for the option `sdf_initpoints`.
+      parts: for a first shape with many parts, such as a height field: chooses the few parts that the second shape may
+        touch. `function` then gets one part.
+      steady: a function whose rows keep their order while the shapes turn, if the rows of `function` do not; some
+        integrators need it (simulate/integrate/events.py).
       revised: the function for models that follow MuJoCo 3.12, if it differs.
-      fitted: sizes -> a function for two geoms of one type, of which one has at most these padded sizes, while the
-        arrays of both have room for the larger one.
-      searches: whether `function` takes a fourth argument, whether the shapes are near; if they are not, it costs
-        little.
+      fitted: sizes -> a function for two geoms of one type. The arrays of both have the larger geom's sizes, but one of
+        the geoms has at most the given padded sizes.
+      searches: whether `function` takes a fourth argument `near`; for shapes that are not near, it costs little.
       bound: (shape1, shape2, enough, near) -> a lower bound () of their distance, m, which is improved until it is at
         least `enough`; for shapes that are not near, any smaller number.
     """
@@ -233,7 +232,7 @@ COLLIDERS: dict[Types, Collider] = {
     **{(kind, SDF): Collider(field_pair(kind), 0) for kind in (SPHERE, CAPSULE, ELLIPSOID, CYLINDER, BOX, SDF)},
 }
 
-# with the `multiccd` flag disabled
+# the colliders that replace these if the `multiccd` flag is disabled
 SINGLE: dict[Types, Collider] = {
     (kind1, kind2): Collider(convex_pair(kind1, kind2, 1), 1, searches=True)
     for kind1, kind2 in ((CAPSULE, CYLINDER), (CYLINDER, CYLINDER), (CYLINDER, BOX), (CYLINDER, MESH))
@@ -246,21 +245,21 @@ UNSUPPORTED: dict[Types, str] = {
     (HFIELD, SDF): "MuJoCo 3.8.1 makes no contacts between height fields and signed distance fields either",
 }
 
-# pairs that collide and have no distance
+# pairs that collide but have no distance
 NO_DISTANCE: dict[Types, str] = {
     types: "height fields have no distance, in MuJoCo 3.8.1 neither: its sensors refuse them; rays see them"
     for types in (COLLIDERS | UNSUPPORTED)
     if types[0] == HFIELD
 }
 
-# the data of the shapes of a type, besides pose and size
+# the data of each type's shapes, besides pose and size
 DATA: dict[GeomType, Asset] = {
     MESH: Asset(hull_sizes, hulls, SHARED_HULLS),
     HFIELD: Asset(any_window, terrains, SHARED_TERRAIN),
     SDF: Asset(field_number, fields, ALL_OCTREES, of_geoms=True),
 }
 
-# other data in certain pairs: planes touch the convex hull of a field's surface, fields the triangles of a mesh
+# exceptions to DATA in certain pairs: a plane touches the hull of a field's surface, a field touches a mesh's triangles
 DATA_IN_PAIRS: dict[Types, tuple[Asset | None, Asset | None]] = {
     (PLANE, SDF): (None, Asset(rim_sizes, rims, SHARED_HULLS)),
     (MESH, SDF): (Asset(triangle_sizes, triangles_of), None),
@@ -275,9 +274,9 @@ class ProgramKey(NamedTuple):
     Attributes:
       kind: its type.
       sizes: the padded sizes of its data.
-      grid: of a height field, the number of cells along x and y, and its id; of other geoms, for each height field, how
-        many columns and rows of cells they span and how many triangles they can be over.
-      mesh: the mesh of a distance field, and of a mesh in a model with distance fields; otherwise -1.
+      grid: for a height field, its number of cells along x and y, and its id. For another geom, three numbers for each
+        height field: the columns and rows of cells that it spans, and the triangles that it can be over.
+      mesh: the mesh id of a distance field, or of a mesh in a model with distance fields; otherwise -1.
     """
 
     kind: GeomType
@@ -301,9 +300,9 @@ def program_key(topology: Topology, geom: int) -> ProgramKey:
 def common_sizes(topology: Topology, first: ProgramKey, second: ProgramKey) -> tuple[Sizes, Sizes]:
     """Padded sizes of the data of the first and of the second geom of a pair.
 
-    Hulls that are searched step by step are graphs. Two geoms of one type both get the larger sizes, so that the number
-    of programs is the number of sizes, not of pairs of sizes. A height field gets a window as large as the other geom
-    can span. Distance fields keep their sizes, which name their functions.
+    If the search walks from vertex to vertex, the hulls are graphs. Two geoms of one type both get the larger sizes: so
+    there is one program for each size, not for each pair of sizes. A height field gets a window as large as the other
+    geom can span. A distance field keeps its sizes, which are the number of its function.
     """
     if (first.kind, second.kind) in DATA_IN_PAIRS:
         ends = zip(DATA_IN_PAIRS[first.kind, second.kind], (first, second), strict=True)
@@ -321,10 +320,10 @@ def common_sizes(topology: Topology, first: ProgramKey, second: ProgramKey) -> t
 
 
 def distance_collider(types: Types) -> Collider:
-    """The pair function whose least row is the signed distance of two geoms, also where they penetrate.
+    """The collider whose smallest row is the signed distance of two geoms, also if they penetrate.
 
-    It is the function of collisions, or, where MuJoCo runs its convex collider, one row of nearest points. Distance
-    fields have functions of their own.
+    It is the function for collisions. Where MuJoCo runs its convex collider, it is one row of nearest points instead.
+    Distance fields have their own functions.
     """
     if types[1] == SDF and types[0] != PLANE:
         return Collider(field_distance(types[0]), 0)
@@ -341,7 +340,7 @@ def data_bucket(topology: Topology, kind: GeomType, sizes: Sizes) -> Bucket | No
 
 @per_topology
 def hull_bucket(topology: Topology, boxes: bool, sizes: Sizes) -> Bucket:
-    """The hulls of meshes, and with `boxes` also those of boxes, with these padded sizes."""
+    """The hulls of meshes with these padded sizes; with `boxes`, also the hulls of boxes."""
     if sizes == GRAPH:
         return bucket_of(topology, (MESH,), GRAPHS, GRAPH)
     asset = Asset(box_or_mesh_sizes, boxes_and_meshes, SHARED_HULLS, of_geoms=True) if boxes else DATA[MESH]
@@ -368,7 +367,7 @@ def distances(
     """Rows (n, k) for pairs (n,) of geoms; the smallest distance in the rows of a pair is its signed distance.
 
     Args:
-      types: of the first and of the second geoms, the smaller one first.
+      types: the types of the first and of the second geoms, the smaller number first.
       pairs: geoms (n,) and geoms (n,), all with the same `distance_sizes`.
       limit: (n,) m; rows further apart may be left out.
     """

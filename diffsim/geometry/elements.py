@@ -1,9 +1,10 @@
-"""Elements of flexes, segments, triangles and tetrahedra with a radius, against geoms and against each other.
+"""Flex elements (segments, triangles and tetrahedra with a radius) against geoms and against each other.
 
-As in MuJoCo, a segment is a capsule for spheres, capsules and boxes. A triangle meets balls at its nearest point: a
-sphere, the ends of a capsule, the corners of a box; its own vertices meet the segment of a capsule and the faces of a
-box, so that there are up to 5 and 11 rows. All other pairs are convex hulls and have one row.
-Source: `engine_collision_primitive.c` of 3.8.1 for which rows there are; Ericson 2005, ch. 5.1.5, for nearest points.
+As in MuJoCo, a segment is a capsule against spheres, capsules and boxes. For a triangle, the rows depend on the geom. A
+sphere, the ends of a capsule or the corners of a box touch the nearest point of the triangle. In addition, the vertices
+of the triangle touch the segment of a capsule and the faces of a box. So a capsule has up to 5 rows, and a box up to
+11. All other pairs are convex hulls and have one row.
+Source: `engine_collision_primitive.c` of 3.8.1 for the list of rows; Ericson 2005, ch. 5.1.5, for nearest points.
 """
 
 import functools
@@ -47,11 +48,11 @@ from diffsim.math.rotation import frame_from_z
 from diffsim.math.vector import cross, dot, mul_vec, mul_vec_t, scale, unpack
 
 SPHERE, CAPSULE, BOX = GeomType.SPHERE, GeomType.CAPSULE, GeomType.BOX
-# the sides of a triangle seen from both sides, and of a tetrahedron of positive volume
+# the sides of a triangle (its front and its back), and of a tetrahedron of positive volume
 SIDES = {3: [[0, 1, 2], [0, 2, 1]], 4: [[0, 2, 1], [0, 1, 3], [1, 2, 3], [0, 3, 2]]}
 # the faces of a tetrahedron, and the vertex beyond each
 FACES = [[0, 1, 2, 3], [0, 2, 3, 1], [0, 3, 1, 2], [1, 3, 2, 0]]
-# the share of a segment next to its ends that its ends stand for
+# a nearest point in this share of a segment at either end belongs to the end
 END = 1e-15
 
 
@@ -61,7 +62,7 @@ class PrismsUnder(NamedTuple):
     Attributes:
       place: (n, p, 3) column, row and triangle.
       near: (n, p) which are near.
-      left_out: (n,) how many cells under an element were not looked at.
+      left_out: (n,) number of cells under an element that were not examined.
     """
 
     place: Array
@@ -70,10 +71,10 @@ class PrismsUnder(NamedTuple):
 
 
 class ElementCollider(NamedTuple):
-    """(shape, vertices (k, 3), radius, margin) -> rows, and how many these are.
+    """A pair function (shape, vertices (k, 3), radius, margin) -> rows, and the number of these rows.
 
-    One that `searches` takes a fifth argument, whether shape and element are near; without a function shape and element
-    are hulls (`HullPairs`).
+    A function that `searches` takes a fifth argument: whether shape and element are near. Without a function, shape and
+    element are hulls (`HullPairs`).
     """
 
     function: Callable[..., Candidates] | None
@@ -91,7 +92,7 @@ def element_collider(kind: GeomType, dim: int) -> ElementCollider:
 
 
 def element_gap(kind: GeomType, shape: Shape, vertices: Array) -> Array:
-    """A bound (n,), m, of the distances of a geom and elements (n, k, 3): by their boxes in its frame."""
+    """Lower bounds (n,), m, of the distances between a geom and elements (n, k, 3), from boxes in the geom's frame."""
     half = bounding_boxes(np.array([kind]), shape.size[None])[0]
     lower, upper = shape.data.box if kind == GeomType.MESH else (-half, half)
     local = mul_vec_t(jnp.broadcast_to(shape.mat, (*vertices.shape, 3)), vertices - shape.pos[None, None])
@@ -100,13 +101,13 @@ def element_gap(kind: GeomType, shape: Shape, vertices: Array) -> Array:
 
 
 def _segment(function: Callable, order: int, shape: Shape, vertices: Array, radius: Array, margin: Array) -> Candidates:
-    """A pair function of a capsule, which stands first (order -1) or second (1)."""
+    """A segment as a capsule, which is the first (order -1) or second (1) argument of a pair function."""
     rows = function(*(shape, _capsule(vertices, radius))[::order], margin)
     return rows._replace(normal=order * rows.normal)
 
 
 def _capsule(vertices: Array, radius: Array) -> Shape:
-    """A segment (2, 3) with a radius."""
+    """A segment (2, 3) with a radius, as a capsule."""
     along = vertices[0] - vertices[1]
     frame = frame_from_z(safe.normalize(along, (0.0, 0.0, 1.0)))
     size = jnp.stack([radius, 0.5 * safe.norm(along), jnp.zeros_like(radius)])
@@ -114,7 +115,7 @@ def _capsule(vertices: Array, radius: Array) -> Shape:
 
 
 def nearest_of_triangle(vertices: Array, point: Array) -> Array:
-    """The point of a triangle (3, 3) that is nearest to a point (3,), m; which part it is on is not differentiated."""
+    """The point of a triangle (3, 3) nearest to a point (3,), m; the choice of face or side is not differentiated."""
     side1 = vertices[1] - vertices[0]
     side2 = vertices[2] - vertices[0]
     away = point - vertices[0]
@@ -134,7 +135,7 @@ def nearest_of_triangle(vertices: Array, point: Array) -> Array:
 
 
 def _ball_triangle(center: Array, size: Array, vertices: Array, radius: Array) -> Candidates:
-    """The candidate, without an axis of rows, of a ball and the nearest point of a triangle."""
+    """The candidate of a ball and the nearest point of a triangle, without the axis of rows."""
     nearest = nearest_of_triangle(vertices, center)
     between = unpack(center)
     return candidate(*ball_ball(between, size, unpack(nearest), radius, unit_x(between[0])))
@@ -148,7 +149,7 @@ def sphere_triangle(shape: Shape, vertices: Array, radius: Array, margin: Array)
 
 @collider
 def capsule_triangle(shape: Shape, vertices: Array, radius: Array, margin: Array) -> Candidates:
-    """Both ends against the triangle, and its vertices against the segment between the ends."""
+    """Both ends of the capsule against the triangle; the triangle's vertices against the segment between the ends."""
     half = scale(shape.axis, shape.size[1])
     ends = [_ball_triangle(shape.pos + way, shape.size[0], vertices, radius) for way in (-half, half)]
 
@@ -164,7 +165,7 @@ def capsule_triangle(shape: Shape, vertices: Array, radius: Array, margin: Array
 
 @collider
 def box_triangle(shape: Shape, vertices: Array, radius: Array, margin: Array) -> Candidates:
-    """Vertices against the faces of the box that they are least beyond, and its corners against the triangle."""
+    """Each vertex against the box face that is nearest to it; the corners of the box against the triangle."""
 
     def of_vertex(vertex: Array) -> Candidates:
         local = mul_vec_t(shape.mat, vertex - shape.pos)
@@ -192,7 +193,7 @@ def hull_elements(kind: GeomType, shape: Shape, vertices: Array, radius: Array, 
 def round_element(
     kind: GeomType, shape: Shape, vertices: Array, radius: Array, margin: Array, near: Array
 ) -> Candidates:
-    """The closest points of an ellipsoid or a cylinder and a hull with round corners."""
+    """The closest points of an ellipsoid or a cylinder and an element, which is a rounded hull."""
     center = jnp.mean(vertices, axis=0)
     frame = Shape(center, jnp.eye(3, dtype=center.dtype), jnp.zeros_like(center))
     dist, pos, normal = separate_round(kind, shape, element_hull(oriented(vertices) - center[None]), frame, near)
@@ -205,7 +206,7 @@ def round_element(
 def prisms_under(field: Shape, vertices: Array, radius: Array, margin: Array) -> PrismsUnder:
     """The prisms of a height field near elements (n, k, 3), in MuJoCo's order; not differentiated.
 
-    As there, an element meets those that rise to the lowest of its vertices: what its radius reaches is not asked.
+    As in MuJoCo, a prism counts if it rises to the lowest vertex of the element; the radius is not included here.
     """
     terrain: Terrain = field.data
 
@@ -240,15 +241,17 @@ def prism_element(field: Shape, place: Array, vertices: Array, radius: Array, ma
 
 
 def pair_rows(dims: tuple[int, int]) -> int:
-    """How many rows two elements with `dims` + 1 vertices have."""
+    """The number of rows of two elements with `dims` + 1 vertices."""
     return 2 if dims == (1, 1) else 1
 
 
 def element_pairs(
     first: Array, second: Array, radii: tuple[Array, Array], margin: Array, near: Array
 ) -> HullPairs | Candidates:
-    """Elements with vertices (n, k, 3) and (n, l, 3) against each other: hulls, or the rows (n * `pair_rows`,) of
-    capsules and triangles.
+    """Elements with vertices (n, k, 3) and (n, l, 3) against each other.
+
+    Returns:
+      Hulls if one element is a tetrahedron, otherwise the rows (n * `pair_rows`,).
     """
     if first.shape[1] == second.shape[1] == 2:
 
@@ -276,7 +279,7 @@ def element_pairs(
 
 
 def vertex_element(vertex: Array, element: Array, radius: Array) -> Candidates:
-    """A vertex (3,), a ball, against a segment or triangle (k, 3) with the same radius."""
+    """A vertex (3,), as a ball, against a segment or triangle (k, 3) of the same radius."""
     ball = Shape(vertex, jnp.eye(3, dtype=vertex.dtype), jnp.broadcast_to(radius, (3,)))
     function = element_collider(SPHERE, len(element) - 1).function
     assert function is not None
@@ -284,9 +287,9 @@ def vertex_element(vertex: Array, element: Array, radius: Array) -> Candidates:
 
 
 def faces_of_tetrahedron(vertices: Array, radius: Array) -> Candidates:
-    """The planes of the faces of a tetrahedron (4, 3) against the opposite vertices, which stay two radii within.
+    """The plane of each face of a tetrahedron (4, 3) against the opposite vertex, which stays two radii inside.
 
-    The normal points to the vertex, into the tetrahedron; the rows are those of vertices 3, 1, 2 and 0.
+    The normal points from the face to the vertex, into the tetrahedron. The rows are for vertices 3, 1, 2 and 0.
     """
     corner = vertices[np.array(FACES)]
     outward = safe.normalize(cross(corner[:, 1] - corner[:, 0], corner[:, 2] - corner[:, 0]))
@@ -296,7 +299,7 @@ def faces_of_tetrahedron(vertices: Array, radius: Array) -> Candidates:
 
 
 def wall_normal(cylinder: Shape, pos: Array, normal: Array) -> Array:
-    """The normal (3,) of a contact with a triangle at `pos`: of the wall, unless a cap is much nearer, as in MuJoCo."""
+    """The normal (3,) of a contact with a triangle at `pos`: the wall's, unless a cap is much nearer, as in MuJoCo."""
     local = mul_vec_t(cylinder.mat, pos - cylinder.pos)
     flat = jnp.stack([local[0], local[1], jnp.zeros_like(local[2])])
     size, height = cylinder.size, jnp.abs(local[2])
@@ -306,7 +309,7 @@ def wall_normal(cylinder: Shape, pos: Array, normal: Array) -> Array:
 
 
 def oriented(vertices: Array) -> Array:
-    """An element (k, 3), a tetrahedron with its vertices in an order of positive volume; those of MuJoCo's have not."""
+    """An element (k, 3); the vertices of a tetrahedron are reordered so that its volume is positive."""
     if len(vertices) < 4:
         return vertices
     still = jax.lax.stop_gradient(vertices)
@@ -315,7 +318,7 @@ def oriented(vertices: Array) -> Array:
 
 
 def element_hull(vertices: Array) -> Hull:
-    """The hull of an element around the origin, a tetrahedron `oriented`."""
+    """The hull of an element around the origin; a tetrahedron must be `oriented`."""
     if len(vertices) > 2:
         return with_polygons(vertices, SIDES[len(vertices)])
     around = frame_from_z(safe.normalize(vertices[1] - vertices[0], (0.0, 0.0, 1.0)))
@@ -323,8 +326,10 @@ def element_hull(vertices: Array) -> Hull:
 
 
 def rimmed(vertices: Array) -> Hull:
-    """The hull of an element, of a triangle (3, 3) with a rim that has sides too, so that its edges turn over by two
-    quarters of a circle, not by half of one, between whose ends there is no way that is shortest.
+    """The hull of an element. A triangle (3, 3) also gets a side of no height along each edge, its rim.
+
+    Without the rim, the normals on both sides of an edge would be opposite, and no shortest arc would join them. With
+    the rim, the half circle between them becomes two quarter circles.
     """
     flat = element_hull(vertices)
     if len(vertices) != 3:

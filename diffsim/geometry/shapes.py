@@ -1,10 +1,10 @@
-"""What pair functions take and return: two shapes in, contact candidates out; and spheres and boxes around shapes.
+"""The arguments and results of pair functions (shapes and contact candidates), and bounding spheres and boxes.
 
 A pair function sees one pair of geoms; its caller applies `vmap`. It returns a fixed number of rows with signed
-distances, which are exact also where the geoms are apart. A function that searches is told whether the geoms are near;
-where they are not, it may return any finite numbers. The choice of features, such as the nearest face, is discrete and
-has no derivatives; distance, position and normal then follow from the chosen features in closed form.
-Pair functions are wrapped by `collider` before they are listed in tables.
+distances, which are exact even if the geoms are apart. A function that searches also gets a flag that says whether the
+geoms are near; if they are not, it may return any finite numbers. The choice of features, such as the nearest face, is
+discrete and has no derivatives. Distance, position and normal then follow from the chosen features in closed form.
+`collider` wraps pair functions before tables list them.
 Source: Ericson 2005, ch. 9.5, for support functions h(d) = max of d . x over the shape.
 """
 
@@ -39,8 +39,8 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 def collider(function: Function) -> Function:
     """A pair function for the tables of colliders, or a step of its search: the same geometry, fast on a CPU.
 
-    So a pair function can be written like the formulas in a book. Which intermediate values are stored in memory is
-    decided here for all of them (`xla/shared_values.py`).
+    So a pair function can be written like the formulas in a book. The wrapper decides which intermediate values are
+    stored in memory (`xla/shared_values.py`).
     """
     return stored_where_shared(function)
 
@@ -48,7 +48,7 @@ def collider(function: Function) -> Function:
 class Shape(NamedTuple):
     """A geom in the world: centre (3,), rotation local to world (3, 3), MuJoCo's sizes (3,) in metres.
 
-    `data`: what its type needs besides, such as the hull of a mesh (`DATA` in colliders.py).
+    `data`: further data of its type, such as the hull of a mesh (`DATA` in colliders.py).
     """
 
     pos: Array
@@ -82,7 +82,7 @@ class Candidates(NamedTuple):
 
 
 def relative_pose(first: Shape, second: Shape) -> tuple[Array, Array]:
-    """Rotation R (3, 3) and shift s (3,), m: a point p of the second's frame is R p + s in the frame of the first."""
+    """Rotation R (3, 3) and shift s (3,), m: the point p in the second's frame is R p + s in the first's frame."""
     # R1^T R2 and R1^T (p2 - p1), written as sums because XLA stores the results of reductions
     rotation = jnp.sum(first.mat[:, :, None] * second.mat[:, None, :], axis=0)
     return rotation, jnp.sum(first.mat * (second.pos - first.pos)[:, None], axis=0)
@@ -100,15 +100,15 @@ def stack(rows: Sequence[Candidates]) -> Candidates:
     return Candidates(*(jnp.stack(parts) for parts in zip(*rows, strict=True)))
 
 
-# error of a position by rounding, in units in the last place
+# rounding error of a position, in units in the last place
 ROUNDINGS = 8
 
 
 def negligible(x: Array, size: Array | float = 0.0) -> Array | float:
-    """The length, m, below which a difference of vectors as long as `size` has no direction.
+    """The length, m, below which the difference of two vectors of length `size` has no reliable direction.
 
-    In float64 it is mjMINVAL. In float32 it is what rounding leaves of the difference of two equal vectors, and at
-    least a length whose square is a normal number.
+    In float64 it is mjMINVAL. In float32 it is the rounding error of the difference of two equal vectors, or a length
+    whose square is still a normal number, whichever is greater.
     """
     if x.dtype == jnp.float64:
         return 1e-15
@@ -116,10 +116,10 @@ def negligible(x: Array, size: Array | float = 0.0) -> Array | float:
 
 
 def direction(v: Vector, fallback: Vector, size: Array | float) -> tuple[Vector, Array]:
-    """(unit vector, length) of a difference v of vectors as long as `size`, on components, with finite derivatives.
+    """(unit vector, length) of v, a difference of vectors of length `size`; by components, with finite derivatives.
 
-    Where v is negligible the unit vector is `fallback` and the length is v . fallback. Everywhere the derivative of the
-    length with respect to v is the returned unit vector.
+    If v is negligible, the unit vector is `fallback` and the length is v . fallback. In both cases, the derivative of
+    the length with respect to v is the returned unit vector.
     """
     squared = dot_components(v, v)
     valid = squared > negligible(squared, size) ** 2
@@ -144,9 +144,9 @@ def axes_fallback(shape1: Shape, shape2: Shape) -> Vector:
 def ball_ball(
     center1: Vector, radius1: Array, center2: Vector, radius2: Array, fallback: Vector
 ) -> tuple[Array, Array, Array]:
-    """(dist (), pos (3,), normal (3,)) of two balls with centres as components; `fallback`: normal of equal centres.
+    """(dist (), pos (3,), normal (3,)) of two balls, centres by components; `fallback`: the normal if these coincide.
 
-    dist = |c2 - c1| - r1 - r2, and the position is halfway between the surfaces, r1 + dist / 2 from the first centre.
+    dist = |c2 - c1| - r1 - r2. The position is halfway between the surfaces, r1 + dist / 2 from the first centre.
     """
     between = minus_components(center2, center1)
     size = jax.lax.stop_gradient(total([jnp.abs(c) for c in (*center1, *center2)]))
@@ -172,7 +172,7 @@ def bounding_boxes(types: np.ndarray, size: Array) -> Array:
 
 
 def bounding_radii(types: np.ndarray, size: Array) -> Array:
-    """(n,) radii, m, of spheres around shapes as in `bounding_boxes`."""
+    """(n,) radii, m, of spheres around the same shapes as in `bounding_boxes`."""
     x, y, z = unpack(bounding_boxes(types, size))
     longest = jnp.maximum(x, jnp.maximum(y, z))
     corner = safe.norm(jnp.stack([x, y, z], axis=-1))
@@ -182,7 +182,7 @@ def bounding_radii(types: np.ndarray, size: Array) -> Array:
 
 
 def lowest(kind: GeomType, shape: Shape, directions: Array) -> Array:
-    """(n,) the least d . x, m, over the points x of a shape, for unit vectors d (n, 3) in the frame of its pose."""
+    """(n,) the minimum of d . x, m, over the points x of a shape, for unit vectors d (n, 3)."""
     local = mul_vec_t(shape.mat[None], directions)
     return dot(directions, shape.pos[None]) - SUPPORT[kind](-local, shape)
 
@@ -195,7 +195,7 @@ def bounds(kind: GeomType, shape: Shape) -> tuple[Array, Array]:
 
 
 def boxed(kind: GeomType, shape: Shape) -> tuple[GeomType, Shape]:
-    """A mesh as the box around its vertices along its axes; other shapes as they are."""
+    """The box around a mesh's vertices, aligned with the frame of the mesh; other shapes are returned unchanged."""
     if kind != GeomType.MESH:
         return kind, shape
     lower, upper = shape.data.box

@@ -1,15 +1,16 @@
-"""The first triangle of a mesh that each of many rays meets, by a tree of boxes. Not differentiated.
+"""The first triangle of a mesh that each of many rays hits, by a bounding volume hierarchy. Not differentiated.
 
-The triangles are halved again and again along the longest side of the box of their middles, until few are left: 2^k
-leaves of equally many, some twice. Eight leaves in a row are the children of a node, eight such nodes those of the
-next, up to a root with 1 to 8 children, so that places follow from counts and no pointer is stored. Which triangle is
-in which leaf is static (`mesh_leafface`); corners and boxes follow from the vertices, as leaves of the model
-(`mesh_leafvert`, `mesh_boxes`), each node's and each leaf's in one row.
+The triangles are halved repeatedly along the longest side of the box around their centroids. This gives 2^k leaves with
+equally many triangles; some triangles are listed twice. Eight successive leaves are the children of a node, and eight
+successive nodes are the children of a node one level up. The root has 1 to 8 children. So indices follow from counts,
+and no pointers are stored. The triangles of each leaf are static (`mesh_leafface`). The corners of the triangles and
+the boxes follow from the vertices and are leaves of the model (`mesh_leafvert`, `mesh_boxes`), one row for each tree
+leaf or node.
 
-Rays are worked on in lanes, side by side. A lane goes down its tree, the nearest child first, and keeps for each level
-which children are left; in each round all lanes that stand at a node, or all that stand at a leaf, take one step,
-whichever are more. When half of the lanes are done, these take up the next rays, so that a few long searches do not
-hold up the others. Source: Wald et al. 2008 (trees with many children); Moeller and Trumbore 1997 (triangles).
+Many rays are searched at once, one in each lane. A lane goes down its tree, the nearest child first, and remembers the
+children that are left on each level. In each round, either all lanes at a node or all lanes at a leaf take one step,
+whichever are more. When half of the lanes are done, they take up the next rays, so that a few long searches do not hold
+up the others. Source: Wald et al. 2008 (trees with many children); Moeller and Trumbore 1997 (triangles).
 """
 
 from collections.abc import Callable, Mapping
@@ -36,12 +37,12 @@ Join = Callable[..., Any]
 # triangles in a leaf, some of them twice
 LEAF = 8
 CHILDREN = 8
-# lower and upper corner of the box of a child that is not there: inside out, no ray meets it
+# lower and upper corner of the box of a missing child: it is inside out, so no ray hits it
 NOWHERE = (1e30, -1e30)
 
 
 class Tree(NamedTuple):
-    """Counts of one tree: leaves, different triangles in each, levels of nodes, children of the root."""
+    """Counts of one tree: leaves, distinct triangles in a leaf, levels of nodes, children of the root."""
 
     leaves: int
     width: int
@@ -50,15 +51,15 @@ class Tree(NamedTuple):
 
     @property
     def nodes(self) -> list[int]:
-        """Nodes of each level, the root's first."""
+        """The number of nodes on each level, from the root down."""
         return [1, *(self.top * CHILDREN**level for level in range(self.depth - 1))]
 
 
 class Trees(NamedTuple):
     """The trees of all meshes of a model, one after another.
 
-    `faces` (leaves, 8): rows of mesh_face in each leaf, the last one repeated where a leaf has fewer; `corners`
-    (leaves, 8, 3): the rows of mesh_vert at their corners.
+    `faces` (leaves, 8): rows of mesh_face in each leaf; a leaf with fewer repeats its last one. `corners`
+    (leaves, 8, 3): rows of mesh_vert, the corners of these triangles.
     """
 
     trees: tuple[Tree, ...]
@@ -100,7 +101,7 @@ def _leaf_faces(vertex: np.ndarray, face: np.ndarray) -> np.ndarray:
     lower, upper = np.minimum(np.minimum(first, second), third), np.maximum(np.maximum(first, second), third)
     # rows of x, y and z: numpy is fast along the last axis
     middle = np.ascontiguousarray(lower + upper)
-    # whole leaves: the last triangle stands in for those that are missing
+    # all leaves are full: the last triangle fills the gaps
     part = np.minimum(np.arange(tree.leaves * tree.width), len(face) - 1)[None]
     while part.shape[1] > tree.width:
         places = np.take(middle, part, axis=1)
@@ -130,7 +131,7 @@ def _plan(fields: Mapping[str, Any]) -> Trees:
 
 
 def around(plan: Trees, vertex: Floats) -> dict[str, Floats]:
-    """`mesh_leafvert` and `mesh_boxes` of all trees, m, given the vertices (n, 3); of numpy and JAX arrays alike.
+    """`mesh_leafvert` and `mesh_boxes` of all trees, m, given the vertices (n, 3) as a numpy or JAX array.
 
     Returns:
       mesh_leafvert: (leaves, 9, 8), x, y and z of the first, second and third corners of the triangles of each leaf.
@@ -141,7 +142,7 @@ def around(plan: Trees, vertex: Floats) -> dict[str, Floats]:
     join: Join = jnp.concatenate if isinstance(corners, Array) else np.concatenate
     first_node, first_leaf = plan.places[:, :2].T
     boxes, nodes = [np.zeros((0, 6, CHILDREN), corners.dtype)], [np.zeros(0, int)]
-    # trees of one shape are computed together
+    # trees with equal counts are computed together
     for tree in dict.fromkeys(plan.trees):
         same = np.array([mesh for mesh, other in enumerate(plan.trees) if other == tree])
         leaf = corners[first_leaf[same][:, None] + np.arange(tree.leaves)].reshape(len(same), tree.leaves, -1, 3)
@@ -153,7 +154,7 @@ def around(plan: Trees, vertex: Floats) -> dict[str, Floats]:
 
 
 def _levels(tree: Tree, join: Join, lower: Any, upper: Any) -> list[Any]:
-    """The levels of n trees of one shape from the roots on, (n, nodes, 6, 8), given boxes of leaves (n, leaves, 3)."""
+    """Boxes (n, nodes, 6, 8) on each level of n trees with equal counts, root first; leaf boxes: (n, leaves, 3)."""
     levels: list[Any] = []
     for count in reversed(tree.nodes):
         low, high = (corner.reshape(len(corner), count, -1, 3).swapaxes(2, 3) for corner in (lower, upper))
@@ -164,12 +165,12 @@ def _levels(tree: Tree, join: Join, lower: Any, upper: Any) -> list[Any]:
     return levels
 
 
-# rays that are searched side by side
+# number of rays that are searched at once
 LANES = 1024
-# three bits a child, and a leading 1 that says how many there are
+# a list of children is an integer: three bits a child, after a leading 1 that marks the end of the list
 EMPTY = 1
 BITS = 3
-# pairs of places that, exchanged where they are out of order, one after another sort eight values
+# a sorting network for eight values: compare each pair of places in turn, and swap the values if they are out of order
 SORTING = (
     *((0, 1), (2, 3), (4, 5), (6, 7), (0, 2), (1, 3), (4, 6), (5, 7), (1, 2), (5, 6)),
     *((0, 4), (3, 7), (1, 5), (2, 6), (1, 4), (3, 6), (2, 4), (3, 5), (3, 4)),
@@ -177,7 +178,7 @@ SORTING = (
 
 
 class Meshes(NamedTuple):
-    """What is searched: corners (leaves, 9, 8) and boxes (nodes, 6, 8), m, and the static trees."""
+    """The data of a search: corners (leaves, 9, 8) and boxes (nodes, 6, 8), m, and the static trees."""
 
     corners: Array
     boxes: Array
@@ -185,7 +186,7 @@ class Meshes(NamedTuple):
 
 
 class Queries(NamedTuple):
-    """n rays in the frames of their meshes: `origin`, `direction` (n, 3), `mesh` (n,), and which are searched (n,)."""
+    """n rays in their meshes' frames: `origin`, `direction` (n, 3), `mesh` (n,), and which rays are `wanted` (n,)."""
 
     origin: Array
     direction: Array
@@ -194,14 +195,14 @@ class Queries(NamedTuple):
 
 
 class Nearest(NamedTuple):
-    """What n rays meet first: distance (n,) in units of |direction|, infinite for nothing, and leaf triangle (n,)."""
+    """First hits of n rays: distance (n,) in units of |direction|, infinite for a miss; leaf triangle (n,)."""
 
     distance: Array
     triangle: Array
 
 
 class _Lanes(NamedTuple):
-    """Where b searches stand: at a `node` of its `level` (b,), -1 when done; children left on each level (b, depth)."""
+    """The state of b searches: `level` (-1 when done) and `node` on it (b,); children `left` per level (b, depth)."""
 
     level: Array
     node: Array
@@ -210,7 +211,7 @@ class _Lanes(NamedTuple):
 
 
 class _Rays(NamedTuple):
-    """What lanes work on: rays (b, 3) and the places of their trees (b, 4)."""
+    """The rays (b, 3) of the lanes, and the `Trees.places` (b, 4) of their trees."""
 
     origin: Array
     direction: Array
@@ -218,9 +219,9 @@ class _Rays(NamedTuple):
 
 
 def search_meshes(model: Model, queries: Queries) -> Nearest:
-    """The first triangle on each ray, of those that are wanted; triangles are counted through all leaves.
+    """The first triangle on each wanted ray; triangles are numbered consecutively through all leaves.
 
-    Its `vmap` is one search: the rays of all worlds that share their meshes are worked on together.
+    Under `vmap` it is one search: worlds that share their meshes put all their rays together.
     """
     plan = trees(model.topology)
 
@@ -241,11 +242,11 @@ def search_meshes(model: Model, queries: Queries) -> Nearest:
 
 
 def _in_lanes(meshes: Meshes, queries: Queries) -> Nearest:
-    """The hits of all rays: lanes take up rays, search, and hand in what they met, until no ray is left."""
+    """The hits of all rays: each lane takes a ray, searches, and returns its hit, until no ray is left."""
     count, kind = len(queries.wanted), queries.origin.dtype
     depth = max(tree.depth for tree in meshes.plan.trees)
     number = jnp.sum(queries.wanted, dtype=jnp.int32)
-    # wanted ones first
+    # wanted rays first
     order = jnp.nonzero(queries.wanted, size=count, fill_value=count)[0].astype(jnp.int32)
 
     def start(job: Array) -> _Lanes:
@@ -281,7 +282,7 @@ def _rays_of(meshes: Meshes, queries: Queries, query: Array) -> _Rays:
 
 
 def _rounds(meshes: Meshes, rays: _Rays, lanes: _Lanes, last: Array) -> _Lanes:
-    """Rounds until half of the lanes are free to take up the next rays, or all are done after the last ray."""
+    """Rounds until half of the lanes are free for the next rays; after the last ray, until all lanes are done."""
     depth = rays.place[:, 2]
 
     def busy(lanes: _Lanes) -> Array:
@@ -302,9 +303,9 @@ def _rounds(meshes: Meshes, rays: _Rays, lanes: _Lanes, last: Array) -> _Lanes:
 
 
 def _look_at_boxes(meshes: Meshes, rays: _Rays, lanes: _Lanes, here: Array) -> _Lanes:
-    """Lanes at a node go to its nearest child that the ray meets before anything known, or back up."""
+    """Lanes at a node go to its nearest child, if the ray enters it before the nearest hit so far, or else back up."""
     first, _, _, top = unpack(rays.place)
-    # nodes of the levels above: 1, top, 8 top, 64 top ...
+    # the number of nodes on all higher levels; a level has 1, top, 8 top, 64 top ... nodes
     above = jnp.where(lanes.level > 0, 1 + top * (0o1111111111 & ((1 << BITS * (lanes.level - 1)) - 1)), 0)
     rows = _rows(meshes.boxes.reshape(-1, 6 * CHILDREN), jnp.where(here, first + above + lanes.node, 0))
     entry = _entry(rows.reshape(-1, 6, CHILDREN), rays, lanes.nearest.distance)
@@ -315,7 +316,7 @@ def _look_at_boxes(meshes: Meshes, rays: _Rays, lanes: _Lanes, here: Array) -> _
 
 @computed_once
 def _rows(values: Array, index: Array) -> Array:
-    """values[index], copied before anything is computed with it."""
+    """values[index], copied before any computation uses it."""
     return values.at[index].get(mode="promise_in_bounds")
 
 
@@ -330,9 +331,10 @@ def _entry(box: Array, rays: _Rays, limit: Array) -> Array:
 
 @computed_once
 def _in_order(entry: Array) -> Array:
-    """(b,) the children that are met, nearest in the lowest bits, under a leading 1.
+    """(b,) the list of children that are hit, the nearest in the lowest bits, below a leading 1.
 
-    Distances, which are not negative, are in the order of their bits, the last of which give way to the child's number.
+    Distances are not negative, so they can be sorted by their bits as integers. The last three bits are replaced by the
+    child's number.
     """
     kind, last = INTEGERS[entry.dtype], CHILDREN - 1
     bits, never = (jax.lax.bitcast_convert_type(value, kind) for value in (entry, jnp.full_like(entry[0, 0], jnp.inf)))
@@ -347,7 +349,7 @@ def _in_order(entry: Array) -> Array:
 
 @computed_once
 def _descend(lanes: _Lanes, level: Array, node: Array, left: Array, here: Array) -> _Lanes:
-    """Lanes that are `here` go on to the next child left on the deepest level at or above their own, or are done."""
+    """Lanes that are `here` go to the next child that is left, on the deepest level up to theirs, or are done."""
     column = jnp.arange(left.shape[1], dtype=jnp.int32)[None]
     deepest = jnp.max(jnp.where((left != EMPTY) & (column <= level[:, None]), column, -1), axis=1)
     there = column == deepest[:, None]
@@ -362,7 +364,7 @@ def _descend(lanes: _Lanes, level: Array, node: Array, left: Array, here: Array)
 
 
 def _look_at_triangles(meshes: Meshes, rays: _Rays, lanes: _Lanes, here: Array) -> _Lanes:
-    """Lanes at a leaf take the nearest of its triangles, if it is nearer than what they know, and go on."""
+    """Lanes at a leaf keep its nearest triangle if that is nearer than the nearest hit so far, and go on."""
     leaf = jnp.where(here, rays.place[:, 1] + lanes.node, 0)
     rows = _rows(meshes.corners.reshape(-1, 9 * LEAF), leaf)
     distance = _triangle_distances(rows.reshape(-1, 3, 3, LEAF), rays)
@@ -379,7 +381,7 @@ def _triangle_distances(corners: Array, rays: _Rays) -> Array:
     """(b, 8) where rays cross triangles with corners (b, 3, 3, 8), infinite if they do not."""
     origin, direction = unpack(rays.origin[:, :, None], axis=1), unpack(rays.direction[:, :, None], axis=1)
     a, b, c = (minus_components(unpack(corner, axis=1), origin) for corner in unpack(corners, axis=1))
-    # volumes of the ray with each edge: of one sign inside, of equal size for the two triangles at an edge
+    # volumes of the ray with each edge: inside, all have one sign; the two triangles at an edge get the same volume
     volumes = [dot_components(direction, cross_components(*edge)) for edge in ((c, b), (a, c), (b, a))]
     whole = volumes[0] + volumes[1] + volumes[2]
     least = jnp.minimum(*(volumes[k] * jnp.sign(whole) for k in (0, 1)))

@@ -1,16 +1,16 @@
-"""Rays: which geom each one meets first, how far away, and the surface's normal there; bundles of rays.
+"""Rays: the first geom that each ray hits, its distance, and the surface normal there; bundles of rays.
 
-The search is not differentiated. One Newton step on the signed distance F of the surface that was found, from the
-distance x found, x - F(o + x v) / (n . v), has the value x and its exact first derivatives with respect to pose, size,
-origin o and direction v, in a few operations.
+The search is not differentiated. It finds a distance x to a surface with the signed distance F. After it, one Newton
+step x - F(o + x v) / (n . v) has the value x and the exact first derivatives with respect to pose, size, origin o and
+direction v, at the cost of a few operations.
 
-On distance fields rays march: along each ray as far as the field says that nothing is nearer. Near the end of the march
-the field is a surface like those of the primitive shapes. As in MuJoCo a ray has so many steps, and meets only what is
-behind the box of the geom's sizes.
+Distance fields are searched by sphere tracing: each step along the ray is as long as the field's distance. At its end,
+the field is treated like the surface of a primitive shape. As in MuJoCo, the number of steps is fixed, and a ray must
+hit the box of the geom's sizes to hit the field.
 
-A bundle is of rays that lie close together, as the pixels of a small square of a picture do: at a distance t from their
-origins all of them lie in a sphere about the point at t on the bundle's axis, of radius + spread t. What this sphere
-misses on its way, no ray of the bundle meets.
+A bundle is a set of rays that are close together, such as the pixels of a small square of a picture. At the distance t
+from their origins, all its rays are in a sphere of radius `radius` + `spread` t, whose center is at t on the bundle's
+axis. An object that this moving sphere misses is hit by no ray of the bundle.
 Source: MuJoCo documentation, "mj_ray"; Hart 1996 (sphere tracing); `mj_raySdf` of engine_ray.c (3.8.1).
 """
 
@@ -41,7 +41,7 @@ from diffsim.types.topology import Topology, per_topology
 from diffsim.xla.gather import pick
 from diffsim.xla.loops import fori_loop
 
-# steps of a march along a ray (MuJoCo has as many)
+# number of sphere tracing steps, as in MuJoCo
 STEPS = 40
 # m, distance from the surface at which a march has arrived, by precision
 ARRIVED = {jnp.dtype(jnp.float64): 1e-7, jnp.dtype(jnp.float32): 1e-5}
@@ -50,7 +50,7 @@ FAR = 1e6
 
 
 def search_fields(model: Model, geoms: np.ndarray, lines: Lines) -> tuple[Array, Array]:
-    """Distance (k, m), in units of |direction|, to the fields of some geoms (m,), infinite for nothing; facets (0)."""
+    """Distances (k, m) to the fields of geoms (m,), in units of |direction|, infinite for a miss; facets, all 0."""
     numbers = model.topology.geom_sdf[geoms]
     distance = jnp.full(lines.wanted.shape, jnp.inf, lines.origin.dtype)
     for number in np.unique(numbers).tolist():
@@ -66,7 +66,7 @@ def search_fields(model: Model, geoms: np.ndarray, lines: Lines) -> tuple[Array,
 
 
 def _march(function: FieldFunction, parameters: Parameters, lines: Lines) -> Array:
-    """Distances (k,) along rays to one field, infinite for nothing."""
+    """Distances (k,) along rays to one field, infinite for a miss."""
     near = ARRIVED[lines.origin.dtype]
     length = safe.norm(lines.direction)
     unit = safe.normalize(lines.direction)
@@ -83,10 +83,10 @@ def _march(function: FieldFunction, parameters: Parameters, lines: Lines) -> Arr
 
 
 class FieldSurface(NamedTuple):
-    """The surfaces of k fields: `mask` (k,) which of k geoms have this function; arbitrary for the others.
+    """The surfaces of k geoms whose fields share a function; `mask` (k,): which geoms have it, others are arbitrary.
 
-    Of points (k, 3) in the geoms' frames: signed `distance` to first order, its `slope` as a unit vector, and `normal`,
-    MuJoCo's, which is another where searches for contacts follow another direction.
+    Functions of points (k, 3) in the geoms' frames: the signed `distance` to first order, its `slope` as a unit vector,
+    and MuJoCo's `normal`. The normal differs from the slope if searches for contacts follow another direction.
     """
 
     mask: Array
@@ -96,11 +96,11 @@ class FieldSurface(NamedTuple):
 
 
 def field_surfaces(model: Model, geom: Array) -> list[FieldSurface]:
-    """For each function the surfaces of the fields of k geoms (k,)."""
+    """The surfaces of the fields of k geoms (k,), one entry for each function."""
     numbers, surfaces = model.topology.geom_sdf, []
     for number in np.unique(numbers[numbers >= 0]).tolist():
         members = np.flatnonzero(numbers == number)
-        # other geoms get parameters that this function can have
+        # other geoms get the parameters of the first member
         slot = np.zeros(len(numbers), np.int32)
         slot[members] = np.arange(len(members))
         parameters = parameter_rows(field_parameters(model, members, number), jnp.asarray(slot)[geom])
@@ -126,12 +126,12 @@ def _surface(function: FieldFunction, parameters: Parameters) -> tuple[Callable[
     return surface, slope, normal
 
 
-# bounds are compared with some room for rounding
+# bounds are enlarged by this factor to allow for rounding
 ROOM = 1.001
 
 
 class BundledRays(NamedTuple):
-    """Rays in b bundles of l: `origin`, unit `direction` (b, l, 3), m, and which are `wanted` (b, l)."""
+    """b bundles of l rays: `origin`, m, unit `direction` (b, l, 3), and which rays are `wanted` (b, l)."""
 
     origin: Array
     direction: Array
@@ -139,7 +139,7 @@ class BundledRays(NamedTuple):
 
 
 class BundledHits(NamedTuple):
-    """What rays (b, l) meet first: a thing, -1 for nothing; its facet; the distance, m, infinite for nothing."""
+    """First hits of rays (b, l): distance, m, infinite for a miss; the thing that is hit, -1 for a miss; its facet."""
 
     distance: Array
     thing: Array
@@ -147,7 +147,7 @@ class BundledHits(NamedTuple):
 
 
 class Bundles(NamedTuple):
-    """`middle` (b, 3) and `radius` (b,) of the origins, below 0 for no rays; unit `axis` (b, 3); `spread` (b,)."""
+    """Ball around the origins: `middle` (b, 3), `radius` (b,), negative without rays. Cone: `axis` (b, 3), `spread` (b,)."""
 
     middle: Array
     radius: Array
@@ -156,7 +156,7 @@ class Bundles(NamedTuple):
 
 
 def bundles_of(rays: BundledRays) -> Bundles:
-    """A ball around the origins and a cone around the directions of the rays that are wanted, of each bundle."""
+    """For each bundle, a ball around the origins and a cone around the directions of its wanted rays."""
     wanted = rays.wanted[..., None]
     count = jnp.maximum(jnp.sum(wanted, axis=1), 1)
     middle = jnp.sum(jnp.where(wanted, rays.origin, 0), axis=1) / count
@@ -167,7 +167,7 @@ def bundles_of(rays: BundledRays) -> Bundles:
 
 
 def may_meet_ball(bundles: Bundles, middle: Array, radius: Array) -> Array:
-    """Whether rays of bundles (b,) may meet balls (n,), (b, n); a radius of infinity is met by all."""
+    """(b, n) whether rays of bundles (b,) may hit balls (n,); every ray may hit a ball of infinite radius."""
     offset = middle[None] - bundles.middle[:, None]
     axis = jnp.broadcast_to(bundles.axis[:, None], offset.shape)
     ahead, away = dot(offset, axis), safe.norm(offset)
@@ -179,7 +179,7 @@ def may_meet_ball(bundles: Bundles, middle: Array, radius: Array) -> Array:
 
 
 def nearest(hits: BundledHits, bundle: Array, new: BundledHits) -> BundledHits:
-    """Hits (b, l) with those (p, l) of p bundles, where these are nearer; a bundle may stand there several times."""
+    """Hits (b, l), replaced by `new` hits (p, l) of p bundles that are nearer; a bundle may be listed several times."""
     least = hits.distance.at[bundle].min(new.distance)
     better = (new.distance < hits.distance[bundle]) & (new.distance <= least[bundle])
     lanes = jnp.arange(least.shape[1], dtype=jnp.int32)[None]
@@ -194,7 +194,7 @@ def nearest(hits: BundledHits, bundle: Array, new: BundledHits) -> BundledHits:
 class Rays(NamedTuple):
     """k half lines: `origin` and `direction` (k, 3), world; distances are in units of |direction|.
 
-    `exclude` (k,) is a body whose geoms each ray passes through, -1 for none.
+    `exclude` (k,): the body whose geoms a ray passes through, -1 for none.
     """
 
     origin: Array
@@ -214,7 +214,7 @@ class _Geoms(NamedTuple):
 
 
 class RayHits(NamedTuple):
-    """What k rays met: distance (k,) and geom (k,), both -1 for nothing; world normal (k, 3), zero for nothing."""
+    """Hits of k rays: distance (k,) and geom (k,), both -1 for a miss; world normal (k, 3), zero for a miss."""
 
     distance: Array
     geom: Array
@@ -228,8 +228,8 @@ def cast(model: Model, geom_xpos: Array, geom_xmat: Array, rays: Rays, seen: Arr
       model: the model.
       geom_xpos, geom_xmat: poses of all geoms, (ngeom, 3) and (ngeom, 3, 3).
       rays: the rays.
-      seen: which geoms rays meet, (ngeom,) or for each ray (k, ngeom); by default those whose alpha (their own or
-        their material's) is not 0.
+      seen: the geoms that rays can hit, (ngeom,) or for each ray (k, ngeom); by default, all geoms whose alpha (or
+        whose material's alpha) is not 0.
 
     Returns:
       RayHits. The choice of the geom is discrete; distance and normal are differentiable once.
@@ -244,7 +244,7 @@ def cast(model: Model, geom_xpos: Array, geom_xmat: Array, rays: Rays, seen: Arr
     all_geoms = _Geoms(geom_xpos, geom_xmat, model.geom_size)
     searched, line = jax.lax.stop_gradient((all_geoms, (rays.origin, rays.direction)))
     hits = [_search(model, kind, geoms, _Scene(searched, *line, wanted)) for kind, geoms in groups]
-    # of equally near geoms the first counts
+    # of equally near geoms, the first one counts
     distance, facet = (pick(jnp.concatenate(column, axis=1).T, order).T for column in zip(*hits, strict=True))
     geom = jnp.argmin(distance, axis=1).astype(jnp.int32)
     distance, facet = (jnp.take_along_axis(column, geom[:, None], 1)[:, 0] for column in (distance, facet))
@@ -264,7 +264,7 @@ class _Scene(NamedTuple):
 
 
 def _search(model: Model, kind: GeomType, geoms: np.ndarray, scene: _Scene) -> tuple[Array, Array]:
-    """Distance (k, m) along k rays to m geoms of one type, infinite for nothing, and the facet of each (k, m)."""
+    """Distances (k, m) along k rays to m geoms of one type, infinite for a miss, and the facets (k, m) that are hit."""
     xpos, matrix, size = (values[None] for values in scene.geoms.at(geoms))
     origin = mul_vec_t(matrix, scene.origin[:, None] - xpos)
     direction = mul_vec_t(matrix, jnp.broadcast_to(scene.direction[:, None], origin.shape))
@@ -278,7 +278,7 @@ def _search(model: Model, kind: GeomType, geoms: np.ndarray, scene: _Scene) -> t
 
 
 class _Met(NamedTuple):
-    """The geom that each of k rays meets (k,), of one of `kinds` (static), its facet (k,), pose and size."""
+    """The geom (k,) that each of k rays hits, its facet (k,), pose and size; `kinds`: all possible types, static."""
 
     kinds: list[GeomType]
     geom: Array
@@ -286,7 +286,7 @@ class _Met(NamedTuple):
     geoms: _Geoms
 
     def surfaces(self, model: Model) -> list[tuple[Array, "_Local"]]:
-        """For each type, which rays meet a geom of it (k,), and its surface there; arbitrary for the other rays."""
+        """For each type, the rays (k,) that hit it, and the surface that they hit; arbitrary for the other rays."""
         topology, surfaces = model.topology, []
         kind, asset = (jnp.asarray(column)[self.geom] for column in (topology.geom_type, topology.geom_dataid))
         for shape in self.kinds:
@@ -308,9 +308,9 @@ class _Met(NamedTuple):
 
 
 class _Local(NamedTuple):
-    """Signed distance (k,) of surfaces, its slope and their normals (k, 3), of points (k, 3) in their geoms' frames.
+    """Functions of points (k, 3) in their geoms' frames: signed distance (k,), its slope and the normal (k, 3).
 
-    Slope and normal are unit vectors, and the same but for octrees.
+    Slope and normal are unit vectors. They are equal, except for octrees.
     """
 
     surface: Callable[[Array], Array]
@@ -331,14 +331,14 @@ def _refine(model: Model, met: _Met, rays: Rays, distance: Array) -> tuple[Array
     beyond = jnp.zeros_like(distance)
     for mask, local in surfaces:
         beyond = jnp.where(mask, local.surface(point), beyond)
-    # a ray that grazes has no derivative: it keeps its distance
+    # a ray that is tangent to the surface keeps its distance, without derivatives
     distance = distance - safe.divide(beyond, slope)
     normals = [(mask, local.normal) for mask, local in surfaces]
     return distance, mul_vec(xmat, _of_surfaces(normals, local_origin + scale(local_direction, distance)))
 
 
 def _of_surfaces(vectors: list[tuple[Array, Callable[[Array], Array]]], point: Array) -> Array:
-    """Vectors (k, 3) at points of the geoms, each in its geom's frame."""
+    """For each point, the vector (k, 3) of its surface, in its geom's frame."""
     chosen = jnp.zeros_like(point)
     for mask, vector in vectors:
         chosen = jnp.where(mask[:, None], vector(point), chosen)
@@ -355,7 +355,7 @@ def rgba(model: Model) -> Array:
 
 @per_topology
 def _visible_groups(topology: Topology) -> tuple[np.ndarray, list[tuple[GeomType, np.ndarray]]]:
-    """All geoms that rays can meet, grouped by type: the place of each geom among them, and (type, geoms)."""
+    """All geoms that rays can hit, grouped by type: the index of each geom in the groups, and (type, geoms)."""
     kinds = (*SURFACES, *FACETED, GeomType.SDF)
     groups = [(kind, np.flatnonzero(topology.geom_type == kind)) for kind in kinds]
     groups = [(kind, geoms) for kind, geoms in groups if len(geoms)]

@@ -1,10 +1,10 @@
-"""Surfaces of the primitive shapes, as rays need them: where a line first meets one, and the normal there.
+"""Surfaces of the primitive shapes for ray casting: the first hit of a line, and the normal there.
 
 Each shape is three functions in its own frame, centred at its middle: `distance(size, origin, direction)` is the
 smallest x >= 0 at which origin + x direction lies on the surface, or -1; `surface(size, point)` is a signed distance
 (m) to first order near the surface; `normal(size, point)` is the outward unit normal at a point of the surface.
-`through_box` says where a ray enters and leaves a box along the axes, by components, so that any layout of rays and
-boxes can be used. Any number of leading axes. Source: the quadratics are the textbook ones (Ericson 2005, ch. 5.3); Ize
+`through_box` finds where a ray enters and leaves an axis-aligned box. It takes components, so that rays and boxes can
+have any layout. All functions take any number of leading axes. Source: Ericson 2005, ch. 5.3, for the quadratics; Ize
 2013 for the rounding of boxes.
 """
 
@@ -19,7 +19,7 @@ from diffsim.base.enums import GeomType
 from diffsim.math import safe
 from diffsim.math.vector import Components, dot, pack, scale
 
-# a direction's component that is smaller counts as this: the ray then never leaves its slab
+# lower bound of a direction's components; a ray with this component never leaves its slab
 SMALLEST = 1e-20
 
 
@@ -27,7 +27,7 @@ def through_box(lower: Components, upper: Components, origin: Components, direct
     """Distances (enter, leave) of rays through boxes, enter >= 0; enter > leave where the ray misses the box.
 
     Args:
-      lower, upper: x, y and z of the boxes' corners, m. A box whose x are inside out is missed by every ray.
+      lower, upper: x, y and z of the boxes' corners, m. Every ray misses a box with lower x > upper x.
       origin, direction: x, y and z of the rays; distances are in units of |direction|.
     """
     near, far = [], []
@@ -38,11 +38,11 @@ def through_box(lower: Components, upper: Components, origin: Components, direct
         far.append(jnp.maximum(*ends))
     enter = jnp.maximum(jnp.maximum(near[0], near[1]), jnp.maximum(near[2], 0))
     leave = jnp.minimum(jnp.minimum(far[0], far[1]), far[2])
-    # rounding must not close a flat box
+    # a flat box must be hit in spite of rounding
     return enter, jnp.where(lower[0] <= upper[0], leave * (1 + 8 * jnp.finfo(leave.dtype).eps), -jnp.inf)
 
 
-# below this a direction counts as parallel (mjMINVAL)
+# a direction whose component is smaller counts as parallel (mjMINVAL)
 PARALLEL = 1e-15
 
 
@@ -65,13 +65,13 @@ def _nearest(candidates: list[tuple[Array, Array]]) -> Array:
 
 
 def _quotient(numerator: Array, denominator: Array) -> tuple[Array, Array]:
-    """numerator / denominator, and whether the denominator is not parallel-small."""
+    """numerator / denominator, and whether the denominator is larger than PARALLEL."""
     steep = jnp.abs(denominator) > PARALLEL
     return numerator / jnp.where(steep, denominator, 1), steep
 
 
 def plane_distance(size: Array, origin: Array, direction: Array) -> Array:
-    """The plane z = 0, seen from above only, within its rectangle (a size of 0 is infinite)."""
+    """The plane z = 0, hit only from above and only within its rectangle (a size of 0 means infinite)."""
     x, steep = _quotient(-origin[..., 2], direction[..., 2])
     hit = origin + scale(direction, x)
     inside = (size[..., :2] <= 0) | (jnp.abs(hit[..., :2]) <= size[..., :2])
@@ -140,7 +140,7 @@ def cylinder_surface(size: Array, point: Array) -> Array:
 
 
 def cylinder_normal(size: Array, point: Array) -> Array:
-    """Radial on the side, along z on the ends; the surface that the point is nearer to decides."""
+    """Radial on the side, along z on the ends, whichever is nearer to the point."""
     radial = _flat(point)
     beyond = safe.norm(radial) - size[..., 0]
     above = jnp.abs(point[..., 2]) - size[..., 1]
@@ -174,7 +174,7 @@ def box_normal(size: Array, point: Array) -> Array:
 
 
 def _nearest_face(size: Array, point: Array) -> Array:
-    """Which axis (..., 3) leads to the face that a point is nearest to."""
+    """(..., 3) bool: the axis of the face that is nearest to a point."""
     gap = jax.lax.stop_gradient(jnp.abs(jnp.abs(point) - size))
     x, y, z = gap[..., 0], gap[..., 1], gap[..., 2]
     first = (x <= y) & (x <= z)
@@ -183,9 +183,9 @@ def _nearest_face(size: Array, point: Array) -> Array:
 
 
 def _side(size: Array, origin: Array, direction: Array) -> tuple[Array, Array]:
-    """Where a ray meets the side of a cylinder about z, radius size[0], half length size[1], and whether it does.
+    """(distance to the side of a cylinder along z, whether the ray hits it): radius size[0], half length size[1].
 
-    From inside it is met at the far root.
+    From inside, the ray hits it at the larger root.
     """
     p, v = origin[..., :2], direction[..., :2]
     x0, x1, real = _roots(dot(v, v), dot(v, p), dot(p, p) - size[..., 0] * size[..., 0])
@@ -202,7 +202,7 @@ def _shift_z(point: Array, amount: Array) -> Array:
 
 
 def _off_axis(size: Array, point: Array) -> Array:
-    """The way (..., 3) to a point from the nearest point of a capsule's axis segment."""
+    """The vector (..., 3) to a point from the nearest point of a capsule's axis segment."""
     height = size[..., 1]
     return _shift_z(point, -safe.clip(point[..., 2], -height, height))
 
@@ -213,7 +213,7 @@ def _flat(point: Array) -> Array:
 
 @dataclass(frozen=True)
 class Surface:
-    """The functions of a geom type; what they take is said at the top. Sizes, points, rays (..., 3)."""
+    """The functions of a geom type, as described at the top of the file. Sizes, points, rays: (..., 3)."""
 
     distance: Callable[[Array, Array, Array], Array]
     surface: Callable[[Array, Array], Array]
@@ -221,9 +221,9 @@ class Surface:
 
 
 def triangle_distance(size: Array, origin: Array, direction: Array) -> Array:
-    """A triangle in the plane z = 0 about its middle, seen from both sides.
+    """A triangle in the plane z = 0 with its centroid at the origin, hit from both sides.
 
-    Its sides from one corner are (size[0], 0) and (size[1], size[2]).
+    The two sides from its first corner are (size[0], 0) and (size[1], size[2]).
     """
     x, steep = _quotient(-origin[..., 2], direction[..., 2])
     hit, (a, b, c) = origin + scale(direction, x), (size[..., k] for k in range(3))
@@ -248,6 +248,6 @@ SURFACES = {
     ),
     GeomType.CYLINDER: Surface(cylinder_distance, cylinder_surface, cylinder_normal),
     GeomType.BOX: Surface(box_distance, box_surface, box_normal),
-    # the elements of flexes, in pictures
+    # the elements of flexes, for rendering
     GeomType.FLEX: Surface(triangle_distance, plane_surface, plane_normal),
 }

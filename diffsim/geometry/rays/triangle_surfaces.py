@@ -1,11 +1,11 @@
-"""Surfaces made of triangles, as rays need them: meshes and height fields.
+"""Surfaces made of triangles for ray casting: meshes and height fields.
 
-For each type a search (not differentiated) says which facet every ray meets first, and the facet's corners, read from
-the model's leaves, say where exactly: its plane is a closed form of vertices, heights and sizes. Meshes are searched by
-bvh.py. A height field is solid: two triangles a cell on top, straight sides below its rim, and a base box under height
-0. A ray walks over the cells that it passes, in order, from where it enters the box of the heights to where it leaves
-it, and stops at the first triangle. Its facets: 2 (row columns + column) + 0 or 1 is the lower right or upper left
-triangle of a cell; -1 to -6 are the faces -x, +x, -y, +y, -z, +z (height 0) of the base, and the sides above them.
+For each type, a search (not differentiated) finds the first facet that a ray hits. The exact distance then follows from
+the facet's plane, which is a closed form of vertices, heights and sizes (leaves of the model). bvh.py searches meshes.
+A height field is solid: it has two triangles per cell on top, vertical sides below its rim, and a base box below height
+0. A ray visits the cells along its path in order, from its entry into the box of the heights to its exit, and stops at
+the first triangle. Numbers of facets: 2 (row columns + column) + 0 or 1 is the lower right or upper left triangle of a
+cell; -1 to -6 are the faces -x, +x, -y, +y, -z, +z (height 0) of the base; each also stands for the side above it.
 Source: Amanatides and Woo 1987.
 """
 
@@ -32,9 +32,9 @@ AXES = ((0, 1), (1, 0))
 
 
 class Field(NamedTuple):
-    """Height fields, one for each of some rays: rows, columns and address of the heights (...), size (..., 4) in m.
+    """The height field of each ray: rows, columns and address of its heights (...), size (..., 4) in m.
 
-    `heights`: those of all fields, in units of size[2].
+    `heights`: the heights of all fields, in units of size[2].
     """
 
     nrow: Ints
@@ -50,7 +50,7 @@ class Field(NamedTuple):
 
     @property
     def cells(self) -> tuple[Array, Array]:
-        """Cells along x and y; none where there is one column or row."""
+        """Number of cells along x and y; 0 for a single column or row."""
         return jnp.asarray(self.ncol) - 1, jnp.asarray(self.nrow) - 1
 
     @property
@@ -60,14 +60,14 @@ class Field(NamedTuple):
 
 
 class _Line(NamedTuple):
-    """A ray over the grid: start and slope of its column, row and height, as they change with distance."""
+    """A ray over the grid: column, row and height are start + distance * slope."""
 
     start: list[Array]
     slope: list[Array]
 
 
 def search_hfields(field: Field, origin: Array, direction: Array) -> tuple[Array, Array]:
-    """Distance along rays (..., 3) in the fields' frames, infinite for nothing, and the feature that is met."""
+    """Distance along rays (..., 3) in the fields' frames, infinite for a miss, and the facet that is hit."""
     distance, feature = _base(field, origin, direction)
     cells = (field.cells[0] > 0) & (field.cells[1] > 0)
     for side in (*_sides(field, origin, direction), _surface(field, origin, direction)):
@@ -77,7 +77,7 @@ def search_hfields(field: Field, origin: Array, direction: Array) -> tuple[Array
 
 
 def _base(field: Field, origin: Array, direction: Array) -> tuple[Array, Array]:
-    """Distance and feature on the box below height 0."""
+    """Distance and facet on the box below height 0."""
     x, y, _, depth = unpack(field.size)
     shape = origin.shape
     half = jnp.broadcast_to(pack([x, y, depth / 2]), shape)
@@ -91,7 +91,7 @@ def _base(field: Field, origin: Array, direction: Array) -> tuple[Array, Array]:
 
 
 def _sides(field: Field, origin: Array, direction: Array) -> list[tuple[Array, Array]]:
-    """Distances and features on the four sides between height 0 and the rim."""
+    """Distances and facets on the four sides between height 0 and the rim."""
     start, along, size, surfaces = unpack(origin), unpack(direction), unpack(field.size), []
     for axis, other in AXES:
         for sign in (-1, 1):
@@ -106,7 +106,7 @@ def _sides(field: Field, origin: Array, direction: Array) -> list[tuple[Array, A
 
 
 def _rim(field: Field, axis: int, sign: int, along: Array) -> Array:
-    """Height of the rim on one side, at a distance (m) along it from its lower end."""
+    """Height of the rim on one side, at the distance `along` (m) from the lower end of this side."""
     cells, place = field.cells[1 - axis], along / field.width[1 - axis]
     first = jnp.clip(jnp.floor(place), 0, jnp.maximum(cells - 1, 0)).astype(jnp.int32)
     fixed = jnp.broadcast_to(field.cells[axis] if sign > 0 else 0, first.shape)
@@ -116,7 +116,7 @@ def _rim(field: Field, axis: int, sign: int, along: Array) -> Array:
 
 
 def _surface(field: Field, origin: Array, direction: Array) -> tuple[Array, Array]:
-    """Distance and feature among the triangles on top, by a walk over the cells."""
+    """Distance and facet among the triangles on top, by a walk over the cells."""
     x, y, top, _ = unpack(field.size)
     enter, leave = through_box([-x, -y, 0 * top], [x, y, top], unpack(origin), unpack(direction))
     widths = [*field.width, jnp.ones_like(top)]
@@ -144,12 +144,12 @@ def _surface(field: Field, origin: Array, direction: Array) -> tuple[Array, Arra
     return end[2], end[3]
 
 
-# column and row of the cell, distance and feature so far, whether the ray goes on
+# column and row of the cell, distance and facet so far, whether the ray goes on
 Walk = tuple[Array, Array, Array, Array, Array]
 
 
 def _next_cell(line: _Line, column: Array, row: Array) -> tuple[Array, Array, Array]:
-    """How far the ray goes in a cell, and column and row of the cell after it."""
+    """The distance at which the ray leaves a cell, and column and row of the next cell."""
     ahead = []
     for cell, start, slope in zip((column, row), line.start, line.slope, strict=False):
         distance = (cell + (slope > 0) - start) / jnp.where(slope == 0, 1, slope)
@@ -161,7 +161,7 @@ def _next_cell(line: _Line, column: Array, row: Array) -> tuple[Array, Array, Ar
 
 
 def _in_cell(field: Field, line: _Line, column: Array, row: Array) -> tuple[Array, Array]:
-    """Distance to the nearer triangle of a cell, infinite if the ray meets neither, and its feature."""
+    """Distance to the nearer triangle of a cell, infinite if the ray hits neither, and its facet."""
     column, row = (
         jnp.clip(cell, 0, jnp.maximum(count - 1, 0)) for cell, count in zip((column, row), field.cells, strict=True)
     )
@@ -182,7 +182,7 @@ def _in_cell(field: Field, line: _Line, column: Array, row: Array) -> tuple[Arra
 def _cross_plane(
     line: _Line, cell: tuple[Array, Array], corner: Array, right: Array, up: Array
 ) -> tuple[Array, Array, Array, Array]:
-    """Where a ray crosses the plane corner + right u + up v over a cell: distance, u, v, and whether it does."""
+    """(distance, u, v, whether there is a crossing) of a ray and the plane corner + right u + up v over a cell."""
     u, v = (start - place for start, place in zip(line.start, cell, strict=False))
     du, dv, dz = line.slope
     above = line.start[2] - corner - right * u - up * v
@@ -192,16 +192,16 @@ def _cross_plane(
 
 
 def _within(crossing: tuple[Array, Array, Array, Array], less: Array, more: Array, slack: Array) -> Array:
-    """Whether a plane is crossed where 0 <= less <= more <= 1."""
+    """Whether there is a crossing with 0 <= less <= more <= 1."""
     return crossing[3] & (less >= -slack) & (more - less >= -slack) & (more <= 1 + slack)
 
 
-# for each face its outward normal and two edges, counter-clockwise about it
+# for each face, its outward normal and two edges, counterclockwise about the normal
 FACES = np.stack([(s * np.eye(3)[k], np.eye(3)[k - 2], s * np.eye(3)[k - 1]) for k in range(3) for s in (-1, 1)])
 
 
 class Lines(NamedTuple):
-    """Rays in the frames of some geoms: `origin`, `direction` (k, m, 3), and which can matter (k, m)."""
+    """k rays in the frames of m geoms: `origin`, `direction` (k, m, 3), and which of them are `wanted` (k, m)."""
 
     origin: Array
     direction: Array
@@ -211,9 +211,9 @@ class Lines(NamedTuple):
 class Faceted(NamedTuple):
     """A geom type made of facets.
 
-    `search(model, assets, lines)`: distance (k, m), infinite for nothing, and facet (k, m), given the assets (m,) of
-    the geoms. `corners(model, assets, facets)`: three points (k, 3, 3), m, of facets (k,) of assets (k,), in the geom's
-    frame, counter-clockwise from outside.
+    `search(model, assets, lines)`: distance (k, m), infinite for a miss, and facet (k, m), given the assets (m,) of the
+    geoms. `corners(model, assets, facets)`: three points (k, 3, 3), m, of facets (k,) of assets (k,), in the geom's
+    frame, counterclockwise from outside.
     """
 
     search: Callable[[Model, np.ndarray | Array, Lines], tuple[Array, Array]]
@@ -235,7 +235,7 @@ def mesh_facets(model: Model, assets: np.ndarray | Array, lines: Lines) -> tuple
 
 
 def mesh_corners(model: Model, assets: Array, facets: Array) -> Array:
-    """Vertices of triangles of the leaves of `trees`."""
+    """Corners of facets, which are numbers of triangles in the leaves of `trees`."""
     corners = trees(model.topology).corners.reshape(-1, 3)
     return model.mesh_vert[jnp.asarray(corners)[facets]]
 
@@ -248,7 +248,7 @@ def hfield_facets(model: Model, assets: np.ndarray | Array, lines: Lines) -> tup
 
 
 def hfield_corners(model: Model, assets: Array, facets: Array) -> Array:
-    """Three points of a triangle of the surface, or of the plane of a face, as `search_hfields` counts them."""
+    """Three points of a facet (a triangle on top, or the plane of a face), numbered as at the top of the file."""
     field = _fields(model, assets)
     cell = jnp.maximum(facets, 0) // 2
     upper = jnp.maximum(facets, 0) % 2
@@ -257,7 +257,7 @@ def hfield_corners(model: Model, assets: Array, facets: Array) -> Array:
     second, third = (column + 1, row + upper), (column + 1 - upper, row + 1)
     (width, length), (x, y, _, depth) = field.width, unpack(field.size)
     points = [pack([c * width - x, r * length - y, field.height(r, c)]) for c, r in ((column, row), second, third)]
-    # of a face: below height 0 there is the base, above it the face is that height
+    # a point of a face: the face -z is at -depth, the face +z at height 0
     face = jnp.maximum(-1 - facets, 0)
     normal, edge1, edge2 = unpack(jnp.asarray(FACES, field.size.dtype)[face], axis=1)
     middle = normal * pack([x, y, jnp.where(normal[:, 2] < 0, depth, 0)])
@@ -266,7 +266,7 @@ def hfield_corners(model: Model, assets: Array, facets: Array) -> Array:
 
 
 def _fields(model: Model, assets: Array | np.ndarray) -> Field:
-    """Height fields by number, of any shape."""
+    """Height fields by asset number, for `assets` of any shape."""
     topology = model.topology
     tables = topology.hfield_nrow, topology.hfield_ncol, topology.hfield_adr
     nrow, ncol, address = (jnp.asarray(table)[assets] for table in tables)

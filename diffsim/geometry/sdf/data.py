@@ -1,15 +1,16 @@
-"""What geoms of type sdf carry: the function of their field, its parameters, a box around it, and where searches start.
+"""The data of sdf geoms: the function of the field, its parameters, a box around it, and the starts of searches.
 
-Each geom has its own. The function is one of MuJoCo's plugins, an octree, or one of the user's (`Hooks.sdf`). Which one
-it is stands in the class of its record, so that a program knows it; its parameters are numbers of the model. A user's
-function takes points in the frame in which the geom's mesh is written; the mesh itself, and so the geom, is in its
-inertial frame. The pose between these frames follows the user's numbers among the parameters.
+Each geom has its own data. The function is a plugin of MuJoCo, an octree, or a user's function (`Hooks.sdf`). The class
+of the record holds the function, so that it is static in a compiled program; the parameters are leaves of the model. A
+user's function takes points in the frame in which the mesh file is written, but the geom's frame is the inertial frame
+of the mesh. The pose between the two frames is appended to the user's parameters.
 
-An octree is the field of a mesh: trilinear in each leaf, from values at its corners. There is one for each mesh, and
-all are in the same arrays. Outside of the root the field is that of the nearest point just inside of its box, plus how
-far that is. The direction that searches follow is, as in MuJoCo, not the derivative: it is taken by coordinates that
-grow from 0 to 1 through the leaf, so that leaves that are no cubes turn it, and small ones shorten it. Which leaf a
-point is in is not differentiated. Only the box of the root is read; those of the other cells are its halves.
+An octree is the field of a mesh. In each leaf, it interpolates trilinearly between the values at the corners. Each mesh
+has one octree, and all octrees share the same arrays. For a point outside the root's box, the field is the value at the
+nearest point just inside the box, plus the distance to the box. The direction that searches follow is not the
+derivative, as in MuJoCo. It is the derivative with respect to coordinates that go from 0 to 1 across the leaf. So it
+is turned in leaves that are not cubes, and shorter in small leaves. The choice of the leaf is not differentiated. Only
+the root's box is read; the boxes of the other cells follow by halving it.
 Source: `oct_distance` and `oct_gradient` of engine_collision_sdf.c (3.8.1).
 """
 
@@ -32,17 +33,18 @@ from diffsim.types.model import Model
 from diffsim.types.topology import Topology, per_topology
 from diffsim.xla.loops import fori_loop, scan
 
-# the name of these fields among those of plugins
+# the name of octrees among the names of plugins
 OCTREE = "mujoco.octree"
-# m, how far inside of the root's box points from outside are moved
+# m, depth below the faces of the root's box to which points from outside are moved
 INSIDE = 1e-6
 
 
 class Octree(NamedTuple):
-    """The octree of a mesh, and the cells of all.
+    """The octree of a mesh, and the cells of all octrees.
 
-    `root` (6,): center and half sides, m. `address` (): of its root among all cells. `child` (noct,): the first of
-    eight children, counted from the root, -1 for none. `coeff` (noct, 8): signed distances at the corners, m.
+    `root` (6,): center and half sides of its root, m. `address` (): index of its root among all cells. `child` (noct,):
+    index of the first of eight children, relative to the root; -1 for a leaf. `coeff` (noct, 8): signed distances at
+    the corners, m.
     """
 
     root: Array
@@ -56,7 +58,7 @@ AXES = Octree(0, 0, None, None)  # type: ignore[arg-type]
 
 
 class _Inside(NamedTuple):
-    """Points (..., 3) in the root, which of their coordinates were moved, and how far along each, m."""
+    """Points (..., 3) moved into the root's box, which coordinates were moved, and by how much, m."""
 
     point: Array
     moved: Array
@@ -64,9 +66,9 @@ class _Inside(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """Values (..., 8) at the corners of leaves, and where points (..., 3) are in these, from 0 to 1.
+    """Values (..., 8) at the corners of leaves, and the points' coordinates (..., 3) in their leaves, from 0 to 1.
 
-    `along` (..., 1): how many of such leaves are as long as the root.
+    `along` (..., 1): side of the root / side of the leaf.
     """
 
     corner: Array
@@ -84,13 +86,13 @@ def octrees(model: Model, geoms: np.ndarray) -> Octree:
 
 @per_topology
 def levels(topology: Topology) -> int:
-    """Levels below the root of the deepest octree."""
+    """The number of levels below the root, of the deepest octree."""
     return int(topology.oct_depth.max(initial=0))
 
 
 @functools.lru_cache(64)
 def octree_function(depth: int) -> FieldFunction:
-    """The fields of octrees with so many levels below the root."""
+    """The field of octrees with at most `depth` levels below the root."""
     distance, direction = (functools.partial(function, depth) for function in (octree_distance, octree_direction))
     return FieldFunction((), (), distance, _no_sides, direction)
 
@@ -105,7 +107,7 @@ def octree_distance(depth: int, octree: Octree, point: Array) -> Array:
 
 
 def octree_direction(depth: int, octree: Octree, point: Array) -> Array:
-    """Where the distance grows (..., 3): in the root by coordinates of the leaf, m, outside of it the derivative."""
+    """Derivatives (..., 3) of the distance: inside the root by coordinates of the leaf, m; outside by `point`."""
     inside = _inside(octree.root, point)
     place = _place(depth, octree, inside.point)
     x, y, z = unpack(place.within)
@@ -121,7 +123,7 @@ def octree_direction(depth: int, octree: Octree, point: Array) -> Array:
 
 
 def _inside(root: Array, point: Array) -> _Inside:
-    """Points moved into the box of the root; those that are in there stay."""
+    """Points moved into the root's box; points that are inside stay."""
     center, half = _sides(root, point)
     off = point - center
     past = jnp.abs(off) - half
@@ -133,12 +135,12 @@ def _inside(root: Array, point: Array) -> _Inside:
 
 
 def _sides(root: Array, point: Array) -> tuple[Array, Array]:
-    """Center and half sides of the root, as many as points (..., 3)."""
+    """Center and half sides of the root, repeated for each point (..., 3)."""
     return jnp.broadcast_to(root[:3], point.shape), jnp.broadcast_to(root[3:], point.shape)
 
 
 def _place(depth: int, octree: Octree, point: Array) -> _Place:
-    """The leaves in which points (..., 3) are."""
+    """The leaves that contain points (..., 3)."""
     center, half = _sides(octree.root, point)
     low = center - half
     high = center + half
@@ -148,9 +150,9 @@ def _place(depth: int, octree: Octree, point: Array) -> _Place:
 
 
 def _leaf(depth: int, octree: Octree, share: Array) -> tuple[Array, Array, Array]:
-    """Leaves (...), their lower corners (..., 3) in units of their sides, and sides along the root (..., 1).
+    """Leaves (...), their lower corners (..., 3) in units of their sides, and side of root / side of leaf (..., 1).
 
-    `share`: of the root's sides (..., 3).
+    `share` (..., 3): coordinates in the root, from 0 to 1.
     """
 
     def step(_: int, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
@@ -178,12 +180,12 @@ def _along_x(corner: Array, x: Array) -> list[Array]:
 
 
 def _between(share: Array, values: list[Array]) -> list[Array]:
-    """The values between each two."""
+    """Linear interpolation in each two successive values."""
     return [(1 - share) * low + share * high for low, high in zip(values[::2], values[1::2], strict=True)]
 
 
 def _no_sides(parameters: Array) -> list[Array]:
-    """The surface of an octree, or of a field of the user, is its mesh."""
+    """None: octrees and users' fields have a mesh, so the compiler does not search for their surface."""
     return []
 
 
@@ -191,7 +193,7 @@ FAR = 1e20  # square metres
 
 
 def repeated(point: Array, wanted: Array) -> Array:
-    """(n,) which points (n, 3) repeat an earlier one that is wanted (n,). No derivatives."""
+    """(n,) whether a point (n, 3) equals an earlier one that is `wanted` (n,). No derivatives."""
     point = jax.lax.stop_gradient(point)
     offset = point[:, None] - point[None]
     same = dot(offset, offset) < negligible(point) ** 2
@@ -200,9 +202,10 @@ def repeated(point: Array, wanted: Array) -> Array:
 
 
 def farthest_points(point: Array, value: Array, wanted: Array, count: int) -> tuple[Array, Array]:
-    """Indices (count,) of points (n, 3), and which of them there are. No derivatives.
+    """Indices (count,) of chosen points (n, 3), and which of these indices exist. No derivatives.
 
-    The first is that of least value (n,) among the wanted (n,), each next one the farthest from those before it.
+    Among the `wanted` points (n,), the first choice has the smallest value (n,). Each next one is the point that is
+    farthest from all points chosen so far.
     """
     point, value = jax.lax.stop_gradient((point, value))
 
@@ -219,7 +222,7 @@ def farthest_points(point: Array, value: Array, wanted: Array, count: int) -> tu
 
 Parameters = Array | Octree
 
-# the pose behind the user's parameters: position, quaternion
+# length of the pose after the user's parameters: position, quaternion
 POSE = 7
 
 
@@ -245,12 +248,12 @@ def field_function(model: Model, number: int) -> FieldFunction:
 
 @functools.lru_cache(64)
 def _function_of(hook: DistanceField) -> FieldFunction:
-    """A hook as a field; the same each time, so that programs know it again."""
+    """A hook as a field. One hook always gives the same object, so that compiled programs are reused."""
     return FieldFunction((), (), functools.partial(_user_distance, hook), _no_sides)
 
 
 def field_parameters(model: Model, geoms: np.ndarray, number: int) -> Parameters:
-    """Parameters of the fields of geoms (n,), all with one function: numbers (n, k), or octrees."""
+    """Parameters of the fields of geoms (n,) that share one function: numbers (n, k), or octrees."""
     if model.topology.sdf_names[number] == OCTREE:
         return octrees(model, geoms)
     parameters = model.geom_sdfparam[geoms]
@@ -261,7 +264,7 @@ def field_parameters(model: Model, geoms: np.ndarray, number: int) -> Parameters
 
 
 def parameter_axes(parameters: Parameters) -> Any:
-    """For `vmap` over fields of one function."""
+    """The axes for `vmap` over fields of one function."""
     return AXES if isinstance(parameters, Octree) else 0
 
 
@@ -293,11 +296,11 @@ Sizes = tuple[int, ...]
 
 
 class FieldData(NamedTuple):
-    """A distance field in the frame of its geom; `record_of` makes the classes of those of one function.
+    """A distance field in the frame of its geom; `record_of` makes one subclass for each function.
 
-    `parameters` (k,) of its function. `box` (6,): center and half sides, m, of a box around its surface. `starts`
-    (s, 3), from 0 to 1: where in a box searches begin. `steps` (k,): of each search. `surface` (v, 3), m: points on
-    or near its surface, some of the vertices of the geom's mesh.
+    `parameters` (k,): parameters of its function. `box` (6,): center and half sides, m, of a box around its surface.
+    `starts` (s, 3): where searches begin in a box, from 0 to 1. `steps` (k,): its length is the number of steps of a
+    search. `surface` (v, 3), m: points on or near the surface, some of the vertices of the geom's mesh.
     """
 
     parameters: Array
@@ -313,7 +316,7 @@ class FieldData(NamedTuple):
 
 
 class OctreeData(NamedTuple):
-    """An octree (`root`, `address`, `child`, `coeff`) with what else `FieldData` has; `record_of` makes classes."""
+    """An octree (`root`, `address`, `child`, `coeff`) and the other arrays of `FieldData`; see `record_of`."""
 
     root: Array
     address: Array
@@ -337,20 +340,20 @@ class OctreeData(NamedTuple):
 
 Data = TypeVar("Data", FieldData, OctreeData)
 
-# points of a surface where searches for the least gap begin
+# number of surface points that searches for the least gap may start from
 SURFACE = 512
-# what all octrees share
+# the arrays that all octrees share
 ALL_OCTREES = ("child", "coeff")
 
 
 @functools.lru_cache(64)
 def record_of(function: FieldFunction, kind: type[Data]) -> type[Data]:
-    """The class of the data, of a kind, of fields with one function."""
+    """The subclass of `kind` for fields with this function."""
     return type("One" + kind.__name__, (kind,), {"__slots__": (), "field": function.field})
 
 
 def field_number(topology: Topology, geom: int) -> Sizes:
-    """The number of a geom's function, in place of padded sizes: geoms with the same function share a program."""
+    """The number of a geom's function, used as its padded sizes: geoms with one function share a program."""
     return (int(topology.geom_sdf[geom]),)
 
 
@@ -360,7 +363,7 @@ def fields(model: Model, geoms: tuple[int, ...], sizes: Sizes) -> FieldData | Oc
     starts = jnp.asarray(halton(model.opt.sdf_initpoints), model.geom_aabb.dtype)
     search = (starts, jnp.arange(model.opt.sdf_iterations))
     per_geom = [jnp.broadcast_to(part, (len(index), *part.shape)) for part in search]
-    # vertices all over the mesh of each geom
+    # vertices that are spread evenly over the list of each mesh
     topology, mesh = model.topology, model.topology.geom_dataid[index]
     share = np.linspace(0, topology.mesh_vertnum[mesh] - 1, SURFACE, axis=1).round().astype(int)
     per_geom.append(model.mesh_vert[topology.mesh_vertadr[mesh][:, None] + share])

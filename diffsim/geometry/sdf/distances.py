@@ -47,7 +47,7 @@ class Boundary(Protocol):
     """The surface of a body; points are (3,), m, in a frame that both bodies of a pair share."""
 
     def views(self, point: Array, start: Array) -> tuple[Array, Array]:
-        """The point of the surface that is nearest to a point, near `start`; and the same, fixed in the body."""
+        """The surface point nearest to `point`, searched near `start`; and the same point, fixed in the body."""
         ...
 
 
@@ -81,7 +81,7 @@ class FieldBoundary(NamedTuple):
     shift: Array
 
     def views(self, point: Array, start: Array) -> tuple[Array, Array]:
-        """q from a search. The first moves by the conditions above, the second against the gradient as A changes."""
+        """q from a search. The first view moves by the conditions above; the second moves only as A changes."""
         place, begin = (mul_vec(self.turn, end) + self.shift for end in (point, start))
         nearest = jax.lax.stop_gradient(_search(self.field, *jax.lax.stop_gradient((self.parameters, place, begin))))
         distance, slope = _value(self.field, self.parameters, nearest)
@@ -119,7 +119,7 @@ def _value(field: Field, parameters: Any, place: Array) -> tuple[Array, Array]:
 
 @traced_once
 def _search(field: Field, parameters: Any, point: Array, begin: Array) -> Array:
-    """The nearest point of a surface: onto it against the gradient, then along it while this gets nearer."""
+    """The nearest point of a surface: steps against the gradient onto it, then steps along it that get nearer."""
 
     def onto(place: Array) -> Array:
         distance, slope = _value(field, parameters, place)
@@ -143,7 +143,7 @@ def _search(field: Field, parameters: Any, point: Array, begin: Array) -> Array:
 
 @traced_once
 def _moved(field: Field, parameters: Any, point: Array, nearest: Array) -> Array:
-    """The point that was found, with the derivative that the conditions give it."""
+    """The point that was found, with the derivative that follows from the conditions above."""
     slope = jax.lax.stop_gradient(_value(field, parameters, nearest)[1])
     squared = dot(slope, slope)
     ratio = safe.divide(dot(jax.lax.stop_gradient(point) - nearest, slope), squared)
@@ -152,8 +152,8 @@ def _moved(field: Field, parameters: Any, point: Array, nearest: Array) -> Array
     bent = one + ratio * jnp.asarray(hessian)
     tangent = one - outer(unit, unit)
     block = mul_mat(tangent, mul_mat(bent, tangent)) + outer(unit, unit)
-    # at an edge of the surface, the conditions are not those of a minimum, and the surface counts as flat. They are
-    # those of a minimum if the matrix is positive definite, here by its leading minors
+    # the conditions describe a minimum if the matrix is positive definite, which its leading minors tell; where they do
+    # not, at an edge of the surface, the surface counts as flat
     two = block[0, 0] * block[1, 1] - block[0, 1] * block[1, 0]
     three = dot(block[0], cross(block[1], block[2]))
     curved = (block[0, 0] > 1e-6) & (two > 1e-6) & (three > 1e-6)
@@ -166,17 +166,17 @@ def _moved(field: Field, parameters: Any, point: Array, nearest: Array) -> Array
 
 
 class TriangleBoundary(NamedTuple):
-    """The surface of triangles `corner` (f, 3, 3), m; those that are not `real` (f,) are padding."""
+    """A surface of triangles `corner` (f, 3, 3), m; triangles that are not `real` (f,) are padding."""
 
     corner: Array
     real: Array
 
     def views(self, point: Array, start: Array) -> tuple[Array, Array]:
-        """The shares of the nearest triangle's corners follow the point, or stay."""
+        """The nearest point as shares of a triangle's corners; the second view holds these shares fixed."""
         fixed, still = jax.lax.stop_gradient((self.corner, point))
 
         def squared_gaps(corner: Array) -> Array:
-            """(4,) m^2, from the point to three sides and the plane of a triangle; inf if the foot on it is outside."""
+            """(4,) m^2, from the point to three sides and to the plane of a triangle; inf if its foot is outside."""
             share = _shares(corner, still)
             off = still[None] - total([share[:, k, None] * corner[None, k] for k in range(3)])
             return jnp.where(jnp.min(share, axis=1) >= 0, dot(off, off), jnp.inf)
@@ -189,7 +189,7 @@ class TriangleBoundary(NamedTuple):
 
 
 def _shares(corner: Array, point: Array) -> Array:
-    """Shares (4, 3) of the corners in the nearest points of a triangle's sides, and in the foot on its plane."""
+    """Shares (4, 3) of the corners: the nearest points on the three sides, and the foot on the plane."""
     ends, shares = jnp.eye(3, dtype=point.dtype), []
     for first in range(3):
         second = (first + 1) % 3
@@ -218,7 +218,7 @@ FLAT = 1e-7
 
 
 class Ends(NamedTuple):
-    """The results of `Boundary.views` for two surfaces at a point x, and the derivatives (3, 3) of the first by x."""
+    """`Boundary.views` of two surfaces at a point x; `slope_*` (3, 3): the derivative of a first view by x."""
 
     one: Array
     other: Array
@@ -233,14 +233,14 @@ class Ends(NamedTuple):
         return safe.norm(self.other - self.one)
 
     def newton(self, off: Array) -> Array:
-        """J^-1 off for J, the derivative of x - (p + q) / 2; nothing along directions in which J vanishes."""
+        """J^-1 off, where J is the derivative of x - (p + q) / 2; zero along directions in which J vanishes."""
         slope = jax.lax.stop_gradient(jnp.eye(3, dtype=off.dtype) - 0.5 * (self.slope_one + self.slope_other))
         squared = mul_mat(transpose(slope), slope) + FLAT**2 * jnp.eye(3, dtype=off.dtype)
         return solve3(squared, mul_vec_t(slope, off))
 
 
 class Search(NamedTuple):
-    """A point, its nearest points, how far these are apart, m, and the point that is looked at next."""
+    """A point, its nearest points on both surfaces, the gap between these, m, and the point to try next."""
 
     point: Array
     one: Array
@@ -250,7 +250,7 @@ class Search(NamedTuple):
 
 
 def field_distance(kind: GeomType) -> Callable[[Shape, Shape, Array], Candidates]:
-    """Pair function of a shape of a type and an sdf geom: the rows of contacts, and one more at the least gap."""
+    """Pair function of a shape of one type and an sdf geom: the rows of contacts, and one row at the least gap."""
     contacts = mesh_field if kind == GeomType.MESH else field_pair(kind)
 
     def rows(first: Shape, second: Shape, margin: Array) -> Candidates:
@@ -262,7 +262,7 @@ def field_distance(kind: GeomType) -> Callable[[Shape, Shape, Array], Candidates
 
 
 def _gap(kind: GeomType, first: Shape, second: Shape) -> Candidates:
-    """One row at the least gap of both surfaces, which is looked for in the frame of the second."""
+    """One row at the least gap between both surfaces. The search runs in the frame of the second."""
     fixed = jax.lax.stop_gradient((first, second))
     nearest = _least(_surfaces(kind, *fixed), *_nearest_samples(kind, *fixed))
     ends = _ends(_surfaces(kind, first, second), nearest.point, nearest.one, nearest.other)
@@ -276,7 +276,7 @@ def _gap(kind: GeomType, first: Shape, second: Shape) -> Candidates:
 
 
 def _ends(surfaces: tuple[Boundary, Boundary], point: Array, *starts: Array) -> Ends:
-    """The nearest points of both surfaces to a point, searched near two points of them."""
+    """The points of both surfaces that are nearest to `point`; each search begins near one of `starts`."""
 
     def nearest(x: Array) -> tuple:
         seen = (surface.views(x, start) for surface, start in zip(surfaces, starts, strict=True))
@@ -300,7 +300,7 @@ def _surfaces(kind: GeomType, first: Shape, second: Shape) -> tuple[Boundary, Bo
 
 
 def _nearest_samples(kind: GeomType, first: Shape, second: Shape) -> tuple[Array, Array]:
-    """The STARTS nearest pairs out of sample points of the second surface and the points of the first next to them."""
+    """The STARTS nearest pairs: a sample point of the second surface, and the point of the first nearest to it."""
     other = second.data.surface
     surface = _surfaces(kind, first, second)[0]
     if kind == GeomType.SDF:
@@ -316,7 +316,7 @@ def _nearest_samples(kind: GeomType, first: Shape, second: Shape) -> tuple[Array
 
 
 def _least(surfaces: tuple[Boundary, Boundary], one: Array, other: Array) -> Search:
-    """The best of searches that begin at pairs of points (n, 3)."""
+    """The best result of the searches that begin at pairs of points (n, 3)."""
 
     def step(search: Search, _: None) -> tuple[Search, None]:
         ends = _ends(surfaces, search.trial, search.one, search.other)

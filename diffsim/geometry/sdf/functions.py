@@ -1,17 +1,19 @@
-"""Signed distance fields that are functions: of the primitive shapes, and MuJoCo's own sdf plugins by their names.
+"""Signed distance functions: the primitive shapes, and MuJoCo's sdf plugins under their own names.
 
-A function takes its parameters and points in the geom's frame (any number of leading axes) to signed distances in m,
-negative inside; everything is finite everywhere, with finite derivatives.
+A function gets its parameters and points in the geom's frame (any number of leading axes). It returns signed distances
+in m, negative inside. Values and derivatives are finite everywhere.
 
-Primitive shapes are as MuJoCo's collisions of distance fields use them: besides `distance(size, point)` there is
-`gradient(size, point)`, the direction that descent follows. Inside a box and a cylinder that is not the gradient of the
-distance, and the distance of an ellipsoid is one of first order, so that descents end where MuJoCo's do.
+The primitive shapes have the two functions that MuJoCo's SDF collisions use: `distance(size, point)` and
+`gradient(size, point)`, the direction that gradient descent follows. Both copy MuJoCo, so that descents end at the same
+points. Inside a box or a cylinder, `gradient` is not the gradient of `distance`. The distance of an ellipsoid is exact
+only to first order.
 
-Gradients of plugins are derivatives; where a field has an edge they are those of one of its sides. Bolt and nut have no
-parameter but `radius`: their threads, of 12 turns a metre, and their hexagons do not scale with it. The gear is a spur
-gear with involute teeth, extruded along z; its parameters (5,) are the angle `alpha` (rad), pitch diameter (m), number
-of teeth, thickness (m), inner diameter (m; below 0 for that of the rule).
-Source: plugin/sdf of MuJoCo 3.8.1, whose pressure angle of gears follows from the number of teeth by a fitted parabola;
+For plugins, the gradient is the derivative of the distance; at an edge it is the derivative on one of the two sides.
+Bolt and nut have only the parameter `radius`. Their threads (12 turns per metre) and their hexagons do not scale with
+it. The gear is a spur gear with involute teeth, extruded along z. Its parameters (5,) are the angle `alpha` (rad), the
+pitch diameter (m), the number of teeth, the thickness (m) and the inner diameter (m); if the last one is negative, the
+hole gets a default radius.
+Source: plugin/sdf of MuJoCo 3.8.1, where a fitted parabola gives the pressure angle from the number of teeth;
 `geomDistance` and `geomGradient` of engine_collision_sdf.c; shadertoy XtffzX (bolt, nut), 3lG3WR (gear); Quilez,
 "Distance functions".
 """
@@ -28,7 +30,7 @@ from diffsim.base.enums import GeomType
 from diffsim.math import safe
 from diffsim.math.vector import pack, scale, unpack
 
-# the least length that divides in a cylinder's gradient (1 / mjMAXVAL)
+# lower bound (1 / mjMAXVAL) of the lengths by which a cylinder's gradient divides
 SHORTEST = 1e-10
 
 
@@ -71,14 +73,14 @@ def ellipsoid_gradient(size: Array, point: Array) -> Array:
 
 
 def cylinder_distance(size: Array, point: Array) -> Array:
-    """Distance from the surface; inside the nearer of side and end."""
+    """Distance from the surface; inside, from the side or an end, whichever is nearer."""
     beyond, above = _past_cylinder(size, point)
     outside = safe.norm(pack([safe.maximum(beyond, 0), safe.maximum(above, 0)]))
     return safe.minimum(safe.maximum(beyond, above), 0) + outside
 
 
 def cylinder_gradient(size: Array, point: Array) -> Array:
-    """Outside that of the distance; inside towards the nearer of side and end."""
+    """Outside, the gradient of the distance; inside, the direction to the side or to an end, whichever is nearer."""
     x, y, z = unpack(point)
     beyond, above = _past_cylinder(size, point)
     side, rise = safe.norm(pack([x, y])), jnp.abs(z)
@@ -92,13 +94,13 @@ def cylinder_gradient(size: Array, point: Array) -> Array:
 
 
 def _past_cylinder(size: Array, point: Array) -> tuple[Array, Array]:
-    """How far a point is past the side, and past the ends."""
+    """Signed distances by which a point is beyond the side, and beyond the ends."""
     x, y, z = unpack(point)
     return safe.norm(pack([x, y])) - size[0], jnp.abs(z) - size[1]
 
 
 def box_distance(size: Array, point: Array) -> Array:
-    """Outside the distance; inside, the length along the gradient to where this meets a face."""
+    """Outside, the distance; inside, minus the distance to a face along the direction of `box_gradient`."""
     past = jnp.abs(point) - _along(size, point)
     outside = safe.norm(safe.maximum(past, 0))
     inside, depth, reach = _inside_box(size, past)
@@ -107,7 +109,7 @@ def box_distance(size: Array, point: Array) -> Array:
 
 
 def box_gradient(size: Array, point: Array) -> Array:
-    """Outside away from the nearest point; inside a direction that turns from radial to the normal of a face."""
+    """Outside, away from the nearest point; inside, half size / depth per axis: near a face, this is its normal."""
     past = jnp.abs(point) - _along(size, point)
     inside, _, reach = _inside_box(size, past)
     outward = jnp.where(inside[..., None], safe.normalize(reach), safe.normalize(safe.maximum(past, 0)))
@@ -115,7 +117,7 @@ def box_gradient(size: Array, point: Array) -> Array:
 
 
 def _inside_box(size: Array, past: Array) -> tuple[Array, Array, Array]:
-    """Whether a point is inside, its depths below the faces (..., 3) m, and the half sizes over these."""
+    """Whether a point is inside, its depths below the faces (..., 3), m, and half sizes / depths (..., 3)."""
     x, y, z = unpack(past)
     inside = safe.maximum(x, safe.maximum(y, z)) < 0
     depth = jnp.where(inside[..., None], -past, 1)
@@ -123,7 +125,7 @@ def _inside_box(size: Array, past: Array) -> tuple[Array, Array, Array]:
 
 
 def _along(size: Array, point: Array) -> Array:
-    """Sizes as many as points."""
+    """The size, repeated for each point."""
     return jnp.broadcast_to(size, point.shape)
 
 
@@ -136,13 +138,17 @@ PRIMITIVES: dict[GeomType, Field] = {
 }
 
 
-# inside of the hole, and this far outside of the tips (m), the teeth are not looked at
+# the distance ignores the teeth inside the hole, and farther than this (m) outside the tips
 FAR = 0.2
 NOTHING = -1e6
 
 
 class Gear(NamedTuple):
-    """Radii, m: of pitch, base and tips of the teeth, of their feet, of the hole; tooth to tooth and its part, rad."""
+    """The outline of a gear.
+
+    Radii, m: the circles of `pitch`, `base`, `tip` and `foot` of the teeth, and the `hole`. Angles, rad: `stride`, from
+    one tooth to the next, and `shift`, the width of the gap between two teeth on the base circle.
+    """
 
     pitch: Array
     base: Array
@@ -167,7 +173,7 @@ def gear_distance(parameters: Array, point: Array) -> Array:
 
 
 def gear_half_sides(parameters: Array) -> list[Array]:
-    """Half sides, m, of the box that is looked at for the surface."""
+    """Half sides, m, of the box in which the surface is searched for."""
     across = parameters[1] / 2 * 1.25
     return [across, across, parameters[3] / 2 * 1.1]
 
@@ -186,7 +192,7 @@ def _gear(parameters: Array) -> Gear:
 
 
 def _teeth(gear: Gear, radius: Array, angle: Array, rounding: Array) -> Array:
-    """Teeth between two involutes, cut off at the tips, on a disk with a hole."""
+    """Teeth with two involute flanks, cut off at the tip circle, on a disk with a hole."""
     half = gear.shift / 2
     first = _modulo(angle + half, gear.stride) - half
     second = _modulo(-angle - half, gear.stride) - half
@@ -201,7 +207,7 @@ def _teeth(gear: Gear, radius: Array, angle: Array, rounding: Array) -> Array:
 
 
 def _involute_distance(gear: Gear, radius: Array, angle: Array) -> Array:
-    """Distance from an involute of the base circle at polar coordinates; far inside below that circle."""
+    """Distance from an involute of the base circle, in polar coordinates; `NOTHING` inside the base circle."""
     outside = radius > gear.base
     tangent = safe.sqrt(jnp.where(outside, radius * radius - gear.base * gear.base, 0))
     unrolled = angle + jnp.arctan2(tangent, gear.base)
@@ -222,10 +228,10 @@ HALF = sqrt(2) / 2
 
 
 class FieldFunction(NamedTuple):
-    """A field: the names of its parameters, what they are by default, its distance, and half sides of a box around it.
+    """A field: the names and default values of its parameters, and its distance.
 
-    `half_sides(parameters)`: of the box in which its surface is looked for when the model is compiled, (3,) in m.
-    `direction`: what searches for contacts follow, where this is not the derivative of the distance.
+    `half_sides(parameters)`: half sides (3,), m, of the box in which the compiler searches for its surface.
+    `direction`: the direction that searches for contacts follow, if it is not the derivative of the distance.
     """
 
     names: tuple[str, ...]
@@ -236,11 +242,11 @@ class FieldFunction(NamedTuple):
 
     @property
     def field(self) -> Field:
-        """Its distance, and what searches follow."""
+        """Its distance, and the direction that searches follow."""
         return Field(self.distance, self.direction or self.gradient)
 
     def gradient(self, parameters: Any, point: Array) -> Array:
-        """Derivative (..., 3) of the distance by points (..., 3)."""
+        """Derivative (..., 3) of the distance with respect to the points (..., 3)."""
         distance, pull = jax.vjp(lambda place: self.distance(parameters, place), point)
         return pull(jnp.ones_like(distance))[0]
 
@@ -252,7 +258,7 @@ def torus_distance(radii: Array, point: Array) -> Array:
 
 
 def bowl_distance(parameters: Array, point: Array) -> Array:
-    """A shell (height, radius, thickness): the part of a sphere below a height, as thick as twice the thickness."""
+    """A shell (height, radius, thickness): the part of a sphere below z = height, with a wall of 2 * thickness."""
     height, radius, thickness = parameters[0], parameters[1], parameters[2]
     width = safe.sqrt(radius * radius - height * height)
     x, y, z = unpack(point)
@@ -263,7 +269,7 @@ def bowl_distance(parameters: Array, point: Array) -> Array:
 
 
 def bolt_distance(parameters: Array, point: Array) -> Array:
-    """A thread of some radius below a hexagonal head."""
+    """A hexagonal head and a thread with the given radius."""
     past = _past(parameters, point)
     z = point[..., 2]
     thread = safe.maximum(_thread(past, point), jnp.abs(z + 0.5) - 0.5)
@@ -272,7 +278,7 @@ def bolt_distance(parameters: Array, point: Array) -> Array:
 
 
 def nut_distance(parameters: Array, point: Array) -> Array:
-    """A hexagon with a threaded hole of some radius."""
+    """A hexagon with a threaded hole of the given radius."""
     past = _past(parameters, point)
     cone = (point[..., 2] - past) * HALF
     hole = safe.maximum(_thread(past, point), -(cone + 0.5 * HALF))

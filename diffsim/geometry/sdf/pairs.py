@@ -1,14 +1,14 @@
 """Contacts of signed distance fields: with primitive shapes and other fields, by a search; with meshes, by triangle.
 
-Two fields A and B: searches by gradient descent start at fixed points in the intersection of the boxes around both
-shapes. Most steps minimize A + B + |max(A, B)|, and a last one minimizes max(A, B). A line search halves the length of
-each step, beginning with 1. These lengths are not differentiated, but the points to which the steps lead are. There is
-a contact where both distances are at most zero at the end, whatever the margin. Its distance is the greater of the two,
-about half of the depth of the overlap, as in MuJoCo.
+Two fields A and B: gradient descents start at fixed points in the intersection of the boxes around both shapes. All
+steps but the last minimize A + B + |max(A, B)|; the last one minimizes max(A, B). A line search begins each step with
+the length 1 and halves it. The lengths are not differentiated, but the points to which the steps lead are. There is a
+contact if both distances are at most zero at the end of a descent, whatever the margin. Its distance is the greater of
+the two, about half the depth of the overlap, as in MuJoCo.
 
 A mesh and a field: the deepest point of each triangle is searched for by the method of Frank and Wolfe. Searches begin
 at the corners, because the first step from any other point leads to a corner. Points are convex combinations of the
-corners, with shares that are not differentiated; distance, position and normal are. The distance is the value of the
+corners. Their shares are not differentiated; distance, position and normal are. The distance is the value of the
 field, and the normal has the direction opposite to its gradient. If there are too many triangles or points, the deepest
 one is kept, and then those that are farthest from the ones already kept. MuJoCo's source intends the same, but 3.8.1
 stops after finding 50 points, and counts a point again for every start from which it is reached.
@@ -38,14 +38,14 @@ from diffsim.xla.loops import scan
 
 # lengths of a line search: 1, 1/2, .. down to the first below 1e-4
 TRIALS = 15
-# a step is accepted if it brings this part of the decrease that the gradient predicts (Armijo's condition)
+# a step is accepted if the objective falls by this part of the predicted decrease (Armijo's condition)
 DECREASE = 0.1
 
 
 class FieldPair(NamedTuple):
     """Two fields with the parameters of each; points are in the frame of the second (the sdf geom).
 
-    `turn` (3, 3) and `shift` (3,), m: from there to the frame of the first.
+    `turn` (3, 3) and `shift` (3,), m: from the frame of the second to the frame of the first.
     """
 
     fields: tuple[Field, Field]
@@ -78,7 +78,7 @@ class FieldPair(NamedTuple):
 
 
 class Objective(NamedTuple):
-    """What a search minimizes, as a function of both distances; and its gradient, from both distances and gradients."""
+    """The function of both distances that a search minimizes; and its gradient, from both distances and gradients."""
 
     value: Callable[[Array, Array], Array]
     slope: Callable[[Array, Array, Array, Array], Array]
@@ -99,7 +99,7 @@ INTERSECTION = Objective(safe.maximum, _slope_of_max)
 
 
 def descend(pair: FieldPair, start: Array, steps: int) -> Array:
-    """The points (n, 3) where searches from `start` (n, 3) end: `steps` steps on COLLISION, one on INTERSECTION."""
+    """End points (n, 3) of searches from `start` (n, 3): `steps` steps minimize COLLISION, one INTERSECTION."""
 
     def step(carry: tuple[Array, Array], _: None) -> tuple[tuple[Array, Array], None]:
         return _step(pair, COLLISION, *carry), None
@@ -110,10 +110,10 @@ def descend(pair: FieldPair, start: Array, steps: int) -> Array:
 
 
 def _step(pair: FieldPair, objective: Objective, point: Array, going: Array) -> tuple[Array, Array]:
-    """The points after one step of those searches that are `going` on, and which of them go on after it.
+    """The points after one step of the searches that are still `going`, and which searches go on after it.
 
-    A search whose step makes the objective worse ends with this step. The length of a step is the first with enough
-    decrease, or else the shortest; it is not differentiated.
+    A search ends after a step that makes the objective worse. The length of a step is the first one that brings enough
+    decrease, otherwise the shortest one. It is not differentiated.
     """
     slope = objective.slope(*pair.values(point), *pair.gradients(point))
     fixed, begin, downhill = pair.fixed(), *jax.lax.stop_gradient((point, slope))
@@ -128,7 +128,7 @@ def _step(pair: FieldPair, objective: Objective, point: Array, going: Array) -> 
 
 
 def field_pair(kind: GeomType) -> Callable[[Shape, Shape, Array], Candidates]:
-    """Pair function of a shape of a type and an sdf geom, with a row for each start of a search."""
+    """Pair function of a shape of one type and an sdf geom, with one row for each start of a search."""
     return functools.partial(_field_rows, kind)
 
 
@@ -136,7 +136,7 @@ def _field_rows(kind: GeomType, first: Shape, second: Shape, margin: Array) -> C
     field1, parameters = field_of(kind, first)
     turn, shift = relative_pose(first, second)
     pair = FieldPair((field1, second.data.field), parameters, second.data.parameters, turn, shift)
-    # what the boxes of both have in common, in the frame of the first
+    # the intersection of both boxes, in the frame of the first
     half1 = bounding_boxes(np.array([kind]), first.size[None])[0]
     center1, half1 = jnp.split(first.data.box, 2) if kind == GeomType.SDF else (jnp.zeros_like(half1), half1)
     center2, half2 = jnp.split(second.data.box, 2)
@@ -165,20 +165,20 @@ def field_of(kind: GeomType, shape: Shape) -> tuple[Field, Array]:
 
 
 def _for_each(matrix: Array, point: Array) -> Array:
-    """A matrix (3, 3) repeated for each of points (..., 3)."""
+    """A matrix (3, 3), repeated for each point (..., 3)."""
     return jnp.broadcast_to(matrix, (*point.shape, 3))
 
 
-# triangles of a mesh on which deepest points are searched for: more than the rows that are kept
+# number of a mesh's triangles that are searched for their deepest points: more than the rows that are kept
 TRIANGLES = 64
-# rows of a mesh and a field (MuJoCo's mjMAXCONPAIR)
+# number of rows of a mesh and a field (MuJoCo's mjMAXCONPAIR)
 ROWS = 50
-# triangles of a flex, near the field, on which deepest points are searched for; others are counted as left out
+# number of a flex's triangles near the field that are searched for their deepest points; the rest count as left out
 FLEX_TRIANGLES = 256
 
 
 class Triangles(NamedTuple):
-    """The triangles `corner` (f, 3, 3), m, of a mesh, in the frame of its geom; those not `real` (f,) are padding."""
+    """A mesh's triangles `corner` (f, 3, 3), m, in the frame of its geom; the ones not `real` (f,) are padding."""
 
     corner: Array
     real: Array
@@ -220,12 +220,12 @@ def mesh_field(mesh: Shape, other: Shape, margin: Array) -> Candidates:
 
 
 def _middles(corner: Array) -> Array:
-    """(f, 3) the middles of triangles (f, 3, 3)."""
+    """Centroids (f, 3) of triangles (f, 3, 3)."""
     return scale(total([corner[:, k] for k in range(3)]), jnp.full(len(corner), 1 / 3, corner.dtype))
 
 
 class TriangleRows(NamedTuple):
-    """Rows (m,) of triangles and a field, the triangle of each (m,), and how many near ones were not looked at."""
+    """Rows (m,) of triangles and a field, the triangle of each row (m,), and how many near ones were skipped."""
 
     rows: Candidates
     triangle: Array
@@ -233,9 +233,9 @@ class TriangleRows(NamedTuple):
 
 
 def field_triangles(other: Shape, corner: Array, most: int) -> TriangleRows:
-    """The deepest point in a field of each triangle (f, 3, 3), given in the world; only of the first `most` inside it.
+    """The deepest point of each triangle (f, 3, 3, world) in a field; rows for the first `most` triangles inside it.
 
-    As in MuJoCo, normals point out of the field, and a point that is the deepest of several triangles counts once.
+    As in MuJoCo, normals point out of the field. If a point is the deepest one of several triangles, it counts once.
     """
     data = jax.lax.stop_gradient(other.data)
     local = mul_vec_t(jnp.broadcast_to(other.mat, (*corner.shape, 3)), corner - other.pos[None, None])
@@ -267,7 +267,7 @@ def seen_from(mesh: Shape, other: Shape) -> Array:
 
 
 def _circumradius(corner: Array) -> Array:
-    """(f,) m, circumradii of triangles (f, 3, 3): the field cannot be negative on one whose middle is further away."""
+    """Circumradii (f,), m, of triangles (f, 3, 3). If a centroid is farther from a field, its triangle is outside."""
     sides = [corner[:, (k + 1) % 3] - corner[:, k] for k in range(3)]
     a, b, c = (safe.norm(side) for side in sides)
     twice = safe.norm(cross(sides[0], sides[1]))
@@ -276,7 +276,7 @@ def _circumradius(corner: Array) -> Array:
 
 
 def _deepest(data: FieldData, corner: Array) -> tuple[Array, Array]:
-    """The points at which m searches on each triangle end, as shares (f, m, 3) of its corners, and which count (f, m).
+    """End points of m searches on each triangle, as shares (f, m, 3) of its corners, and which of them count (f, m).
 
     MuJoCo starts its searches at the same places on each triangle. Without iterations, searches end where they start.
     """
@@ -297,19 +297,19 @@ def _deepest(data: FieldData, corner: Array) -> tuple[Array, Array]:
 
 
 def _lowest(data: FieldData, corner: Array, share: Array) -> Array:
-    """(f, m, 3) bool: which corner is the lowest along the gradient at points that have the shares (f, m, 3)."""
+    """(f, m, 3) bool: the corner that is lowest along the gradient at the points with shares (f, m, 3)."""
     slope = data.field.gradient(data.parameters, _mixed(corner, share))
     heights = jnp.stack([dot(slope, jnp.broadcast_to(corner[:, None, k], slope.shape)) for k in range(3)], axis=2)
     return jnp.argmin(heights, axis=2)[..., None] == np.arange(3)[None, None]
 
 
 def _mixed(corner: Array, share: Array) -> Array:
-    """Points (f, m, 3) of triangles (f, 3, 3) by the shares (f, m, 3) of their corners."""
+    """Points (f, m, 3) on triangles (f, 3, 3), from the shares (f, m, 3) of their corners."""
     return total([share[:, :, k, None] * corner[:, None, k] for k in range(3)])
 
 
 def _contacts_with(other: Shape, point: Array, dist: Array, valid: Array, sign: int) -> Candidates:
-    """Rows at points (n, 3) of a field, normals out of it (`sign` 1) or into it (-1); none where it has no gradient."""
+    """Rows at points (n, 3): normals out of the field (`sign` 1) or into it (-1); invalid where it has no gradient."""
     slope = other.data.field.gradient(other.data.parameters, point)
     mat = jnp.broadcast_to(other.mat, (*point.shape, 3))
     normal = mul_vec(mat, sign * safe.normalize(slope))

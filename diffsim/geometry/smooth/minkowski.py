@@ -1,17 +1,17 @@
 """Ellipsoids, cylinders, capsules, boxes and spheres as Minkowski sums, and the greatest gap between two of them.
 
-Each of these shapes is the sum of an ellipsoid (perhaps flat), up to three segments and a ball about its centre, so
+About its centre, each of these shapes is the sum of an ellipsoid (perhaps flat), up to three segments and a ball. So
 its support function is h(n) = |S R^T n| + sum |q . n| + radius. For two bodies whose centres differ by c, the gap along
 n is F(n) = c . n - h1(n) - h2(n); its maximum over unit vectors is the signed distance. F is homogeneous of degree one
 and smooth except on the great circles q . n = 0 of segments q and at the poles of discs, so the maximum is one of
   - a smooth maximum on the sphere (Newton in two dimensions) or on a circle (Newton in one),
   - an intersection of two circles, or a pole (closed form).
-Every candidate is a lower bound, so the largest is right, whatever the others converged to. The search is not
-differentiated; at its end one differentiable Newton step on the chosen stratum gives the normal, and with it distance
-and position, the derivative of the implicit function theorem.
+Every candidate is a lower bound of the distance, so the largest one counts, whatever the others converged to. The
+search is not differentiated. After it, one differentiable Newton step on the chosen stratum gives the normal the
+derivative of the implicit function theorem; distance and position follow from the normal.
 
-The support points of both bodies along the normal are closest points, except where segments or discs are normal to it:
-there a line or an area is as near, and the middle of what both bodies share is taken.
+The support points of both bodies along the normal are their closest points, unless a segment or a disc is perpendicular
+to the normal. Then a whole line or area is equally near, and the midpoint of the part that both bodies share is taken.
 Source: separation of convex sets (Boyd and Vandenberghe 2004, 8.2); Newton's method on manifolds (Absil et al. 2008).
 """
 
@@ -36,7 +36,7 @@ Kinds = tuple[GeomType, GeomType]
 
 @record
 class Ellipsoid(Record):
-    """R diag(size) ball, a `disc` if the last size is zero; `owner` is 0 or 1."""
+    """The unit ball under R diag(size), a `disc` if the last size is zero; `owner` (0 or 1): its body."""
 
     mat: Array = leaf(3, 3)
     size: Array = leaf(3)
@@ -46,7 +46,7 @@ class Ellipsoid(Record):
 
 @record
 class Segment(Record):
-    """All points x q with |x| <= 1, q = `half`; `owner` is 0 or 1."""
+    """All points x q with |x| <= 1 and q = `half`; `owner` (0 or 1): its body."""
 
     half: Array = leaf(3)
     owner: int = static()
@@ -112,7 +112,7 @@ def gap(pair: ConvexPair, normal: Array) -> Array:
 
 
 def rounding(x: Array) -> float:
-    """Relative rounding of directions and gaps that a search in the dtype of x leaves."""
+    """Relative error of directions and gaps after a search in the dtype of x."""
     return 1e-10 if x.dtype == jnp.float64 else 1e-5
 
 
@@ -128,9 +128,9 @@ ITERATIONS = 20
 
 
 def _sphere_newton(pair: ConvexPair, start: Array, circle: Array) -> Array:
-    """Local maximum of F from a start, on the great circle with this axis, or on the sphere if the axis is zero.
+    """Local maximum of F from a start, on the great circle with axis `circle`, or on the sphere if that is zero.
 
-    Newton's method, with a shift that makes the Hessian negative and grows when a step fails.
+    Newton's method. A shift makes the Hessian negative definite; its damping grows if a step fails.
     """
 
     def improve(_: int, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
@@ -139,7 +139,7 @@ def _sphere_newton(pair: ConvexPair, start: Array, circle: Array) -> Array:
         trial_value = gap(pair, trial)
         size = jnp.abs(hessian[0]) + jnp.abs(hessian[2]) + jnp.abs(value)
         relaxed = jnp.where(damping < 0.02 * size, 0, 0.1 * damping)
-        # near the maximum rounding decides; the step is still the better direction
+        # near the maximum, rounding hides the gain, but the step still improves the direction
         better = trial_value > value - 1e-4 * rounding(value) * size
         return (
             jnp.where(better, trial, normal),
@@ -155,7 +155,7 @@ def _sphere_newton(pair: ConvexPair, start: Array, circle: Array) -> Array:
 def newton(
     pair: ConvexPair, normal: Array, circle: Array, value: Array, damping: Array, flattest: float = 1e-3
 ) -> tuple[Array, tuple[Array, ...]]:
-    """(the direction after a Newton step from one with the gap `value`, the Hessian there).
+    """(the direction after a Newton step from `normal`, whose gap is `value`; the Hessian at `normal`).
 
     The step stays on the great circle with the axis `circle` or, if that is zero, on the sphere. The Hessian is not
     differentiated, so that a step from a maximum has the derivative of the implicit function.
@@ -185,12 +185,12 @@ def derivatives(
 ) -> tuple[tuple[Array, Array], tuple[Array, Array, Array]]:
     """Gradient and Hessian (11, 12, 22) of F on the sphere, in a tangent basis.
 
-    F is homogeneous of degree one, so the curvature of the sphere adds -F on the diagonal. Segments that are normal
-    to n, on whose circle we are, contribute nothing.
+    F is homogeneous of degree one, so the curvature of the sphere adds -F on the diagonal. A segment that is
+    perpendicular to n (n is on its circle) contributes nothing.
     """
     offset = pair.center2 - pair.center1
     first, second = dot(offset, basis[0]), dot(offset, basis[1])
-    # the balls have the curvature of their radius
+    # a ball adds its radius to the curvature
     curvature = -value - pair.radius1 - pair.radius2
     h11, h12, h22 = curvature, jnp.zeros_like(value), curvature
     for segment in pair.segments:
@@ -215,11 +215,11 @@ def derivatives(
 def newton_step(
     gradient: tuple[Array, Array], hessian: tuple[Array, ...], damping: Array, flattest: float = 1e-3
 ) -> tuple[Array, Array]:
-    """The step -(H - shift)^-1 g, the shift making H negative; never longer than 0.7 rad."""
+    """The step -(H - shift)^-1 g, at most 0.7 rad long; the shift makes H negative definite."""
     h11, h12, h22 = hessian
     mean, spread = 0.5 * (h11 + h22), jnp.sqrt((0.5 * (h11 - h22)) ** 2 + h12 * h12 + 1e-30)
     floor = flattest * (jnp.abs(mean) + spread)
-    # where the Hessian is not negative, its greatest eigenvalue changes sign
+    # if the Hessian is not negative definite, the shift flips the sign of its greatest eigenvalue
     greatest = mean + spread
     shift = jnp.where(greatest > -floor, jnp.abs(greatest) + greatest + floor, 0) + damping
     a = h11 - shift
@@ -236,8 +236,9 @@ def newton_step(
 def midpoint(pair: ConvexPair, best: Stratum, normal: Array, dist: Array) -> Array:
     """Halfway between the closest points.
 
-    Segments and discs that are normal to n touch with any of their points: they take up what is missing between
-    the two support points, each as near to the middle of the common line or area as it can.
+    If a segment or disc is perpendicular to n, any of its points may be the closest point. These parts close the gap
+    between the two support points across n; each takes the middle of its possible range, so that the result is near
+    the middle of the common line or area.
     """
     points = [pair.center1 + scale(normal, pair.radius1), pair.center2 - scale(normal, pair.radius2)]
     level_segments, level_discs = [], []
@@ -259,7 +260,7 @@ def midpoint(pair: ConvexPair, best: Stratum, normal: Array, dist: Array) -> Arr
     parts, levels = (*pair.segments, *pair.ellipsoids), (*level_segments, *level_discs)
 
     def reach(k: int, axis: Array) -> Array:
-        """How far a part that is normal to n extends: a segment along the axis, a disc along one in its plane."""
+        """How far a part perpendicular to n extends: a segment along the axis, a disc along any axis in its plane."""
         part = parts[k]
         extent = jnp.abs(dot(part.half, axis)) if isinstance(part, Segment) else part.size[0]
         return jnp.where(levels[k], extent, 0)
@@ -267,7 +268,7 @@ def midpoint(pair: ConvexPair, best: Stratum, normal: Array, dist: Array) -> Arr
     for k, part in enumerate(parts):
         axis = safe.normalize(part.half if isinstance(part, Segment) else missing)
         wanted, reach_here = dot(missing, axis), reach(k, axis)
-        # the middle of what this part can take, given how far the later ones reach
+        # the middle of the range that this part can take, given how far the later parts reach
         later = sum((reach(other, axis) for other in range(k + 1, len(parts))), jnp.zeros_like(reach_here))
         middle = 0.5 * (safe.maximum(-reach_here, wanted - later) + safe.minimum(reach_here, wanted + later))
         taken = scale(axis, jnp.where(reach_here > 0, middle, 0))
@@ -284,14 +285,14 @@ def _fill_crossing(
     normal: Array,
     missing: Array,
 ) -> tuple[list[Array], Array]:
-    """Crossing edges meet in a point: how far along them it is, for both bodies, and what is still missing then.
+    """The point where two crossing edges meet: the offsets along them (of both bodies), and the remaining gap.
 
-    Nothing is taken up where another part is normal to n too: then the bodies touch along a line or over an area.
+    The offsets are zero if a third part is perpendicular to n: then the bodies touch along a line or over an area.
     """
     first, second = half_at(pair, best.first), half_at(pair, best.second)
     number = sum((level.astype(jnp.int32) for level in (*level_segments, *level_discs)), jnp.zeros((), jnp.int32))
     cross_only = (best.second >= 0) & (number == 2)
-    # coefficients in the basis (first, second), by vectors normal to the other one
+    # coefficients in the basis (first, second), from vectors perpendicular to the other one
     across1, across2 = cross(second, normal), cross(first, normal)
     part1 = safe.clip(safe.divide(dot(missing, across1), dot(first, across1)), -1, 1)
     part2 = safe.clip(safe.divide(dot(missing, across2), dot(second, across2)), -1, 1)
@@ -306,18 +307,18 @@ def _fill_crossing(
 
 # the gap of a direction that does not exist, m
 NO_GAP = -1e10
-# unit directions (26, 3) that a search compares first: to the faces, edges and corners of a cube; of each opposite pair
-# one is among the last half
+# unit directions (26, 3) that a search compares first: to the faces, edges and corners of a cube. The last half has one
+# of each opposite pair
 CUBE = np.array([d for d in np.ndindex(3, 3, 3) if d != (1, 1, 1)]) - 1.0
 CUBE /= np.linalg.norm(CUBE, axis=1, keepdims=True)
-# searches begin a little aside: of bodies with parallel axes these directions are saddles, which Newton does not leave
+# offset of the starts: for bodies with parallel axes the directions above are saddles, which Newton steps do not leave
 ASIDE = 0.03 * np.array([0.55, -0.27, 0.79])
 
 
 def separate(pair: ConvexPair, near: Array | bool = True) -> tuple[Array, Array, Array]:
     """(signed distance, midpoint of the closest points, unit normal from the first body to the second).
 
-    Where the bodies are not `near` () nothing is searched, and what is returned is anything finite.
+    If the bodies are not `near` (), there is no search, and the results are any finite numbers.
     """
     best = in_groups(lambda _, pair: _search(pair), near, jax.lax.stop_gradient(pair))
     normal = _implicit_normal(pair, jax.lax.stop_gradient(best))
@@ -327,7 +328,7 @@ def separate(pair: ConvexPair, near: Array | bool = True) -> tuple[Array, Array,
 
 @collider
 def _search(pair: ConvexPair) -> Stratum:
-    """The best direction of all strata; closed forms win ties, then circles."""
+    """The best direction of all strata; in a tie, closed forms come first, then circles."""
     offset = pair.center2 - pair.center1
     normals, exists, strata = _closed_forms(pair)
     starts, circles = _starts(pair, _unit(offset)[0])
@@ -337,7 +338,7 @@ def _search(pair: ConvexPair) -> Stratum:
     gaps = jax.vmap(gap, (None, 0))(pair, normals)
     if exists:
         gaps = jnp.where(jnp.concatenate([jnp.stack(exists), jnp.ones(len(circles), bool)]), gaps, NO_GAP)
-    # within rounding, the stratum of the lowest dimension
+    # of gaps that are equal within rounding, the stratum of the lowest dimension wins
     prior = np.array([2 if second >= 0 or pole >= 0 else int(first >= 0) for first, second, pole in strata])
     near = 1e-2 * rounding(gaps) * (jnp.max(jnp.abs(jnp.where(gaps > NO_GAP, gaps, 0))) + safe.norm(offset))
     best = jnp.argmax(gaps + near * jnp.asarray(prior, gaps.dtype))
@@ -364,7 +365,9 @@ def _closed_forms(pair: ConvexPair) -> tuple[list[Array], list[Array], list[tupl
 
 
 def _unit(v: Array, *scales: Array) -> tuple[Array, Array]:
-    """v / |v|, and whether v is more than the rounding of a product of vectors, whose squared lengths are `scales`."""
+    """v / |v|, and whether v is longer than the rounding error of a cross product of vectors with squared lengths
+    `scales`.
+    """
     limit = jnp.full_like(v[0], 1e-30)
     if scales:
         limit = limit + rounding(v) ** 2 * scales[0] * scales[1]
@@ -373,7 +376,7 @@ def _unit(v: Array, *scales: Array) -> tuple[Array, Array]:
 
 
 def _towards_second(pair: ConvexPair, normals: Array) -> Array:
-    """Directions (n, 3) to the side of the second body; F of the other side is never greater."""
+    """Directions (n, 3), flipped to the side of the second body: F of the opposite direction is never greater."""
     away = mul_vec(normals, pair.center2 - pair.center1) < 0
     return jnp.where(away[:, None], -normals, normals)
 
@@ -381,7 +384,7 @@ def _towards_second(pair: ConvexPair, normals: Array) -> Array:
 def _starts(pair: ConvexPair, toward: Array) -> tuple[Array, list[int]]:
     """Directions (s, 3) to begin with, and for each the circle that it stays on (-1: the whole sphere)."""
     half = jnp.asarray(CUBE[13:], toward.dtype)
-    # two boxes have no ellipsoid: any axes do
+    # two boxes have no ellipsoid: the axes of the world will do
     sphere = [mul_vec(ellipsoid.mat[None], half) for ellipsoid in pair.ellipsoids] or [half]
     sphere = jnp.concatenate(sphere)
     angles = jnp.asarray(np.pi / 8 * np.arange(8), toward.dtype)[None, :, None]

@@ -1,22 +1,23 @@
-"""Pairs of ellipsoids, cylinders, capsules, boxes and spheres without a closed form, and of the first two with meshes.
+"""Pairs without a closed form: of ellipsoids, cylinders, capsules, boxes and spheres, and of the first two with meshes.
 
-The signed distance is the maximum of the gap F over unit vectors, apart or penetrating. Of two shapes without a mesh it
-is found in minkowski.py. Where both shapes have flat directions (cylinders, capsules, boxes, meshes), MuJoCo runs four
-more times with the shapes tilted against each other and keeps the points that are new (`multiccd`); the same is done
-here, with the four runs side by side.
+The signed distance is the maximum of the gap F over all unit vectors, whether the shapes are apart or penetrate. For
+two shapes that are not meshes, minkowski.py finds it. If both shapes have flat directions (cylinders, capsules, boxes,
+meshes), MuJoCo's `multiccd` runs four more times, with the shapes tilted against each other, and keeps the new points.
+The same is done here.
 
-Of an ellipsoid or cylinder and a hull: a cylinder is a disc; its axis joins the hull, each of whose corners becomes
-two. The body stands at the origin along its axes; u is a unit vector from it to the hull, whose corners are x. The gap
-is
+An ellipsoid or a cylinder against a hull: the cylinder is treated as a disc, and its axis is added to the hull, which
+doubles the hull's corners. The body is at the origin, aligned with its axes. The unit vector u points from the body to
+the hull, whose corners are x. The gap is
 
     F(u) = min over x of u . x - |S u|,        S = diag(half sizes).
 
-Its maximum is searched without derivatives, from several starts. A climb knows up to four corners. Each set of them
-that holds the newest proposes a direction: a corner that of a Newton step on the sphere, an edge that of one on the
-great circle across it, a side its normal. The proposal with the greatest gap to these corners is tried, and the corner
-that is nearest there becomes the newest: corners join as in `gjk.py`. At the maximum the hull touches with that corner,
-edge or side of its nearest corners which is nearest to the body's own point. The normal follows in closed form: a side
-has its own, a corner or an edge takes one more Newton step, whose derivative is that of the implicit function.
+Several climbs search for its maximum, without derivatives. A climb remembers up to four corners. Each subset that
+contains the newest corner proposes a direction. A corner proposes a Newton step on the sphere, an edge proposes one on
+the great circle perpendicular to it, and a triangle proposes its normal. The proposal with the greatest gap to these
+corners is tried. The corner of the hull that is nearest along it becomes the newest corner, as in `gjk.py`. At the
+maximum, several corners may be equally near. The contact feature is their corner, edge or side that is nearest to the
+body's support point. The normal follows in closed form. A side has its own normal; for a corner or an edge, one more
+Newton step gives the normal, with the derivative of the implicit function.
 Source: Gilbert et al. 1988; Absil et al. 2008 for Newton's method on the sphere.
 """
 
@@ -56,14 +57,14 @@ STARTS = 6
 
 
 class Likely(NamedTuple):
-    """Directions (p, 3) to begin with, zero where there is none, and how low corners are along each of them (p,)."""
+    """Directions (p, 3) to begin with, zero for padding, and the least height (p,) of the corners along each."""
 
     normal: Array
     height: Array
 
 
 class Climb(NamedTuple):
-    """The best direction (3,) and its gap; three corners of which some are `used`, and the newest; the damping."""
+    """The best direction (3,) and its gap; three older corners, of which some are `used`; the newest; the damping."""
 
     normal: Array
     value: Array
@@ -76,7 +77,7 @@ class Climb(NamedTuple):
 def furthest_direction(points: Array, size: Array, is_disc: bool, likely: Likely) -> Array:
     """The unit vector u (3,) with the greatest gap of a body with half sizes (3,) and corners (n, 3).
 
-    Between equal gaps the axis of a disc is taken.
+    If the axis of a disc has the same gap as another direction, the axis is returned.
     """
     around = jnp.concatenate([safe.normalize(jnp.mean(points, axis=0))[None], jnp.asarray(CUBE, points.dtype)])
     seeds = jnp.concatenate([around, safe.normalize(likely.normal)])
@@ -84,11 +85,11 @@ def furthest_direction(points: Array, size: Array, is_disc: bool, likely: Likely
     likely_gaps = likely.height - safe.norm(size[None] * likely.normal)
     exists = dot(likely.normal, likely.normal) > 0
     gaps = jnp.concatenate([gaps, jnp.where(exists, likely_gaps, -jnp.inf)])
-    # the way to the middle of the hull is a start whatever its gap
+    # the direction to the middle of the hull is always a start, whatever its gap
     starts = jnp.append(jax.lax.top_k(gaps, STARTS)[1], 0)
 
     def climb(start: Array) -> Climb:
-        """A local maximum of the gap, by corners that join one after another."""
+        """A local maximum of the gap; each step adds one corner."""
         value, nearest = _lowest(points, size, start)
         corner = points[nearest]
         begin = Climb(start, value, jnp.stack([corner] * 3), jnp.zeros((3,), bool), corner, jnp.zeros_like(value))
@@ -105,7 +106,7 @@ def furthest_direction(points: Array, size: Array, is_disc: bool, likely: Likely
 
 
 def _lowest(points: Array, size: Array, normal: Array) -> tuple[Array, Array]:
-    """(gap along a direction (3,), place of the corner that is nearest)."""
+    """(gap along a direction (3,), index of the nearest corner)."""
     heights = dot(points, normal[None])
     least = jnp.min(heights)
     return least - safe.norm(size * normal), first(heights <= least)
@@ -113,10 +114,10 @@ def _lowest(points: Array, size: Array, normal: Array) -> tuple[Array, Array]:
 
 @collider
 def _step(points: Array, size: Array, is_disc: bool, climb: Climb, turn: Array | int) -> Climb:
-    """The climb with one more corner, and with more damping where that leads no higher.
+    """The climb after one more corner; if the gap has not grown, the damping grows.
 
-    Where a step finds a corner that is known, the corner at place `turn` becomes the newest instead: on a side with
-    many corners, whose lowest is always the same, the edge that leads on may be between others.
+    If a step finds a corner that is already known, the corner at index `turn` becomes the newest instead. This matters
+    on a side with many corners: its lowest corner stays the same, but the edge that leads on may be between others.
     """
     trials, exists = _trials(size, is_disc, climb)
     corners = jnp.concatenate([climb.newest[None], climb.corners])
@@ -126,13 +127,13 @@ def _step(points: Array, size: Array, is_disc: bool, climb: Climb, turn: Array |
     trial = trials[best]
     value, nearest = _lowest(points, size, trial)
     corner = points[nearest]
-    # the side on which it stands is no better than itself, whatever its rounding
+    # a gain within rounding is no gain: a climb that is already on the best side must not go on
     better = value > climb.value + 4 * jnp.finfo(value.dtype).eps * (jnp.abs(value) + size[0])
     repeated = jnp.any(known & jnp.all(corners == corner[None], axis=1))
     relaxed = jnp.where(climb.damping < 0.02 * size[0], 0, 0.1 * climb.damping)
     growth = jnp.where(repeated, 8.0, 3.0)
     damped = jnp.maximum(growth * climb.damping, 0.01 * growth * size[0])
-    # the newest takes a place that is free
+    # the newest takes a free slot
     kept = jnp.asarray(KEPT)[best]
     here = jnp.arange(3) == jnp.argmin(kept)
     corners, used = jnp.where(here[:, None], climb.newest[None], climb.corners), kept | here
@@ -150,7 +151,7 @@ def _step(points: Array, size: Array, is_disc: bool, climb: Climb, turn: Array |
 
 @collider
 def _trials(size: Array, is_disc: bool, climb: Climb) -> tuple[Array, Array]:
-    """(directions (7, 3) that sets of corners with the newest propose, which of them exist (7,))."""
+    """(directions (7, 3) that the subsets with the newest corner propose, which of them exist (7,))."""
     sweep = climb.corners - climb.newest[None]
     area = cross(sweep[PAIRS[:, 0]], sweep[PAIRS[:, 1]])
     circles = jnp.concatenate([jnp.zeros((1, 3), sweep.dtype), safe.normalize(sweep)])
@@ -174,13 +175,13 @@ def pair_of(corner: Array, size: Array, is_disc: bool) -> ConvexPair:
 
 
 def _step_from(pair: ConvexPair, normal: Array, circle: Array, damping: Array, flattest: float = 1e-3) -> Array:
-    """A Newton step from the nearest direction of a great circle with this axis, or on the sphere if that is zero."""
+    """A Newton step on the great circle with axis `circle`, or on the sphere if that axis is zero."""
     start = onto_circle(normal, circle)
     value = dot(pair.center2, start) - safe.norm(pair.ellipsoids[0].size * start)
     return newton(pair, start, circle, value, damping, flattest)[0]
 
 
-# how wide a triangle is whose plane is known well, by the size of the body
+# least width of a triangle whose plane is accurate enough, relative to the size of the body
 LEAST_WIDTH = 0.05
 ROUND = (GeomType.ELLIPSOID, GeomType.CYLINDER)
 
@@ -190,10 +191,10 @@ class _Nearest(NamedTuple):
 
     Attributes:
       direction: (3,) unit, from the body to the hull.
-      pole: () whether that is the pole of a disc.
+      pole: () whether it is the pole of a disc.
       places: (3,) vertices of the hull.
-      end: (3,) to which end of a cylinder's axis each of them was moved, -1 or 1; 0 for an ellipsoid.
-      corners: () how many of the three count.
+      end: (3,) the end of the cylinder's axis by which each vertex was moved, -1 or 1; 0 for an ellipsoid.
+      corners: () how many of the three vertices count.
     """
 
     direction: Array
@@ -206,9 +207,9 @@ class _Nearest(NamedTuple):
 def separate_round(
     kind: GeomType, body: Shape, hull: Hull | SharedHull, frame: Shape, near: Array | bool = True
 ) -> tuple[Array, Array, Array]:
-    """(signed distance m, midpoint (3,), unit normal (3,) from the body to the hull) of a hull in a frame; world.
+    """(signed distance m, midpoint (3,), unit normal (3,) from the body to the hull), in the world.
 
-    Where they are not `near` () nothing is searched, and what is returned is anything finite.
+    `frame`: the pose of the hull. If they are not `near` (), there is no search, and results are any finite numbers.
     """
     is_disc = kind == GeomType.CYLINDER
     radius, half, _ = unpack(body.size)
@@ -222,7 +223,7 @@ def separate_round(
         if is_disc:
             shift = jnp.concatenate([jnp.broadcast_to(way, (len(local),)) for way in (half, -half)])
             points = jnp.concatenate([local, local]) - _upward(shift)
-        # against a side of the hull the nearest corner is one of that side: of a cylinder at one of both ends
+        # along the normal of a side, the nearest corner belongs to this side; for a cylinder, at one of the two ends
         normal = -mul_vec(turn[None], hull.normal)
         ends = points.reshape(-1, *hull.vert.shape)[:, hull.side.entry[hull.side.start[:-1]]]
         likely = Likely(normal, jnp.min(dot(normal[None], ends), axis=0))
@@ -244,15 +245,15 @@ def separate_round(
 
 
 def _upward(length: Array) -> Array:
-    """Vectors (n, 3) along z of some lengths (n,)."""
+    """Vectors (n, 3) along z with these lengths (n,)."""
     return pack([jnp.zeros_like(length), jnp.zeros_like(length), length])
 
 
 def _around_axis(hull: Hull, turn: Array, local: Array) -> Likely:
-    """The direction (1, 3) square to the axis z and to an edge that has the greatest gap; zero where there is none.
+    """The direction (1, 3) with the greatest gap among the cross products of z and an edge; zero if there is none.
 
-    Where side of cylinder and edge of hull meet, the deepest direction is one of these. An edge is what is nearest
-    along it if it points against a normal that lies between those of the facets on both sides.
+    If the side of a cylinder touches an edge of the hull, the normal is one of these cross products. The edge is the
+    nearest part of the hull along a direction if the opposite direction lies between the normals of its two facets.
     """
     ends = local[hull.edge]
     right, up, _ = unpack(ends[:, 1] - ends[:, 0])
@@ -270,13 +271,13 @@ def _around_axis(hull: Hull, turn: Array, local: Array) -> Likely:
 
 @collider
 def _contact(corners: _Nearest, size: Array, point: Array, shift: Array, is_disc: bool) -> tuple[Array, Array, Array]:
-    """(distance, midpoint, normal) in the frame of the body, from a direction that is right to within rounding.
+    """(distance, midpoint, normal) in the frame of the body, from the result of the search.
 
-    `point` (3, 3) m: the nearest corners, each of which was moved down by `shift` (3,).
+    `point` (3, 3), m: the nearest corners, each moved down by its `shift` (3,).
     """
     direction, pole, count = corners.direction, corners.pole, corners.corners
-    # the normal of a side, or a Newton step for a corner or an edge; the search compares gaps, and so is right to the
-    # square root of rounding only: one step leads nearer, and the next one is differentiated
+    # a side has a normal; a corner or an edge needs Newton steps. The search compares gaps, so its direction is only
+    # accurate to the square root of rounding: a first step improves it, and a second step is differentiated
     area = cross(point[1] - point[0], point[2] - point[0])
     sign = jnp.where(jax.lax.stop_gradient(dot(area, direction)) < 0, -1, 1).astype(area.dtype)
     axis = safe.normalize(jnp.where(count == 2, point[1] - point[0], 1)) * (count == 2)
@@ -296,20 +297,20 @@ def _contact(corners: _Nearest, size: Array, point: Array, shift: Array, is_disc
 
 
 def _touching(points: Array, normal: Array, nearest: Array, size: Array) -> tuple[Array, Array]:
-    """(places (3,) of the corners of the nearest side, edge or corner that are nearest to a point; how many)."""
+    """(indices (3,) of the corners of the contact feature, how many of them count); see the top of the file."""
     heights = dot(points, normal[None])
     lowest = jnp.argmin(heights)
     reach = size[0] + size[1] + size[2]
     level = heights - heights[lowest] < 1e2 * rounding(points) * reach
     aside = points - nearest[None]
     aside = aside + scale(jnp.broadcast_to(normal, aside.shape), reach - dot(aside, normal[None]))
-    # the others stand where the lowest does
+    # corners that are farther away are replaced by the lowest one
     aside = jnp.where(level[:, None], aside, aside[lowest])
     feature = closest_feature(HullPair(jnp.zeros_like(aside[:1]), aside, jnp.eye(3, dtype=aside.dtype), 0 * normal))[0]
     places = jnp.where(level[feature.second], feature.second, lowest)
-    # over a line between two corners of a side the normal stays, as on the side
+    # the feature may be a line between two corners of a side, which has the side's normal
     above = safe.norm(feature.normal - normal) < 1e2 * rounding(points)
-    # so an edge gets the corner of the side that is furthest from its line, if one is far
+    # then the corner of this side that is farthest from the line makes it a triangle, if one is far enough
     begin, sweep = aside[places[0]], aside[places[1]] - aside[places[0]]
     off = jnp.where(level & above, safe.norm(cross(aside - begin[None], sweep[None])), 0)
     third = jnp.argmax(off)
@@ -317,14 +318,14 @@ def _touching(points: Array, normal: Array, nearest: Array, size: Array) -> tupl
     return jnp.where(wide & (jnp.arange(3) == 2), third, places), jnp.where(wide, 3, feature.corners)
 
 
-# rad about two axes across the normal, and whether that is the run upright
+# angles (rad) about two axes perpendicular to the normal, and 1 for the run without tilt
 TILT = 1e-3
 TILTS = np.array([[0, 0, 1], [-TILT, 0, 0], [TILT, 0, 0], [0, -TILT, 0], [0, TILT, 0]])
-DISTINCT = 1e-3  # of the smaller bounding radius
+DISTINCT = 1e-3  # relative to the smaller bounding radius
 
 
 def convex_pair(kind1: GeomType, kind2: GeomType, rows: int) -> Callable[..., Candidates]:
-    """Pair function with one row, or with five: the closest points and those of four tilted runs, if these touch."""
+    """Pair function with one row (the closest points) or five (also the closest points of four tilted runs)."""
     if rows > 1:
         return functools.partial(_closest_and_tilted, (kind1, kind2))
 
@@ -344,13 +345,13 @@ def _separation(kinds: Kinds, shape1: Shape, shape2: Shape, near: Array | bool) 
 def _closest_and_tilted(
     kinds: Kinds, shape1: Shape, shape2: Shape, margin: Array, near: Array | bool = True
 ) -> Candidates:
-    """The closest points, and those of four runs that are tilted about them; one program runs five times."""
+    """The closest points, and the closest points of four runs tilted about them; one program runs five times."""
 
     def run(first: tuple[Array, ...], tilt: Array) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
         *upright, wanted = first
         _, across, along = frame_from_z(upright[2])
         turn = quat_to_mat(quat_exp(scale(across, tilt[0]) + scale(along, tilt[1])))
-        # turned against each other about a point
+        # both shapes turn about the closest point, in opposite directions
         point = upright[1]
         turned = [
             shape._replace(pos=point + mul_vec(rotation, shape.pos - point), mat=mul_mat(rotation, shape.mat))
@@ -366,7 +367,7 @@ def _closest_and_tilted(
     radius = safe.minimum(_bound(kinds[0], shape1), _bound(kinds[1], shape2))
     rows = [candidate(dist, points[0], normals[0])]
     for k in range(1, 5):
-        # a point counts if it touches and is away from those before it
+        # a point counts if it touches and is away from all earlier points
         distinct = jax.lax.stop_gradient(safe.maximum(dist, dists[k])) < jax.lax.stop_gradient(margin)
         for row in rows:
             apart = jax.lax.stop_gradient(safe.norm(row.pos - points[k])) > DISTINCT * radius
