@@ -1,10 +1,10 @@
 """Active sets: which constraints act and which rows push, fixed while a state moves, so that forces are smooth.
 
 A contact or limit acts where its distance is below the margin, and a one-sided row (or an edge of a pyramid) pushes
-where x = J qacc - aref < 0. An active set keeps these decisions of one state for other states: a row that pushed goes
-on, and pulls if need be; a row that did not push exerts no force. `signals` are positive while the decisions are right;
-when a signal becomes negative, a contact has begun or ended. For elliptic contacts only whether they act is fixed; how
-they push follows from the state.
+where x = J qacc - aref < 0. An active set keeps these decisions of one state for other states: a row that pushed still
+acts, and pulls if need be; a row that did not push exerts no force. `signals` are positive while the decisions are
+right; when a signal becomes negative, a contact has begun or ended. For elliptic contacts, the set fixes only whether
+they act; how they push follows from the state.
 
 A contact also ends when its distance reaches the margin, and may push until then: by friction, as the edges of a
 sliding contact's pyramid do, or because the bodies part slowly. Its force jumps there, as when bodies touch.

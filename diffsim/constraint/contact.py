@@ -88,7 +88,7 @@ def elliptic(source: Sources) -> list[RawRows]:
 
 
 def _contact_rows(source: Sources, dimensions: tuple[int, ...]) -> list[RawRows]:
-    """One group of rows for each of some contact dimensions, if slots have it."""
+    """One group of rows for each of these contact dimensions that some slot has."""
     model = source.model
     groups = [run for run in source.slots.geoms if run.dim in dimensions]
     if not groups:
@@ -150,8 +150,8 @@ def _basis_jacobian(
     return stored(rows)
 
 
-# contacts within reach are weak: their impedance would rise to its own dmax over this many reaches, of which a contact
-# that just touches has gone one: it has then (1 / RISE)^2 / MIDPOINT of dmax, 1%
+# contacts within reach are weak: their impedance would rise to dmax over this many reaches. A contact that just touches
+# is one reach deep, where the impedance is (1 / RISE)^2 / MIDPOINT of dmax, 1%
 RISE = 14.0
 # midpoint and power of that rise (the last two of solimp): a parabola, so that weight and slope begin at zero
 MIDPOINT = 0.5

@@ -228,8 +228,8 @@ def _rotation_axes(frames: Frames, torquescale: Array) -> Array:
 def weld_torques(model: Model, kinematics: Kinematics, ids: np.ndarray, multipliers: Array) -> Array:
     """Torque (n, 3), N m, of some welds on their first bodies, and with the opposite sign on their second bodies.
 
-    `multipliers` (n, 3) are the forces of their rotation rows. As MuJoCo reports torques since 3.14; before, it
-    reports the multipliers.
+    `multipliers` (n, 3) are the forces of their rotation rows. MuJoCo reports these torques since 3.14; earlier
+    versions report the multipliers.
     """
     if not model.opt.follows("weld_torques"):
         return multipliers

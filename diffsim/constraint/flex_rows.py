@@ -1,4 +1,4 @@
-"""Equalities of flexes keep edges at their length, surfaces unstrained, cells in their shape; and contacts of flexes.
+"""Equalities of flexes, which keep the length of edges, the strain of surfaces or the shape of cells; and contacts.
 
 An edge that can stretch has one row: pos = length - length at rest, J the rate of the length, and the inverse weight of
 the edge at qpos0. A vertex of a surface has two rows (flex/strain.py), with the inverse weight of its body. A cell of
@@ -97,7 +97,7 @@ def edges(source: Sources) -> list[RawRows]:
 
 
 def vertices(source: Sources) -> list[RawRows]:
-    """Surfaces that keep the strain that they have at rest, at their vertices."""
+    """Vertices at which the strain of a surface stays at its value at rest."""
     model, topology = source.model, source.model.topology
     member, equality = _vertices(topology)
     if not len(member):
@@ -113,7 +113,7 @@ def vertices(source: Sources) -> list[RawRows]:
 
 @per_topology
 def _strained(topology: Topology) -> tuple[tuple[Cells, np.ndarray], ...]:
-    """The cells of flexes whose strain equalities hold, and these equalities."""
+    """The cells that strain equalities hold in shape, and these equalities."""
     of_strain = np.flatnonzero(topology.eq_type == EqType.FLEXSTRAIN)
     listed = ((cells, of_strain[topology.eq_obj1id[of_strain] == cells.flex]) for cells in cells_of(topology, True))
     return tuple((cells, equality) for cells, equality in listed if len(equality))
@@ -203,8 +203,8 @@ def flex_side(
         touched = jnp.where(other >= 0, jnp.asarray(topology.flex_vertadr)[owner] + other, -2)
         vertex = jnp.where(vertex == touched[None], -1, vertex)
         exists, at = vertex >= 0, vertices[jnp.maximum(vertex, 0)]
-    # weights 1 / distance, normalized, times the product of all distances: a contact on a vertex then has the limit,
-    # all of its weight on that vertex, without a division by zero
+    # the weights 1 / distance, normalized; each is multiplied by the product of all distances. A contact on a vertex
+    # then has all of its weight on that vertex, without a division by zero
     gap = jnp.where(exists, safe.norm(at - contacts.pos[None]), 1)
     others = [jnp.prod(jnp.delete(gap, k, axis=0), axis=0) for k in range(most)]
     share = jnp.where(exists, jnp.stack(others), 0)
@@ -258,7 +258,7 @@ def carriers(model: Model, slots: Sequence[FlexSlots], contacts: Contacts, verti
     topology = model.topology
 
     def kind(slots_of_one: FlexSlots) -> tuple:
-        """Slots of equal kinds are treated at once: those of the same interpolated flexes, or those of all others."""
+        """Slots of one kind are treated together: of the same interpolated flexes, or of all other flexes."""
         return tuple(flex if flex >= 0 and topology.flex_interp[flex] else min(flex, 0) for flex in slots_of_one.flexes)
 
     parts = list[Carriers]()

@@ -231,7 +231,7 @@ def basis(rows: RowGroup, forces: Array) -> Array:
 
 
 def active(rows: RowGroup) -> Array:
-    """(n,) which constraints of a group act: those with D > 0, or with friction loss."""
+    """(n,) which constraints of a group act: D is positive, or in dry friction the bound."""
     return rows.frictionloss > 0 if rows.law == Law.BOUNDED else rows.D[0] > 0
 
 

@@ -5,7 +5,7 @@ Limits are one-sided rows, active where the distance to the bound is below the m
 on its rotation angle.
 
 Rows of dry friction oppose motion with a force of at most `frictionloss`. They exist where frictionloss was not zero
-when the model was compiled. A value of zero at run time gives no force; its derivative is the derivative towards
+when the model was compiled. A value of zero at run time gives no force; the derivative there is one-sided, towards
 positive friction. Source: MuJoCo documentation, "Computation", limits and friction loss.
 """
 

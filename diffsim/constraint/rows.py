@@ -45,7 +45,7 @@ class Reference(NamedTuple):
 
 
 def at_least(x: Array, lower: Array | float) -> Array:
-    """max(x, lower); at a tie the derivative of x counts."""
+    """max(x, lower); at a tie its derivative is the derivative of x."""
     return jnp.where(x < lower, lower, x)
 
 
@@ -315,7 +315,7 @@ def with_velocities(
 ) -> tuple[list[RawRows], Array]:
     """On a GPU the rows with J qvel, and J qacc_warmstart (nrow,) if Newton's method starts from it.
 
-    There both are one product with J, which takes the time of reading J. On a CPU two products are as fast: the rows
+    On a GPU one product with J gives both, in the time of reading J once. On a CPU two products are as fast: the rows
     are returned unchanged, and J qacc_warmstart is empty.
     """
     opt, state = source.model.opt, source.state

@@ -271,17 +271,17 @@ def _state(model: Model, rows: RowGroup, x: Array, force: Array) -> Array:
 
 # values of mjContact's `exclude`, the reason why a contact has no rows; this one is for contacts that have rows
 INCLUDED = 0
-# its distance is between margin - gap and margin
+# the distance of the contact is between margin - gap and margin
 IN_GAP = 1
-# no degree of freedom moves it
+# no degree of freedom moves the contact
 WITHOUT_DOFS = 3
 
 
 class ContactList(NamedTuple):
     """Contacts with mjContact's names: n rows, of which the first `ncon` exist; beyond, ids are -1, all else is zero.
 
-    `exclude` is 0 for contacts with rows, 1 for those in a gap, 3 for those that no degree of freedom moves;
-    `efc_address` is the first row in `efc` or -1, `slot` the row in `data.contact`.
+    `exclude` is 0 for contacts with rows, 1 for contacts in a gap, 3 for contacts that no degree of freedom moves.
+    `efc_address` is the first row in `efc`, or -1. `slot` is the row in `data.contact`.
     """
 
     ncon: Array

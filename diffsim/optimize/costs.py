@@ -7,9 +7,10 @@
         final=lambda state, data: costs.pose(data, box, (0.3, 0, 0.1), (1, 0, 0, 0), metres=0.01, radians=0.1),
     )
 
-Each function returns a vector r that costs 1/2 |r|^2, so that methods need first derivatives alone (Gauss-Newton). It
-is divided by a scale, the deviation that costs 1/2: a centimetre and 0.1 radians above. Differences of orientations are
-rotation vectors, which depend on no choice of axes and jump only at half a turn.
+Each function returns a vector r of residuals. It costs 1/2 |r|^2, so that methods need only first derivatives
+(Gauss-Newton). Residuals are divided by a scale, the deviation that costs 1/2; in the example, a centimetre and 0.1
+radians. Differences of orientations are rotation vectors, which depend on no choice of axes and jump only at half a
+turn.
 """
 
 import jax.numpy as jnp
@@ -26,7 +27,7 @@ from diffsim.types.views import View
 
 Which = str | int | View
 
-# the rim of a joint's range in which `limits` costs, at each end, as a part of the range
+# `limits` costs within this part of a joint's range from each end
 RIM = 0.025
 
 
@@ -43,7 +44,7 @@ def pose(
     metres: float = 1.0,
     radians: float = 1.0,
 ) -> Array:
-    """The difference between a body and a pose, (6,); or (3,) if position or orientation is None.
+    """The difference between the pose of a body and a goal, (6,); or (3,) if position or orientation is None.
 
     Args:
       data: the Data that the task passes.
@@ -65,7 +66,7 @@ def pose(
 
 
 def relative_pose(data: Data, body: View, frame: View, metres: float = 1.0, radians: float = 1.0) -> Array:
-    """The pose of a body relative to another one, (6,): position and rotation vector in the frame of the other."""
+    """The pose of `body` in the frame of another body, `frame`, (6,): position, then rotation vector."""
     away = rotate_inv(frame.xquat(data), body.xpos(data) - frame.xpos(data))
     return join(away / metres, quat_sub(body.xquat(data), frame.xquat(data)) / radians)
 
@@ -84,7 +85,7 @@ def look_at(data: Data, body: View, axis: ArrayLike, point: ArrayLike, radians: 
     aim = safe.normalize(jnp.asarray(point, data.xpos.dtype) - body.xpos(data))
     normal = cross(along, aim)
     sine, cosine = safe.norm(normal), dot(along, aim)
-    # angle / sine tends to 1 where the axis points at the point; straight away from it, the direction is undefined
+    # angle / sine tends to 1 where the axis points at the point; if it points straight away, the direction is undefined
     ratio = safe.divide(safe.arctan2(sine, cosine), sine, 1.0)
     return normal * ratio / radians
 
@@ -95,22 +96,22 @@ def touch(model: Model, data: Data, geom: Which, other: Which, metres: float = 1
 
 
 def clear(model: Model, data: Data, geom: Which, other: Which, gap: float, metres: float = 1.0) -> Array:
-    """By how much the distance of two geoms is below a gap (m), (1,); zero if they are further apart."""
+    """How much closer than a gap (m) two geoms are, (1,); zero if they are further apart."""
     return jnp.ravel(safe.maximum(gap - geom_distance(model, data, geom, other).distance, 0.0) / metres)
 
 
 def effort(ctrl: Array, scale: ArrayLike = 1.0) -> Array:
-    """Controls (nu,) over a scale, a number or (nu,)."""
+    """Controls (nu,) divided by a scale, a number or (nu,)."""
     return ctrl / jnp.asarray(scale, ctrl.dtype)
 
 
 def smooth(data: Data, scale: ArrayLike = 1.0) -> Array:
-    """Accelerations (nv,) over a scale, a number or (nv,): the cost of jerky motions."""
+    """Accelerations (nv,) divided by a scale, a number or (nv,). They make jerky motions cost more."""
     return data.qacc / jnp.asarray(scale, data.qacc.dtype)
 
 
 def slow(state: State, scale: ArrayLike = 1.0) -> Array:
-    """Velocities (nv,) over a scale, a number or (nv,)."""
+    """Velocities (nv,) divided by a scale, a number or (nv,)."""
     return state.qvel / jnp.asarray(scale, state.qvel.dtype)
 
 

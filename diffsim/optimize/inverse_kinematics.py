@@ -10,9 +10,9 @@ Levenberg-Marquardt step of the joints that no range holds back, projected on th
     (J^T W^2 J + (posture^2 + mu cost) 1) dq = -(J^T W^2 r + posture^2 (q - q0))
 
 mu falls after a step that lowers the cost, and grows after one that does not. Since the damping is proportional to the
-cost, steps are short far from the targets and exact near them. A search that ends elsewhere begins again at a random
-position; if all of them do, the best one goes on to its minimum. Source: Sugihara 2011, "Solvability-unconcerned
-inverse kinematics by the Levenberg-Marquardt method".
+cost, steps are short far from the targets and exact near them. A search that misses the targets is followed by another
+one from a random position. If all miss, the best one goes on to its minimum. Source: Sugihara 2011,
+"Solvability-unconcerned inverse kinematics by the Levenberg-Marquardt method".
 
 The derivative of the solution is implicit. The gradient g(q, theta) of the cost is zero for joints between their
 limits, so dq = -H^+ (dg / dtheta) dtheta with the Hessian H. The pseudoinverse gives the shortest motion of a redundant
@@ -64,11 +64,12 @@ HIGHER = 5.0
 MOST_DAMPING = 1e6
 # relative decrease of the cost at which a search is given up
 LITTLE = 1e-3
-# times the rounding of a number: relative decrease of the cost at a minimum
+# a search is at a minimum if the relative decrease of the cost is below this number of machine epsilons
 EXACT = 10
 # rad or m, longest step of a joint: beyond it a linear model of rotations is useless
 LONGEST = 1.0
-# of the diagonal of J^T W^2 J, times the square root of rounding: keeps the matrix of a redundant arm positive definite
+# damping that keeps the matrix of a redundant arm positive definite, in units of the largest diagonal entry of J^T W^2
+# J and of the square root of the machine epsilon
 FLOOR = 1e-2
 # seed of the random positions
 SEED = 0
@@ -101,7 +102,7 @@ class Ik(Record):
       tolerance: m and rad, largest error of each target at which a search ends.
       iterations: most iterations of one search.
       attempts: most searches of a world. The first begins at the given state, the others at random positions within
-        the ranges. Take 1 if targets contradict one another, or if the solution shall be near the state.
+        the ranges. Use 1 if targets contradict one another, or if the solution should be near the state.
     """
 
     tolerance: float = static(default=1e-5)
@@ -181,7 +182,7 @@ class _Search:
 )
 @dataclasses.dataclass(frozen=True)
 class _Goals:
-    """The targets, those with a position apart from those with an orientation.
+    """The targets; their positions and orientations are separate, since a target may have only one of the two.
 
     Attributes:
       pos, quat: (p, 3) m and (r, 4).
@@ -382,7 +383,7 @@ def _bounds(model: Model, search: _Search) -> tuple[Array, Array]:
 
 
 def _values(model: Model, qpos: Array) -> Array:
-    """(nv,) the positions of hinges and slides; what other dofs get has no meaning."""
+    """(nv,) the positions of hinges and slides; the values of other dofs have no meaning."""
     topology = model.topology
     return pick(qpos, topology.jnt_qposadr[topology.dof_jntid])
 
@@ -432,7 +433,7 @@ def _slopes(problem: _Problem, errors: _Errors, poses: Kinematics) -> Array:
         parts.append(goals.pos_weight[row][:, None] * linear)
     for row, (_, kind, index) in enumerate(goals.turned):
         _, angular = point_jacobian(model, com, poses.xpos[0], np.array(body_of(kind, index)))
-        # of the frame that turns, in its own axes
+        # the angular velocity of the frame, in its own axes
         local = matmul(getattr(poses, FRAMES[kind].orientation)[index].T, angular)
         rates = rotvec_rate(jnp.broadcast_to(errors.rot[row], local.T.shape), local.T)
         parts.append(goals.rot_weight[row][:, None] * rates.T)

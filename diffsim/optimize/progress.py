@@ -55,5 +55,5 @@ class Progress:
             print(line, file=sys.stderr, flush=True)
 
     def close(self) -> None:
-        """Ends the budget and the regular lines: what the caller computes from the result later has all the time."""
+        """Ends the budget and the regular lines: what the caller then computes from the result has no time limit."""
         self.closed = True

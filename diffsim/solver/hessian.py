@@ -186,7 +186,7 @@ def linear_conjugate_gradients(problem: _Preconditioned, b: Array, relative: flo
     or after 2 n products.
 
     Where no acting row couples two blocks, the first step is exact, and on a CPU the only one. On a GPU all worlds of a
-    batch take the steps of the slowest.
+    batch take as many steps as the slowest.
     """
     if isinstance(problem.objective.constraints.jacobian, SparseRows):
         # products with inverses of the small blocks of points are faster than solves with their factors
@@ -207,7 +207,7 @@ def linear_conjugate_gradients(problem: _Preconditioned, b: Array, relative: flo
 
 
 def inverse_of_points(factor: Array) -> Array:
-    """The inverses of blocks (count, n, n) of points from their factors; larger factors as they are."""
+    """The inverses of blocks (count, n, n) of points from their factors; larger factors are returned unchanged."""
     count, size, _ = factor.shape
     unit = jnp.broadcast_to(jnp.eye(size, dtype=factor.dtype), (count, size, size))
     return jax.vmap(cho_solve)(factor, unit) if size <= POINT else factor

@@ -162,7 +162,7 @@ def _unrolled(advance: Callable[[Progress], Progress], settings: Settings, start
         later = advance(progress)
         done = later._replace(done=progress.done | later.done)
         # Newton's method goes on after convergence: a step with alpha = 1 has the derivative of the optimum, whatever
-        # the iterations before. CG has no such step, and its point stays where it is
+        # came before. CG has no such step, and its point stays where it is
         stays = where_tree(progress.done, progress, later)
         return done if settings.full_step else stays, None
 
@@ -181,7 +181,7 @@ def _first(objective: Objective, settings: Settings, start: Start, rule: Rule) -
 
 
 def _evaluate(objective: Objective, qacc: Array, inertia_product: Array, rows_product: Array) -> Iterate:
-    """The point with acceleration a = qacc, from it and the products M a and J a."""
+    """The point with acceleration a = qacc (nv,), given the products M a and J a."""
     force = generalized_force(objective.constraints, residuals(objective.constraints, qacc, rows_product))
     return Iterate(qacc, inertia_product, rows_product, inertia_product - objective.qfrc_smooth - force)
 

@@ -10,8 +10,8 @@ one after another. A search that is cut short ends at the trial that would have 
 between the bounds is no better: rows that begin to act behind the root make it a tiny step.)
 
 The cost of the rows at x + alpha v is a sum of costs of springs (constraint/laws.py), one for each row or edge of a
-pyramid, except for elliptic contacts. On a GPU each sum of each trial is a launch; there all springs that only push are
-one list.
+pyramid, except for elliptic contacts. On a GPU each sum of each trial is a kernel launch; there all springs that only
+push are put into one list.
 """
 
 import functools
@@ -33,7 +33,7 @@ Array = jax.Array
 
 # least relative tolerance of the derivative, in units of the machine epsilon: below it the derivative is rounding
 ROUNDING = 64.0
-# the upper bound of the bracket while there is none; any larger than all steps
+# stands for the upper bound of the bracket while there is none: larger than any step
 FAR = 1e30
 # the most trials of a search in float32, and the most that a GPU runs without a loop
 FEW = 6
@@ -54,7 +54,7 @@ class _Bracket(NamedTuple):
       alpha: () the next trial, or the result once done.
       lower, upper: () bounds of the root.
       tried: () trials so far.
-      done: () bool; `alpha` then stays when the bracket is advanced again.
+      done: () bool; `alpha` then no longer changes.
     """
 
     alpha: Array
@@ -69,7 +69,7 @@ def line_search(
 ) -> Array:
     """() the step alpha >= 0 at which the derivative vanishes, within `tolerance` or after `limit` evaluations.
 
-    After too few evaluations it is the next trial, or the lower bound where there is no upper one.
+    If the evaluations run out, it is the next trial, or the lower bound where there is no upper bound.
 
     Args:
       derivatives: alpha -> first and second derivative.
@@ -77,8 +77,8 @@ def line_search(
       slope: derivative at 0, negative.
       tolerance: for the absolute derivative; raised to what rounding allows.
       limit: largest number of evaluations; in float32 at most `FEW`.
-      idle: whether there is nothing to search, as in a world that is done while others of its batch go on: it would
-        follow rounding noise up to the limit, and the whole batch would wait.
+      idle: whether there is nothing to search, as in a world that is done while others of its batch go on. Its search
+        would follow rounding noise up to the limit, and the whole batch would wait.
     """
     epsilon = float(jnp.finfo(slope.dtype).eps)
     tolerance = jnp.maximum(tolerance, ROUNDING * epsilon * jnp.abs(slope))

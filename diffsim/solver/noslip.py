@@ -12,8 +12,8 @@ sides of an elliptic contact) either sticks or slips:
 - slips in a ball: |y| = limit, and x has no part across y. As x = -m y, a change of y turns that condition by m dy.
 These equations are linear in the changes while zones are fixed, and give dy by one solve with one unknown per friction
 row. Rows that stick at the same time may depend on each other (a box on four corners). The forces are then not unique,
-but the acceleration is, and a small multiple of the diagonal chooses. Source: MuJoCo documentation, "Computation",
-noslip solver.
+but the acceleration is, and a small multiple of the diagonal selects one solution. Source: MuJoCo documentation,
+"Computation", noslip solver.
 """
 
 import functools
@@ -111,7 +111,7 @@ def residual(factor: PerSize, y: Array, qM: BlockDiagonal, force: Array, rows: F
 
 
 def conditions(cones: Cones, zones: Zones, y: Array, x: Array, limit: Array) -> Array:
-    """(m,) what is zero at the solution, in zones that do not change."""
+    """(m,) the conditions, which are zero at the solution, in zones that do not change."""
     # a ball that slips: |y| - limit along y, and across it the part of x that is not along y
     reach = _along(cones, zones, y) - limit
     across = x - zones.unit * _along(cones, zones, x)
@@ -178,8 +178,8 @@ def without_slip(
     """The solution after friction is made rigid.
 
     Args:
-      objective: that of the soft problem.
-      qacc: (nv,) its solution, which stays where there is no friction.
+      objective: the soft problem.
+      qacc: (nv,) its solution, which is returned unchanged if there is no friction.
       forces: (force_count, n) row forces of each group there.
       contact_order: (ncon,) the order in which contacts are swept; None for the order of the slots.
     """
@@ -192,7 +192,7 @@ def without_slip(
     start = jnp.concatenate([part.y for part in parts])
     pairs = zip(constraints.groups, forces, strict=True)
     fixed_force = qfrc_smooth + row_forces_on_dofs(constraints, tuple(without_friction(*pair) for pair in pairs))
-    # the forces are found as a constant of all derivatives; `at_fixed_point` attaches these
+    # the sweeps are not differentiated; `at_fixed_point` attaches the derivatives
     schedule = _schedule(*jax.lax.stop_gradient((model, constraints, forces)), contact_order)
     y, sweeps = sweep_until_converged(schedule, *jax.lax.stop_gradient((qM.dense, fixed_force, rows, start)))
     y = at_fixed_point(schedule.cones, checkpoint_name(y, SEARCH_RESULT), qM, fixed_force, rows)

@@ -113,7 +113,7 @@ def without_friction(rows: RowGroup, forces: Array) -> Array:
 
 
 def with_friction(topology: Topology, rows: RowGroup, forces: Array, y: Array) -> Array:
-    """Row forces with the friction y (m,) in place of their own; dofs without dry friction keep theirs."""
+    """Row forces with their friction replaced by y (m,); dofs without dry friction keep their forces."""
     if rows.law == Law.BOUNDED:
         return forces.at[0, friction_members(topology, rows)].set(y) if rows.sign else y[None]
     side = y.reshape(rows.count, rows.dim - 1).T

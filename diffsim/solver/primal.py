@@ -201,7 +201,7 @@ def _descend(model: Model, objective: Objective, method: Method, start: Start, u
 
 
 def better_start(model: Model, objective: Objective, warm: Array, factor: PerSize | None) -> tuple[Objective, Start]:
-    """The objective, knowing J times its start, and the start: M^-1 qfrc_smooth, or `warm` (nv,) if its cost is lower.
+    """The objective with J times the start, and the start: M^-1 qfrc_smooth, or `warm` (nv,) if its cost is lower.
 
     Args:
       warm: (nv,) the warm start.
@@ -216,7 +216,7 @@ def better_start(model: Model, objective: Objective, warm: Array, factor: PerSiz
         smooth = solved(block_solve, qM, factor, force)
     if model.opt.disabled(DisableBit.WARMSTART):
         return objective, Start(smooth, force)
-    # M a and J a of both candidates, of which the costs and the first iteration are made: M a = qfrc_smooth at M^-1
+    # M a and J a of both candidates, for their costs and for the first iteration: M a = qfrc_smooth at M^-1
     # qfrc_smooth. The choice is stored for reverse mode, which must not decide again
     project = constraints.jacobian.mul_vec
     starts = [(warm, qM.mul_vec(warm), project(warm)), (smooth, force, project(smooth))]

@@ -10,7 +10,7 @@ does the same (noslip_sweeps.py). An elliptic contact moves in two steps, in coo
 cone is circular, |y| <= normal: along the ray through the origin, which scales normal and friction forces together;
 then, at that normal force, within the disc of friction forces, where R is the same in all directions of y.
 
-Sweeps converge linearly, to the optimum of the primal solvers, and the optimum is differentiated as theirs (solve.py).
+Sweeps converge linearly to the optimum of the primal solvers, which is differentiated in the same way (solve.py).
 Source: MuJoCo documentation, "Computation", PGS solver. The order of the constraints, random in MuJoCo, is fixed here.
 """
 

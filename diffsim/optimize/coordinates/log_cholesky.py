@@ -1,14 +1,14 @@
 """Log-Cholesky coordinates of the inertia of a body: any ten real numbers give a physical inertia.
 
 The pseudo inertia J = integral of rho [x; 1] [x; 1]^T (4 x 4; kg m^2, kg m, kg) of a body is positive definite if and
-only if mass, center and moments are those of some distribution of mass. Every such J is U U^T with
+only if some distribution of mass has this mass, center and moments. Every such J is U U^T with
 
     U = e^alpha [[e^d1, s12, s13, t1], [0, e^d2, s23, t2], [0, 0, e^d3, t3], [0, 0, 0, 1]],
     theta = (alpha, d1, d2, d3, s12, s13, s23, t1, t2, t3),
 
 and mass = e^(2 alpha), center of mass = (t1, t2, t3), all in the body's frame. MuJoCo keeps mass, center, principal
-moments and the orientation of the principal axes. Those axes are eigenvectors: the eigenvalue solver is not
-differentiated, and their derivative is added in closed form (`principal_axes`).
+moments and the orientation of the principal axes. These axes are eigenvectors. The eigenvalue solver is not
+differentiated; `principal_axes` adds the derivative of the axes in closed form.
 Source: Rucker and Wensing 2022, "Smooth parameterization of rigid-body inertia".
 """
 
@@ -29,8 +29,8 @@ from diffsim.optimize.coordinates.transforms import Transformation, in_coordinat
 # the fields of a Model that make up the inertia of a body
 INERTIAL = ("body_mass", "body_ipos", "body_inertia", "body_iquat")
 
-# smallest relative difference of second moments of mass, by bytes of a number: closer ones are moved apart, because the
-# principal axes of equal moments are undefined
+# smallest relative difference of second moments of mass, by bytes of a number. Closer moments are moved apart, because
+# the principal axes of equal moments are undefined
 APART = {4: 1e-3, 8: 1e-6}
 
 # all permutations of three axes
@@ -71,7 +71,7 @@ def to_log_cholesky(inertial: Inertial) -> Array:
 
 
 def from_log_cholesky(theta: Array, near: Array) -> Inertial:
-    """The inertia of theta (10,); the order and signs of its principal axes are those nearest to `near` (4,)."""
+    """The inertia of theta (10,). Its principal axes have the order and signs nearest to the axes of `near` (4,)."""
     alpha, d, (s12, s13, s23), center = theta[0], jnp.exp(theta[1:4]), theta[4:7], theta[7:]
     zero = jnp.zeros_like(alpha)
     upper = jnp.stack([jnp.stack([d[0], s12, s13]), jnp.stack([zero, d[1], s23]), jnp.stack([zero, zero, d[2]])])
@@ -83,8 +83,9 @@ def from_log_cholesky(theta: Array, near: Array) -> Inertial:
 def principal_axes(matrix: Array, near: Array) -> tuple[Array, Array]:
     """Eigenvalues (3,) and the unit quaternion (4,) of the eigenvectors, of a symmetric matrix (3, 3).
 
-    The axes V are constants for derivatives. With A = V^T matrix V, diagonal in value, the eigenvalues are A_ii and the
-    axes turn by w_i = A_jk / (A_jj - A_kk) with (i, j, k) cyclic: exact to first order, and zero for equal eigenvalues.
+    Derivatives see the axes V as constants. A = V^T matrix V is diagonal in value, but its derivative is not. The
+    eigenvalues are A_ii. The axes turn by w_i = A_jk / (A_jj - A_kk), with (i, j, k) cyclic. This is exact to first
+    order, and zero for equal eigenvalues.
 
     Args:
       matrix: (3, 3) symmetric.
@@ -151,7 +152,7 @@ def check_physical(params: dict[str, Array], index: np.ndarray) -> None:
     """Checks that the inertias of some bodies are strictly physical.
 
     Raises:
-      ValueError: they are not; the message names the bodies.
+      ValueError: some are not; the message names the bodies.
     """
     mass, _, moments, _ = (np.asarray(params[name])[index] for name in INERTIAL)
     second = moments.sum(axis=1, keepdims=True) / 2 - moments

@@ -235,7 +235,7 @@ def _read(record: Any, paths: Paths) -> Any:
 
 
 def _write(record: Any, names: Sequence[str], value: Any) -> Any:
-    """The record with another leaf, without checks, because updates need not be valid values."""
+    """A copy of the record with one leaf replaced. It is not checked, because updates need not be valid values."""
     inner = value if len(names) == 1 else _write(getattr(record, names[0]), names[1:], value)
     return dataclasses.replace(record, **{names[0]: inner})
 

@@ -1,9 +1,9 @@
 """diagnose: whether a gradient can be trusted.
 
-The gradient of reverse mode is compared, along its own direction and some random ones, with central differences over
-steps from `reach` down to a millionth of it, and with the gradient of the loss averaged over changes as large as
-`reach`. A gradient can be the exact derivative and still be useless: the loss may be flat here and not a little further
-on (no contact yet), or its slope may not hold for any useful distance (contacts that begin, chaos).
+The gradient by reverse mode is compared with two others, along its own direction and along random directions: with
+central differences, over steps from `reach` down to a millionth of `reach`; and with the gradient of the loss averaged
+over changes as large as `reach`. An exact gradient can still be useless. The loss may be flat here but not a little
+further on (no contact yet), or its slope may not hold over any useful distance (contacts that begin, chaos).
 """
 
 from collections.abc import Callable
@@ -32,7 +32,7 @@ REACH = 0.01
 
 
 class Diagnosis(NamedTuple):
-    """The result of `diagnose`; `print` it. Arrays are numpy's; of k directions, the first is that of the gradient.
+    """The result of `diagnose`; `print` it. Arrays are numpy's. The first of the k directions is along the gradient.
 
     Attributes:
       trust: whether slopes along all directions hold over changes as large as `reach`, within 10%.
@@ -44,7 +44,7 @@ class Diagnosis(NamedTuple):
       holds: the largest step up to which the slopes hold within 10%; 0 if they hold over no step.
       slopes: (k,) slopes of the loss by reverse mode.
       smoothed_slopes: (k,) slopes of the averaged loss.
-      smoothed_errors: (k,) standard errors of these.
+      smoothed_errors: (k,) standard errors of `smoothed_slopes`.
       steps: (n,) steps of the central differences, the largest first.
       differences: (k, n) slopes by central differences.
     """
@@ -87,7 +87,7 @@ def diagnose(
       reach: the norm of the changes of x that matter to you, in its units; None for 1% of |x|, or 0.01 if that is more.
       directions: number of directions along which differences are taken.
       samples: pairs of samples for the smoothed gradient.
-      seed: of these samples and of the random directions.
+      seed: seed of these samples and of the random directions.
 
     Returns:
       A `Diagnosis`; `print` shows it.

@@ -6,7 +6,8 @@ Two estimates of the gradient of the average, from the same antithetic pairs x +
     order 0, score function  mean of z (f(x + sigma z) - f(x - sigma z)) / (2 sigma)       sees jumps; noisy
 
 "mixed" weights them by the inverse of their variances, as long as they differ by no more than chance explains. If they
-differ more, f jumps between samples (contacts begin, friction slips): order 1 misses that, and order 0 is taken.
+differ more, f jumps between samples (contacts begin, friction slips): order 1 misses these jumps, so that order 0 is
+taken.
 
 Sources: Parmas et al. 2018, "PIPPS"; Suh et al. 2022, "Do differentiable simulators give better policy gradients?"
 """

@@ -1,16 +1,15 @@
 """Intervals of the estimated parameters, and evidence whether the model explains the data.
 
-Intervals. With J = [J_theta, J_x] at the solution, the part that initial states explain is taken out: P = (1 - Q Q^T)
-J_theta, with Q an orthonormal basis of the columns of J_x. With S the typical sizes of the parameters and P S = U s
-V^T, the covariance of theta is sigma^2 S V s^-2 V^T S. Columns of V with tiny s are combinations of parameters that
-could have any value.
+Intervals. At the solution, the Jacobian of the residuals is J = [J_theta, J_x]. The part of J_theta that initial states
+explain is projected out: P = (1 - Q Q^T) J_theta, where Q is an orthonormal basis of the columns of J_x. S contains the
+typical sizes of the parameters, and P S = U s V^T is a singular value decomposition. The covariance of theta is then
+sigma^2 S V s^-2 V^T S. Columns of V with tiny s are combinations of parameters that could have any value.
 
-Evidence. This holds if the model explains the data, that is if the residuals r are noise. Three things are tested for
-each reading: the size of r, compared with the noise; whether r is white, by the sums of r_t r_{t+k}, whose means under
-  white
-noise are -sigma^2 sum_t q_t q_{t+k} with q the rows of [Q, U]; and whether r contains signals of what a model may lack,
-c r / |c| with c orthogonal to the columns of J. If a test fails, intervals come from a sandwich estimate, or are
-withheld.
+Evidence. The covariance is right only if the model explains the data, that is, if the residuals r are noise. Three
+properties of r are tested for each reading. First, its size is compared with the noise. Second, r must be white: this
+is tested by the sums of r_t r_{t+k}, whose means for white noise are -sigma^2 sum_t q_t q_{t+k}, where q_t are the rows
+of [Q, U]. Third, r must not contain signals of what a model may lack: their scores are c r / |c|, with c orthogonal to
+the columns of J. If a test fails, intervals come from a sandwich estimate, or are withheld.
 
 Sources: Ljung and Box 1978 (whiteness); Godfrey 1978 (score tests); Newey and West 1987 (sandwich estimate).
 """
@@ -27,7 +26,7 @@ from diffsim.optimize.identify.unknowns import Unknowns
 NULL = 1e-7
 # a direction is not identified if its standard deviation is above this part of the parameters' sizes
 LOOSE = 1.0
-# a parameter is named in a direction if its part is above this
+# the words for a direction name the parameters whose parts are above this
 NAMED = 0.1
 # probability of the intervals
 CONFIDENCE = 0.95
@@ -47,7 +46,7 @@ BURST = 1.1
 SHARE = 0.2
 # ... and at most this number of causes
 CAUSES = 4
-# a signal is not tested if all but this part of its square is adjusted by the fit
+# a signal is not tested if the fit can adjust all but this part of its square
 LEAST_SIGNAL = 1e-6
 # a parameter is at a bound if it is this near, relative to 1 + |theta|
 AT_BOUND = 1e-6
@@ -61,13 +60,13 @@ class Identified(NamedTuple):
     Attributes:
       labels: their names.
       values: the estimates.
-      start: the values of the model before.
+      start: the values in the model before the fit.
       std: standard deviations of theta, relative ones for logarithms; infinite if the data do not show a parameter, or
         do not agree with the model.
       lower: lower ends of the 95% intervals of the values, without regard to bounds.
       upper: upper ends.
       at_bound: bool, whether the search ended at a bound; the interval then means little.
-      covariance: (n, n) of theta, within what is identified.
+      covariance: (n, n) covariance of theta along the directions that are identified.
       null_directions: combinations of parameters that the data do not show, in words.
       withheld: whether intervals are withheld, since the model does not explain the data.
     """
@@ -100,7 +99,7 @@ class FittedWindows(NamedTuple):
 
     Attributes:
       errors: (windows, T, ny) readings minus measurements, over the noise; NaN where nothing was measured.
-      blocks: their derivatives, rows of errors first.
+      blocks: derivatives of the residuals; the rows of `errors` come first.
       readings: (windows, T, ny) simulated.
       measured: (windows, T, ny) recorded.
       noise: (ny,) standard deviations.
@@ -108,8 +107,8 @@ class FittedWindows(NamedTuple):
       ctrl: (windows, T, nu) controls.
       contacts: (windows, T) number of contacts.
       timestep: s.
-      names: (ny,) of the readings.
-      order: (ny,) how often a force is integrated until the reading shows it, 0 to 2.
+      names: (ny,) names of the readings.
+      order: (ny,) how many times a force is integrated before the reading shows it, 0 to 2.
     """
 
     errors: np.ndarray
@@ -156,7 +155,7 @@ class Residuals:
     """The residuals of windows at a solution, and the tests of whether they are noise.
 
     Attributes:
-      errors: (windows, T, ny) over the noise, zero where nothing was measured.
+      errors: (windows, T, ny) errors divided by the noise, zero where nothing was measured.
       seen: (windows, T, ny) bool, where something was measured.
       basis: (windows, T, ny, p) rows of an orthonormal basis of what the fit can explain: first states, then theta.
       left: (windows, T, ny) the part of each error that the fit cannot adjust, 1 - |row of the basis|^2; their sum is
@@ -196,7 +195,7 @@ class Residuals:
         return whole.reshape(*shape, whole.shape[-1])
 
     def lagged(self, lag: int) -> tuple[np.ndarray, np.ndarray]:
-        """(ny,) sums of r_t r_{t+lag} less their mean if the residuals are white, and the number of products."""
+        """(ny,) sums of r_t r_{t+lag} minus the mean that white residuals have, and the number of products."""
         both = self.seen[:, lag:] & self.seen[:, :-lag]
         products = np.sum(self.errors[:, lag:] * self.errors[:, :-lag], axis=(0, 1))
         shared = np.where(both, np.sum(self.basis[:, lag:] * self.basis[:, :-lag], axis=-1), 0)
@@ -211,7 +210,7 @@ class Residuals:
         return scipy.stats.chi2.sf(total, max(lags, 1)) if lags else np.ones(len(total))
 
     def memory(self) -> np.ndarray:
-        """(ny,) number of rows that count as one: 1 + 2 sum of the correlations before the first one below zero."""
+        """(ny,) how many correlated rows count as one: 1 + 2 sum of the correlations before the first negative one."""
         total, positive = np.ones(self.errors.shape[-1]), np.ones(self.errors.shape[-1], bool)
         for lag in range(1, self.errors.shape[1]):
             products, count = self.lagged(lag)
@@ -269,7 +268,8 @@ class Residuals:
           exact: (ny,) bool, readings that fit exactly and are not tested.
 
         Returns:
-          Causes in words, the likeliest first; and the probability that chance makes the best likeness, over all tests.
+          Causes in words, the likeliest first; and the probability that the best match is due to chance, over all
+          tests.
         """
         sample, likeness, best = self.sample, [], 1.0
         for i in np.flatnonzero(self.seen.any(axis=(0, 1)) & ~exact).tolist():
@@ -286,7 +286,7 @@ class Residuals:
                 along = float(np.sum(outside * self.errors))
                 chance = 2 * float(scipy.stats.norm.sf(abs(along) / (self.size[i] * np.sqrt(length))))
                 best = min(best, chance * len(signals))
-                # a delay, friction and damping have a sign
+                # friction and damping count only if there is more of them than the model has
                 if "{" in words or along > 0 or words.startswith(("a constant", "another", "contacts")):
                     likeness.append((along**2 / length / squares, words.format(along / length), sample.names[i]))
         likeness.sort(reverse=True)
@@ -375,7 +375,7 @@ def residual_scale(sample: FittedWindows, evidence: Evidence) -> float:
 
 
 def seen_and_unseen(rows: np.ndarray, scale: float) -> tuple[np.ndarray, np.ndarray]:
-    """Splits theta, in units of the parameters' sizes, into what the data do not show and what they show.
+    """Splits theta, in units of the parameters' sizes, into directions that the data do not show, and others.
 
     Args:
       rows: (windows, k, n) derivatives of the residuals with respect to theta in these units, without the part that

@@ -4,9 +4,9 @@
 
 Recordings are cut into windows of equal length. Each window has an initial state x_w of its own (tangent coordinates),
 so that errors do not grow over long motions and chaos stays out. Jacobians are exact (residuals.py), and fits of the
-same shapes share their compiled programs. The steps are those of Levenberg and Marquardt within the bounds
-(least_squares.py); fitter.py decides where to start and what to look at first, and evidence.py whether to believe the
-result.
+same shapes share their compiled programs. The search takes Levenberg-Marquardt steps within the bounds
+(least_squares.py). fitter.py decides where to start and which rows to fit first. evidence.py decides whether to believe
+the result.
 """
 
 import dataclasses
@@ -69,7 +69,7 @@ class FitResult(NamedTuple):
     Attributes:
       model: the model with the estimated parameters; the first guess, if that predicts the windows that were held out
         better (`first_guess_is_better`).
-      theta: (n,) the unknowns; logarithms of those with `log`.
+      theta: (n,) the unknowns; logarithms for unknowns with `log`.
       identified: values, standard deviations, intervals, and combinations that cannot be told apart.
       evidence: whether the model explains the data.
       states: initial states of all windows, stacked; the windows that were held out are the last.
@@ -109,12 +109,12 @@ class FitResult(NamedTuple):
 
     @property
     def explained(self) -> bool:
-        """Whether this is a minimum at which the model explains the data, also the windows that were held out."""
+        """Whether this is a minimum at which the model explains the data, held-out windows included."""
         return self.converged and self.evidence.explained and not self.first_guess_is_better
 
     @property
     def first_guess_is_better(self) -> bool:
-        """Whether the parameters before the search predict the windows that were held out better than those found."""
+        """Whether the first guess predicts the windows that were held out better than the estimates do."""
         return _is_better(self.held_out_start_rms, self.held_out_rms, self.noise)
 
     @property

@@ -1,9 +1,10 @@
 """The search of `fit`: from several starts, over whole recordings or parts of them, until the residuals are noise.
 
 It starts from the model's own parameters. If that ends in no minimum that explains the data (evidence.py), it starts
-from other points within the bounds. Where things touch, the cost has no gradient that leads far: a contact that begins
-one step later makes a jump. There a search sees first the beginning of a motion and then more and more of it, and tries
-points nearby where it is stuck. If that fails too, windows are short at first and are then chained to one motion.
+from other points within the bounds. Where bodies touch, the gradient of the cost does not lead far: if a contact begins
+one step later, the cost jumps. The search then fits the beginning of a motion first, and then more and more of it.
+Where it is stuck, it tries points nearby. If that fails too, it fits short windows first, and then chains them to one
+motion.
 
 Sources: Bock 1983 (several windows); McKay, Beckman and Conover 1979 (latin hypercube of starts); Venzon and Moolgavkar
 1988 (profile likelihood).
@@ -55,8 +56,9 @@ class Fit(Record):
       short_window: rows of the short windows.
       tightness: how far chained windows may fail to meet (m, rad), one value after the other.
       start_candidates: number of points that are evaluated to choose further starts from.
-      start_range: how far these are from the model's parameters where there are no bounds, in sizes of the parameters.
-      stages: how often a search sees more of a motion with contacts.
+      start_range: how far these points are from the model's parameters where there are no bounds, in sizes of the
+        parameters.
+      stages: number of stages in which a search sees more and more of a motion with contacts.
       stage_iterations: iterations of each of these searches.
       first_rows: without contacts, far from the solution, this number of rows is fitted first, then three times as
         many.
@@ -68,10 +70,10 @@ class Fit(Record):
       nearby_searches: most searches that continue from a point nearby.
       nearby_reach: distances of these points, in standard deviations, in turn.
       nearby_gain: a further round needs a fall of the cost by this part.
-      unknown_start: a coordinate of a first state with a standard deviation above this (m, rad, and per second) is left
-        alone by points nearby.
-      remaining_step: where motions jump, a step that is left may be this part of a parameter's size; it widens
-        intervals.
+      unknown_start: points nearby do not change a coordinate of a first state whose standard deviation is above this
+        (m, rad, and per second).
+      remaining_step: where motions jump, a search may end while a step of at most this part of a parameter's size is
+        left; this step widens the intervals.
       jump_widening: intervals are at least this factor wider where a motion jumps.
       profile_reach: distances at which the profile likelihood is evaluated, in standard deviations.
       same_minimum: two minima are one if their costs differ by less than this part.
@@ -137,7 +139,7 @@ class Ended(NamedTuple):
 
     @property
     def order(self) -> tuple[bool, float]:
-        """The better end of one problem has less of this."""
+        """Orders the ends of one problem; the best end has the least."""
         return not self.good, self.cost
 
 
@@ -194,8 +196,8 @@ class Fitter:
         """The whole search, or what it has found when it is stopped.
 
         Returns:
-          The best end; what jumps leave open of theta there, (n, n) or None; and the problem of all windows, with the
-          windows that are held out.
+          The best end; the covariance (n, n) of theta there that jumps cause, or None; and the problem of all windows,
+          with the windows that are held out.
         """
         try:
             return self.search(recordings)
@@ -214,7 +216,7 @@ class Fitter:
         return best, None, problem
 
     def search(self, recordings: list[Recording]) -> tuple[Ended, np.ndarray | None, Problem]:
-        """What `run` returns, without a limit of time: whole recordings first, then short windows if those fail."""
+        """The search of `run` without a time limit: whole recordings first, then short windows if that fails."""
         settings = self.settings
         shortest = min(len(part.ctrl) for part in recordings)
         lengths = [settings.window]
@@ -239,7 +241,7 @@ class Fitter:
         return self.unseen_put_back(best), spread, problem
 
     def unseen_put_back(self, end: Ended) -> Ended:
-        """The end with the first guess along the directions of theta that the data do not show.
+        """Moves theta back to the first guess along the directions that the data do not show.
 
         Along such a direction a search drifts by rounding or by the curvature of the others, often to a bound.
         """
@@ -264,7 +266,7 @@ class Fitter:
         return self._end(problem, moved._replace(**kept))
 
     def surrounded(self, end: Ended) -> tuple[Ended, np.ndarray | None]:
-        """The end, or a better one next to it; and what jumps leave open of theta, (n, n), None if nothing jumps."""
+        """The end, or a better one next to it; and the covariance (n, n) of theta that jumps cause, or None."""
         spread = None
         for _ in range(self.settings.nearby_searches):
             if not end.good or not end.outcome.left.any():
@@ -284,7 +286,7 @@ class Fitter:
         return float(np.nanmean((end.problem.rms(end.outcome.point) / noise) ** 2))
 
     def from_starts(self, problem: Problem, theta: np.ndarray) -> Ended:
-        """The best of the ends of searches from a start and, if that is not good, from others."""
+        """The best end of the searches from a start and, if that is not good, from other starts."""
         settings, start = self.settings, problem.point(theta)
         counts = problem.motions(start).contacts
         chosen = settings.window > 0
@@ -303,7 +305,7 @@ class Fitter:
                 self.report(f"from another start, number {len(ends) + 1}")
                 ends.append(search(problem, problem.point(other)))
                 sizes.append(self.size(ends[-1]))
-                # a minimum that is found twice is the one: more starts, or shorter windows, would find nothing new
+                # a minimum that two searches found is accepted: more starts, or shorter windows, would find nothing new
                 best = int(np.argmin(sizes[:-1]))
                 both = ends[best].outcome.minimum and ends[-1].outcome.minimum
                 self.again = both and abs(sizes[-1] / sizes[best] - 1) < settings.same_minimum
@@ -316,7 +318,7 @@ class Fitter:
     def candidates(self, problem: Problem) -> list[np.ndarray]:
         """Starts from a latin hypercube within the bounds, in the order of their costs.
 
-        They are evaluated one after the other, by the program that there is: a batch would have to be compiled first.
+        They are evaluated one after the other, by the program that is already compiled: a batch would need another one.
         """
         unknowns, reach = self.unknowns, self.settings.start_range
         start, size = unknowns.first, np.where(unknowns.log, 0.5, unknowns.sizes(unknowns.start))
@@ -328,7 +330,7 @@ class Fitter:
         return [drawn[i] for i in np.argsort(costs)]
 
     def chained(self, end: Ended) -> Ended:
-        """The end with windows that continue where others end: the whole motion says more than its parts."""
+        """The end with chained windows, which continue one another: the whole motion says more than its parts."""
         if not np.any(end.problem.follows):
             return end
         now, model = end, self.unknowns.model
@@ -344,9 +346,9 @@ class Fitter:
     def grown(self, problem: Problem, start: Point) -> Ended:
         """A search that sees the beginning of the windows first, and then more and more of them.
 
-        Where things touch, the cost of a whole motion has no gradient that leads far: each contact comes at another
-          time
-        as soon as the one before acts otherwise. A motion that fits up to a contact meets it about when it was met.
+        Where bodies touch, the gradient of a whole motion's cost does not lead far: as soon as one contact acts
+        differently, all later contacts come at other times. A motion that fits up to a contact makes it at about the
+        recorded time.
         """
         settings, rows = self.settings, problem.measured.shape[1]
         point, earlier, before, count = start, None, 0.0, 0
@@ -355,8 +357,8 @@ class Fitter:
             ends = [part.solve(point, settings.stage_iterations)]
             now = np.count_nonzero(ends[0].residuals)
             if _squares(ends[0]) - before > settings.close * (now - count) and point.theta.size:
-                # the new rows do not fit: the step led into another order of contacts. Points that the rows so far
-                # leave open find the way back
+                # the new rows do not fit: the step led into another order of contacts. Points nearby, among those that
+                # the rows so far allow, lead back
                 centers = [ends[0]] if earlier is None else [earlier, ends[0]]
                 points = [nearby(part, center, settings) for center in centers]
                 ends += [part.solve(each, settings.stage_iterations) for each in points]
@@ -410,8 +412,9 @@ class Fitter:
             start = problem.solve(start, settings.iterations, "theta").point
         end = rows if touching or settings.window or not start.theta.size else settings.first_rows
         while end < rows and np.mean(problem.residuals(start) ** 2) > settings.far:
-            # far from the solution, motions diverge in time. Their beginning leads there directly, at least cost; a
-            # prior holds what it does not show
+            # far from the solution, the simulated motion diverges from the recorded one in time. A fit of the first
+            # rows leads to the solution directly, and costs least. A prior holds the parameters that these rows do not
+            # show
             part = dataclasses.replace(problem, end=end, unknowns=problem.unknowns.held(start.theta))
             start = part.solve(start, settings.stage_iterations).point
             end = 3 * end
@@ -443,7 +446,7 @@ class Fitter:
 
 
 def profile(problem: Problem, outcome: Outcome, settings: Fit) -> tuple[np.ndarray, Point]:
-    """What a motion that jumps leaves open of theta, by the profile likelihood.
+    """The covariance of theta for a motion that jumps, by the profile likelihood.
 
     Derivatives see the slopes between two jumps, which are steeper than the trend of the cost over many jumps. So each
     parameter is moved to both sides and held there, while all others follow, until the cost has risen by more than one
@@ -474,8 +477,8 @@ def profile(problem: Problem, outcome: Outcome, settings: Fit) -> tuple[np.ndarr
 def nearby(problem: Problem, outcome: Outcome, settings: Fit | None = None) -> Point:
     """The point of least cost among random points about a solution, in rounds about the best so far.
 
-    The points are drawn from what the data leave open of theta and of first states, near and far in turn: where motions
-    jump, no gradient leads to the next lower place.
+    The points are drawn from the normal distribution of theta and first states that the data allow, near and far in
+    turn. Where motions jump, no gradient leads to the next lower cost.
     """
     settings = settings or Fit()
     rng, follow, best = np.random.default_rng(0), state_slopes(outcome.blocks), outcome.point
@@ -541,7 +544,7 @@ def _apparent_noise(model: Model, measured: np.ndarray) -> np.ndarray:
     least = LEAST_NOISE[model.qpos0.dtype.itemsize] * _ranges(measured)
     noise = ASSUMED_NOISE * _ranges(measured)
     for i in range(measured.shape[-1]):
-        # rows that were measured may be few between the rows of the simulation
+        # measured rows may be sparse among the rows of the simulation
         read = [window[np.isfinite(window)] for window in measured[..., i]]
         third = np.abs(np.concatenate([np.diff(part, n=3) for part in read])) / np.sqrt(20)
         if third.size > 1:

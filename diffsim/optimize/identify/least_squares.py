@@ -1,4 +1,4 @@
-"""Levenberg-Marquardt for least squares with unknowns that all windows share, in bounds, and unknowns of each window.
+"""Levenberg-Marquardt for least squares, with bounded unknowns that all windows share and unknowns of each window.
 
     minimize  1/2 sum_w |r_w(theta, x_w, x_{w+1})|^2,    lower <= theta <= upper
 
@@ -9,8 +9,7 @@ within the bounds:
 
 The structure of J is used. The rows of each window are made triangular by QR. If windows are chained, their triangles
 are passed on from one to the next, as in a square-root filter. What is left is a small problem in theta alone, and x_w
-follows by substitution. J^T J is never formed, which would square the condition number and hide what the data barely
-show.
+follows by substitution. J^T J is never formed: it would square the condition number and hide what the data barely show.
 
 Sources: More 1978 (scaling, and tests of convergence); Golub and Pereyra 1973 (elimination of x); Nielsen 1999 (mu);
 Bierman 1977 (the chain).
@@ -26,7 +25,7 @@ import scipy.optimize
 # the search ends if the cost or the unknowns change by less than this, relative to themselves: rounding of float64 and
 # of a simulation is not far below
 CHANGE = 1e-9
-# ... or if residuals and columns are orthogonal to this cosine
+# ... or if the cosine between the residuals and every column is below this
 COSINE = 1e-10
 # ... or if a step promises to lower the cost by less than this part of one residual's share, which no interval shows
 NO_MATTER = 1e-4
@@ -34,7 +33,7 @@ NO_MATTER = 1e-4
 FIRST_DAMPING = 1e-3
 # the least mu: next to an undamped step
 LEAST_DAMPING = 1e-14
-# the search ends without a step above this mu: steps would be smaller than rounding
+# above this mu the search ends: steps would be smaller than rounding
 LARGEST_DAMPING = 1e12
 # mu falls to no less than this part of itself in one step
 DAMPING_FALL = 0.1
@@ -51,12 +50,12 @@ PATIENCE = 3
 WORTH = 1e-3
 # sizes of these moves, as parts of the one-dimensional Newton step
 COORDINATE_STEPS = (1.0, 0.3, 0.1)
-# it is a minimum if an undamped step would lower the cost by less than this part of one residual's share ...
+# a point is a minimum if an undamped step would lower the cost by less than this part of one residual's share ...
 MINIMUM = 1e-3
 # ... or by less than this, for residuals that are next to zero
 NOTHING = 1e-6
-# where motions jump there may be no flat bottom: it counts as a minimum of theta if the remaining step would lower the
-# cost by less than this, which is a change of theta by two thirds of a standard deviation
+# where motions jump there may be no flat bottom: a point counts as a minimum of theta if the remaining step would lower
+# the cost by less than this, which is a change of theta by two thirds of a standard deviation
 EDGE = 0.2
 # most entries of a matrix that is factored at once: BLAS factors larger ones on several threads, which wait for each
 # other
@@ -113,9 +112,9 @@ class Outcome(NamedTuple):
       residuals: (windows, k) there.
       blocks: their derivatives there.
       jacobians: how many times derivatives were taken.
-      minimum: whether no small step would lower the cost, by more than motions jump.
+      minimum: whether the point is a minimum, as far as jumps of the motion allow.
       message: why it ended.
-      left: (n,) the step of theta that is left; zero at a minimum without jumps.
+      left: (n,) the step of theta that an undamped iteration would still take; zero at a minimum without jumps.
     """
 
     point: Point
@@ -172,7 +171,7 @@ class _Iterate(NamedTuple):
 
     @property
     def mean_cost(self) -> float:
-        """Twice the cost over the number of residuals: one residual's own share."""
+        """Twice the cost divided by the number of residuals: the share of one residual."""
         return 2 * self.cost / max(np.count_nonzero(self.residuals), 1)
 
 
@@ -297,9 +296,9 @@ def _conclude(problem: LeastSquares, now: _Iterate) -> Outcome:
 def _move_first_states(problem: LeastSquares, now: _Iterate, cost: float) -> _Iterate:
     """Moves first states one coordinate at a time, in each window as far as that lowers its own cost.
 
-    Where a motion jumps, such as a body that leaves the floor when it is tilted, a step of all coordinates fails
-    because of one of them, and holds up all others. The iterate stays as it is unless the cost falls below `cost` by a
-    part.
+    Where a motion jumps, one coordinate can make a step of all coordinates fail, and so holds up the others. For
+    example, a body that is tilted leaves the floor. The iterate does not change unless the cost falls below `cost` by
+    the part `WORTH`.
     """
     x, residuals = now.point.x, now.residuals
     for coordinate in range(x.shape[1]):
@@ -429,7 +428,8 @@ def _eliminated(
     they are put on top of the next window's rows before that is factored.
 
     Args:
-      triangles: (windows, rows, columns) of x, of chained windows the next x, theta and the residuals.
+      triangles: (windows, rows, columns); the columns belong to x, to the next x if windows are chained, to theta and
+        to the residuals.
       n: number of parameters in theta.
       damping: (windows, width) further rows that hold x at zero.
 

@@ -1,4 +1,4 @@
-"""Where the parameters theta are written in a model. Places are static: fits of the same places share their programs.
+"""Where the parameters theta are written in a model. Places are static: fits with the same places share programs.
 
 The model is an argument, so that one program serves all models of one topology.
 """
@@ -88,7 +88,7 @@ class Tied:
 
 @dataclass(frozen=True)
 class Tilt:
-    """The direction of gravity: tangents of the two angles between it and the model's, along two axes across it."""
+    """The direction of gravity: the tangents of its two angles to the model's gravity, along two axes normal to it."""
 
     axes: tuple[tuple[float, float, float], tuple[float, float, float]]
     log: ClassVar[bool] = False

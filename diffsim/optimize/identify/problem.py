@@ -4,9 +4,9 @@
     and of chained windows (end_w - x_{w+1}) / tightness
 
 Windows are cut from recordings. Each has a first state of its own, x_w in tangent coordinates about a guess, so that
-errors do not grow over long motions. Chained windows are one motion: their first states are unknowns that the last row
-ties together. As it becomes tight, this is as good as one simulation of the whole, and before that it does not get lost
-in chaos (multiple shooting).
+errors do not grow over long motions. Chained windows are one motion: the last residual ties the end of each window to
+the first state of the next (multiple shooting). While `tightness` is large, the search does not get lost in chaos. When
+it is small, the chain is as good as one simulation of the whole motion.
 
 Source: Bock 1983.
 """
@@ -91,7 +91,7 @@ VELOCITY_SENSORS = (
 
 
 class _Last:
-    """The last motions that were simulated, and what for; problems of the same windows share one."""
+    """The motions of the last simulation, and their arguments as a key. Problems of the same windows share one."""
 
     def __init__(self) -> None:
         self.key: tuple[bytes, bytes, int] | None = None
@@ -111,8 +111,9 @@ class Problem:
       start_noise: (width,) standard deviations of first states; width is 0 if these are known.
       mode: of differentiation (residuals.py).
       follows: (windows,) bool, whether a window goes on where the one before ended.
-      spoilt: numbers of rows at the beginning and at the end that sensor delays may take from outside of a window.
-      end: measurements from this row on are ignored; None for none.
+      spoilt: how many rows at the beginning and at the end of a window may show readings from outside it, because of
+        sensor delays.
+      end: measurements from this row on are ignored; None to ignore none.
       tightness: (nx,) standard deviation by which chained windows may fail to meet; None for windows that stand alone.
       rest: (windows, nx, nx) the part of a change of a first state that lasts while bodies rest on others; None if no
         window begins at rest.
@@ -166,12 +167,12 @@ class Problem:
 
     @functools.cached_property
     def clock(self) -> Clock:
-        """The timestep, and how much later than their rows readings are."""
+        """The timestep, and how much later than its row each reading was taken."""
         return Clock(self.timestep, np.asarray(self.windows.offset, float))
 
     @property
     def ahead(self) -> int:
-        """Number of rows after a row that its reading may come from."""
+        """How many rows after its own row a reading may come from."""
         return self.spoilt[1] + ROWS_AHEAD if self.unknowns.sensing or np.any(self.clock.offset) else 0
 
     def with_windows(self, windows: Recording) -> "Problem":
@@ -187,7 +188,7 @@ class Problem:
         )
 
     def point(self, theta: np.ndarray) -> Point:
-        """The point with first states as they are guessed."""
+        """The point at theta with the guessed first states."""
         return Point(np.asarray(theta, float), np.zeros((self.count, self.width)))
 
     def solve(self, start: Point, iterations: int, free: str = "all") -> Outcome:
@@ -196,7 +197,7 @@ class Problem:
         Args:
           start: the first point.
           iterations: most steps.
-          free: "all" unknowns, "theta" alone, or the first "states" alone; the others stay as they are.
+          free: "all" unknowns, "theta" alone, or the first "states" alone; the others do not change.
         """
         n, width = (start.theta.size, self.width) if free == "all" else (0, self.width)
         if free == "theta":
@@ -237,9 +238,10 @@ class Problem:
     def resting(self, theta: np.ndarray) -> "Problem | None":
         """This problem with first states at rest, for windows that begin at rest on a floor or in a hand.
 
-        A body on a floor is pressed into it by less than sensors see, and jumps if it begins elsewhere. Such a window
-        therefore begins where its guess, halted, ends up under its first controls. Its first state may change only in
-        directions that last: along the floor. Returns None if no window begins at rest.
+        A body at rest penetrates the floor by less than sensors see, and jumps if it begins elsewhere. Such a window
+        therefore begins at the state where its guess, with velocities of zero, comes to rest under the first controls.
+        Its first state may change only in directions that last: along the floor. Returns None if no window begins at
+        rest.
         """
         model, nv, count = self.unknowns.model, self.unknowns.model.nv, self.count
 

@@ -37,7 +37,8 @@ class Recording(Record):
       qpos: (T, nq) guess of the position, from which `fit` estimates initial states.
       qvel: (T, nv) guess of the velocity.
       act: (T, na) guess of the activation.
-      offset: (T,) s, how much later than its controls the readings of a row are; at most half a timestep either way.
+      offset: (T,) s, how much later than the controls of a row its readings were taken; at most half a timestep either
+        way.
     """
 
     ctrl: Array = leaf("T", "nu")
@@ -68,7 +69,7 @@ def make_recording(
         otherwise.
       qvel: (T, nv) guess of the velocities; None to take them from sensors, and from differences of qpos otherwise.
       act: (T, na) guess of the activations; None for zero.
-      offset: (T,) s, how much later than the controls the readings are, less than a timestep; None for zero.
+      offset: (T,) s, how much later than the controls the readings were taken, less than a timestep; None for zero.
 
     Returns:
       The recording.
@@ -103,10 +104,10 @@ def read_csv(
     """Reads a recording from a CSV file with a header.
 
     Columns are named after actuators and sensors; the readings of a sensor with several are `name.0`, `name.1` ... Case
-    and punctuation do not count. A missing column or an empty cell is a control of zero, or a reading that was not
-    measured. A column `time` (s) gives the time of each row, at any rate, even or uneven. Each timestep then gets the
-    last command before it, and the nearest reading together with the time between the two, so that no reading is
-    smoothed. Without this column, rows are one timestep apart.
+    and punctuation do not count. A missing column means controls of zero, or readings that were not measured. In an
+    empty cell, the last control holds, or the reading was not measured. A column `time` (s) gives the time of each row,
+    at any rate, even or uneven. Each timestep then gets the last command before it, and the nearest reading together
+    with the time between the two, so that no reading is smoothed. Without this column, rows are one timestep apart.
 
     Args:
       model: its actuators, sensors and timestep.

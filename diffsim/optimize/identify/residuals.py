@@ -79,7 +79,7 @@ class Guess(NamedTuple):
 
 
 class Motions(NamedTuple):
-    """Simulated windows, as numpy arrays. Of each, the first `rows` are simulated; later readings and contacts are 0.
+    """Simulated windows, as numpy arrays. Each is simulated for `rows` rows; later readings and contacts are 0.
 
     Attributes:
       readings: (windows, T, ny).
@@ -385,7 +385,7 @@ def spoilt_rows(sensing: list[Sensing], lower: np.ndarray, upper: np.ndarray, ti
 
 
 class Clock(NamedTuple):
-    """The timestep (s), and how much later than their rows readings are, (windows, T) s."""
+    """The timestep (s), and how much later than its row each reading was taken, (windows, T) s."""
 
     timestep: float
     offset: np.ndarray

@@ -9,7 +9,7 @@ where x - x^ is in tangent coordinates. Controls stay within their bounds: k_t m
 them, and K_t has zero rows for controls at a bound (`box_qp`). The regularization mu/2 |u_t - u^_t|^2 is added to the
 model's cost: mu falls after a whole step, and grows after a step of a quarter or less (Levenberg and Marquardt).
 
-Under `jax.vmap`, some problems of a batch run side by side, and the next one begins where one has ended
+Under `jax.vmap`, some problems of a batch run side by side, and when one has ended, the next one begins
 (batched_loops.py). At the end, small noise on the controls is tried: where contacts begin or end the cost jumps, and a
 gradient of zero proves nothing.
 
@@ -67,7 +67,7 @@ SEARCHES = 16
 LINEARIZED = 4
 # step sizes that are tried side by side
 TOGETHER = 2
-# the motion is no minimum if a step promises more than this share of the cost that it then does not gain
+# the motion is no minimum if a step promises to lower the cost by more than this share, but does not
 PROMISED = 1e-2
 # ... if more than this share of the cost depends on no control
 UNREACHED = 1e-2
@@ -94,8 +94,8 @@ class Ilqr(Record):
       regularization: the first mu.
       slots: number of problems of a batch that run side by side; 0 for 32 on a CPU, and for all elsewhere.
       quick_compile: True halves the time of compilation, and the program takes three times as long; None for True if
-        `ilqr` is called outside of `jax.jit`. Within a program of yours, whose compiler options are yours, True takes
-        the derivatives with respect to all coordinates in one pass.
+        `ilqr` is called outside of `jax.jit`. Within your own jitted program, which has its own compiler options, True
+        only takes the derivatives with respect to all coordinates in one pass.
     """
 
     iterations: int = static(whole_number, default=100)
@@ -158,8 +158,8 @@ Trial = tuple[Trajectory, Any, Array, Array]
 class _Iterate(NamedTuple):
     """The state of the iteration: the best motion so far, and the step that is tried next.
 
-    Before the first motion, `iterations` is -1 and the step is zero, from a motion of infinite cost: so all motions are
-    simulated by the same part of the program.
+    Before the first motion, `iterations` is -1, the step is zero and the cost is infinite, so that the same part of the
+    program simulates the first motion and all later ones.
 
     Attributes:
       path: the best motion.
@@ -168,7 +168,7 @@ class _Iterate(NamedTuple):
       gains: (T, nu, nx) the feedback of this step.
       expected: decrease of the cost that the step promises to first order; while noise is tried, the change that
         derivatives predict for it.
-      promised: the largest `expected` since the motion last changed: mu makes steps small that lead nowhere.
+      promised: the largest `expected` since the motion last changed: while steps fail, mu grows and shortens them.
       unreached: the part of the cost that depends on no control.
       leaps: the largest change under noise beyond the prediction.
       probes: how often noise is still to be tried as a step; 0 while the cost falls.
@@ -380,7 +380,7 @@ def _prepare(task: Task, iterate: _Iterate, record: Recorded, at_once: bool) -> 
         at_once=LINEARIZED,
     )
     step, gains, gain = backward(task, system, path.ctrl, iterate.mu)
-    # not a number if rounding left no minimum to step to: more regularization makes one
+    # `gain` is NaN if rounding left the quadratic model without a minimum; more regularization gives it one
     expected = jnp.where(jnp.isfinite(jnp.sum(gain)), jnp.sum(gain), jnp.inf)
     promised = jnp.maximum(iterate.promised, jnp.where(jnp.isfinite(expected), expected, 0))
     ready = iterate._replace(step=step, gains=gains, expected=expected, promised=promised, unreached=system.unreached())
@@ -398,8 +398,8 @@ def _prepare(task: Task, iterate: _Iterate, record: Recorded, at_once: bool) -> 
 def backward(task: Task, system: LinearQuadratic, ctrl: Array, mu: Array) -> Policy:
     """The backward pass: the policy that minimizes the linear-quadratic model of the cost.
 
-    Backwards in time, with V(dx) = s^T dx + 1/2 dx^T V_xx dx the least cost to go from the next state, the cost to go
-    of this step is Q(dx, du) = 1/2 |r + r_x dx + r_u du|^2 + V(A dx + B du) + mu/2 |du|^2. Its derivatives at zero are
+    V(dx) = s^T dx + 1/2 dx^T V_xx dx is the least cost to go from the next state. The cost to go from this state is
+    Q(dx, du) = 1/2 |r + r_x dx + r_u du|^2 + V(A dx + B du) + mu/2 |du|^2. Its derivatives at zero are
 
         Q_x  = r_x^T r + A^T s              Q_uu = r_u^T r_u + B^T V_xx B + mu I
         Q_u  = r_u^T r + B^T s              Q_ux = r_u^T r_x + B^T V_xx A
@@ -487,7 +487,7 @@ def box_qp(quadratic: Quadratic, lower: Array, upper: Array) -> tuple[Array, Arr
 
     target = -cho_solve(cholesky(hessian), gradient)
     u = jnp.clip(target, lower, upper)
-    # within the box nothing is left to do; nor if there is one variable, which clipping puts at its best place
+    # nothing is left to do if the minimum is within the box, or if there is one variable, for which clipping is exact
     if gradient.size > 1:
         u = jax.lax.while_loop(unfinished, improve, (u, jnp.all(u == target), jnp.zeros((), jnp.int32)))[0]
     free = _free(u, gradient + matmul(hessian, u), lower, upper)

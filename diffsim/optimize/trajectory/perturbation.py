@@ -1,9 +1,8 @@
 """Perturbation: what a motion costs where the world differs from the model, and where rounding decides its course.
 
 All motions are compared in the same worlds, so that their costs differ by the motions alone (common random numbers).
-The worlds come in shares of equal composition: the first world of a share is the model itself; most of the others
-  differ in
-friction, masses, start and noise on the controls; the last quarter has noise so small that it changes the cost only if
+The worlds come in shares of equal composition: the first world of a share is the model itself; most others differ in
+friction, masses, start and noise on the controls. The last quarter has noise so small that it changes the cost only if
 the motion is at a jump, such as a contact that is just made or just missed.
 
 If that tiny noise changes the cost, the motion that counts is the one with the median cost under it: the likely course,

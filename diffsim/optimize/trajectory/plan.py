@@ -4,8 +4,7 @@ If a pusher must first go around a box, every derivative points away from the wa
 finds such ways. There are three kinds of search, and each one fails where another does not:
 
     whole horizon  few pieces of control over the whole horizon, then twice as many, and again: detours
-    receding       a plan over a quarter of the horizon drives a few steps, then the next plan: long chains of short
-      deeds
+    receding       a plan over a quarter of the horizon drives a few steps, then the next plan: long sequences
     tree           a tree of motions that spreads where few motions went (tree.py): around walls
 
 The best motion is refined by more pieces that vary less. Near the goal, but not at it, the goal counts ten times for a

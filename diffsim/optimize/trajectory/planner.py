@@ -59,7 +59,8 @@ FIRST_BATCHES = 4
 RECEDING = 4
 # rounds of the first receding plan, as a multiple of the rounds of the others, which begin from the plan before
 FIRST_ROUNDS = 3
-# slack of the polish counts the cost as at least this part of the cost of zero controls: near zero all is noise
+# the slack of the polish is relative to the cost, or to this part of the cost of zero controls if that is more: near
+# zero all is noise
 LEAST_COST = 0.1
 # of the budget of time, the searches end at this share: the rest is for the polish and for what the advice measures ...
 SEARCH_TIME = 0.8
@@ -67,7 +68,7 @@ SEARCH_TIME = 0.8
 POLISH_TIME = 0.9
 # feedback may raise the robust cost by this factor, since it also helps against larger deviations
 FEEDBACK_MAY_COST = 1.5
-# a motion that misses the goal is looked at after this many equal parts, whether it had been nearer
+# a motion that misses the goal is split into this many equal parts, to see whether it was nearer after one of them
 LOOKS = 8
 
 
@@ -186,7 +187,7 @@ class Planner:
         return None if self.progress.seconds is None else share * self.progress.seconds
 
     def _end_of_search(self, left: int) -> float | None:
-        """When the next search of `left` ends: the shares of time fall linearly, as 5, 4, 3, 2, 1 for five searches."""
+        """When the next of `left` searches ends: shares of time fall linearly, as 5, 4, 3, 2, 1 for five searches."""
         end, now = self._until(SEARCH_TIME), self.progress.elapsed
         return None if end is None else now + 2 / (left + 1) * max(0.0, end - now)
 
@@ -202,7 +203,7 @@ class Planner:
         return candidate.cost + self.goal_weight * candidate.final
 
     def rank(self, candidate: Candidate) -> tuple[int, float]:
-        """The better candidate has less of this: by how many thresholds the goal is missed, then the robust cost.
+        """Ranks candidates, the best with the least: by how many thresholds the goal is missed, then the robust cost.
 
         If `robust` is given, the robust cost alone counts.
         """
@@ -286,9 +287,10 @@ class Planner:
         for _ in range(batches):
             self.turn += 1
             key = jax.random.fold_in(self.key, self.turn)
-            # in perturbed worlds a quarter of the samples, each in eight worlds, costs twice as much as all of them
+            # in perturbed worlds a quarter of the samples, each in eight worlds, costs twice as much as all samples in
+            # the model
             size = 2 * (self.samples // self.settings.robust_worlds) if self.in_worlds else self.samples
-            # tiny noise, other in each round: a motion that owes its cost to rounding is seldom lucky twice
+            # tiny noise, different in each round: a motion that owes its cost to rounding is seldom lucky twice
             noisy = np.asarray(detail)[None] + np.roll(self.tiny_noise, self.turn, axis=0)[:size]
             drawn, ctrl = draw(self.task, proposal, key, (pieces, length), noisy, samples=size)
             knots.append(drawn)
@@ -474,7 +476,8 @@ class Planner:
         """Newton steps that lower the cost, keep the goal, and cost no more in perturbed worlds.
 
         Each iteration tries steps of `SHARES` regularizations and many sizes at once in the model. The best size of
-        each regularization, but the worst one, then competes with the motion itself in the same perturbed worlds.
+        each regularization, except for the worst regularization, then competes with the motion itself in the same
+        perturbed worlds.
         """
         settings, share = self.settings, self.samples // SHARES
         mu, turn, least = settings.regularization, 0, np.inf

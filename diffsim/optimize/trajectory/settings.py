@@ -29,14 +29,14 @@ class PlanSettings:
     since costs are squares.
 
     Attributes:
-      sampling: of the rounds of sampling.
-      tree: of the tree of motions.
+      sampling: settings of the rounds of sampling.
+      tree: settings of the tree of motions.
       max_pieces: most pieces of control; it sets the size of the compiled programs.
       long_horizon: motions of at least this number of steps are first planned by receding horizons.
-      levels: of a search over the whole horizon. Few pieces find detours, more pieces adjust them.
+      levels: levels of a search over the whole horizon. Few pieces find detours, more pieces adjust them.
       refinement: levels about the best motion.
       robust_refinement: levels in perturbed worlds, if `robust` is given.
-      fragile_refinement: levels in perturbed worlds for a fragile motion, if it is not.
+      fragile_refinement: levels in perturbed worlds for a fragile motion, if `robust` is not given.
       patience: a level ends when this number of rounds ...
       least_gain: ... lowered the cost by less than this share of it, and ...
       narrow: ... the deviation is below this, in half ranges.

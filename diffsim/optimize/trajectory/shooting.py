@@ -1,9 +1,8 @@
 """Shooting: trajectory optimization by gradients with respect to the controls, with any optimizer of optax.
 
 The gradient is propagated backwards through the whole motion, and each step is recomputed instead of stored. Many
-starts run side by side, and the best wins: first-order methods end in local minima. Controls are clipped to their
-  bounds after
-each update (projected gradients).
+starts run side by side, and the best wins: first-order methods end in local minima. After each update, controls are
+clipped to their bounds (projected gradients).
 """
 
 from typing import Any, Protocol

@@ -16,7 +16,7 @@ HOLDS = 0.95
 FRAGILE = 1.25
 # ... and by more than this share of the cost of zero controls: less is negligible
 NEGLIGIBLE = 0.01
-# jumps of the cost under noise of 1e-4, as a share of it, that the advice mentions
+# the advice mentions a jump of the cost under noise of 1e-4 if it is above this share of the cost
 MENTIONED_JUMP = 0.25
 # a motion fell back if it had been nearer to the goal by this factor of the cost, half of the distance
 FELL_BACK = 0.25

@@ -214,8 +214,8 @@ class LinearQuadratic(NamedTuple):
     def unreached(self) -> Array:
         """The cost of the residuals that depend on the state, but only on coordinates that no control ever moves.
 
-        A derivative between bodies that do not touch is exactly zero, so that the pattern of zeros of A, B and the
-        residuals tells which coordinates the controls reach: a transitive closure.
+        A derivative between bodies that do not touch is exactly zero, so that the zeros of A, B and the derivatives of
+        the residuals tell which coordinates the controls reach: a transitive closure.
         """
         A, B, r, r_x, r_u = self
         moves = (jnp.any(A != 0, axis=0) | jnp.eye(A.shape[1], dtype=bool)).astype(A.dtype)

@@ -1,9 +1,9 @@
 """A tree of motions that spreads through the states: a kinodynamic planner for tasks in which the way leads around.
 
-If the way to the goal first leads away from it, as around a wall, then what is nearest to the goal never finds the way.
-Here all visited states are remembered. The tree grows as kinodynamic RRT and EST do: a node is selected, constant
-controls are drawn, the simulator extends the node by one piece of the horizon, and the new state is inserted. Nodes are
-selected by how seldom their neighbourhood was selected before (as in EST), in two levels of a grid:
+If the way to the goal first leads away from it, as around a wall, then a search that keeps only the nearest states
+never finds the way. Here all visited states are kept. The tree grows as kinodynamic RRT and EST do: a node is selected,
+constant controls are drawn, the simulator extends the node by one piece of the horizon, and the new state is inserted.
+Nodes are selected by how seldom their neighbourhood was selected before (as in EST), in two levels of a grid:
 
     region    a cell of the coordinates that the goal depends on, such as the pose of a box
     cell      within a region, a cell of all other coordinates, such as the place of the pusher
@@ -14,9 +14,8 @@ that are much further from the goal than the start are not selected. When a node
 batches, the best nodes of each depth are extended to the full horizon.
 
 Sources: LaValle and Kuffner 2001, "Randomized kinodynamic planning" (RRT); Hsu, Latombe and Motwani 1997, "Path
-  planning
-in expansive configuration spaces" (EST); Sucan and Kavraki 2009 (KPIECE: cells of a projection); Ecoffet et al. 2021,
-"First return, then explore" (cells that keep their best node).
+planning in expansive configuration spaces" (EST); Sucan and Kavraki 2009 (KPIECE: cells of a projection); Ecoffet et
+al. 2021, "First return, then explore" (cells that keep their best node).
 """
 
 import dataclasses
@@ -221,7 +220,7 @@ class Tree:
         return jax.tree.unflatten(self.form, [jnp.asarray(leaf[nodes]) for leaf in self.states])
 
     def _sides(self, moved: np.ndarray) -> np.ndarray:
-        """(nv,) sides of the grid: of the goal's coordinates by its distance, of the others by one piece's motions.
+        """(nv,) sides of the grid: for the goal's coordinates from its distance, for others from one piece's motions.
 
         The final cost is 1/2 |slope dq|^2 to first order, so that sqrt(2 cost) / slope is the distance to the goal.
         """
@@ -229,7 +228,7 @@ class Tree:
         return np.where(self.of_goal, side / np.where(self.of_goal, self.slope, 1), np.std(moved, axis=0))
 
     def _order(self, node: int) -> tuple[int, float]:
-        """The better node of a cell has less of this."""
+        """Orders the nodes of a cell; the best node has the least."""
         return self.depth[node], self.spent[node] + self.final[node]
 
 
