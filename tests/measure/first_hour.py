@@ -197,6 +197,7 @@ def run(name: str, task: Hour) -> dict[str, Any]:
     if name == "arm":
         (folder / "ur_description").symlink_to(ROBOTS / "ur_description")
     free = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "JAX_COMPILATION_CACHE_DIR")}
+    free["DIFFSIM_CACHE"] = "0"
     commands = [[HOUR / "bin/python", "program.py"]]
     if name == "two":
         commands = [[*commands[0], str(process)] for process in range(2)]
