@@ -147,7 +147,7 @@ class BundledHits(NamedTuple):
 
 
 class Bundles(NamedTuple):
-    """Ball around the origins: `middle` (b, 3), `radius` (b,), negative without rays. Cone: `axis` (b, 3), `spread` (b,)."""
+    """Balls around origins: `middle` (b, 3), `radius` (b,), negative without rays; cones: `axis` (b, 3), `spread`."""
 
     middle: Array
     radius: Array
