@@ -23,9 +23,10 @@ LEAST_DEPTH = 1e-15
 
 
 def intrinsics(model: Model, camera: Ints) -> tuple[Array, Array]:
-    """Focal lengths (x, y), and where rays have the optical axis, in pixels (n, 2): by the size of the sensor.
+    """Focal lengths (x, y) and the principal point, in pixels, (n, 2) each.
 
-    Without a size by the field of view, and in the middle.
+    They follow from the size of the sensor. Without a size, the focal lengths follow from the field of view, and the
+    principal point is in the middle.
     """
     resolution = jnp.asarray(model.topology.cam_resolution[camera], model.cam_fovy.dtype)
     size, intrinsic = pick(model.cam_sensorsize, camera), pick(model.cam_intrinsic, camera)

@@ -7,7 +7,7 @@ contacts in a gap have no force.
 
 Touch reads the normal force on a site's body that passes through the site's volume. A contact counts if its force, as a
 half line from the contact point into the sensing body's surroundings, meets the volume or starts in it. Forces are
-differentiated; which contacts count, and whether an object is inside a volume, is discrete and is not.
+differentiated. Which contacts count, and whether an object is inside a volume, are discrete and have no derivative.
 Source: MuJoCo XML reference, "sensor/contact", "sensor/touch", "sensor/insidesite".
 """
 
@@ -50,7 +50,7 @@ INSIDE = {
 def inside_site(readings: Readings, group: Group) -> Array:
     """1 where the object's origin is inside the reference site, (n, 1).
 
-    A massless body with a massive subtree stands for that: its origin is the subtree's centre of mass.
+    For a massless body with a massive subtree, the point is the subtree's centre of mass.
     """
     point = position(readings, group.objtype, group.objid)
     if group.objtype == ObjType.BODY:
@@ -153,7 +153,7 @@ def _selected(readings: Readings, group: Group, sign: Array) -> dict[ConDataFiel
     count = len(contacts.dist)
     slots = group.dim // sum(WIDTH[field] for field in ConDataField if group.parameters[0] & (1 << field))
     dtype = force.dtype
-    # equal ones stay in the order that they come in, here and in top_k
+    # argsort and top_k are stable: contacts with equal values stay in MuJoCo's order
     order = jnp.argsort(contacts.sort_key)
     value = {
         FIRST: jnp.zeros_like(contacts.dist),

@@ -1,6 +1,6 @@
 """Distance sensors: the distance between two geoms, or between the geoms of two bodies, and the segment between them.
 
-Only distances below the sensor's cutoff count; if there is none, the distance is the cutoff, and normal and segment are
+Only distances below the sensor's cutoff count; if no distance is, the reading is the cutoff, and normal and segment are
 zero. Distances come from the pair functions of collisions, which return true signed distances also when geoms are
 apart; pairs that MuJoCo gives to its convex collider use the direction of greatest separation. The nearest pair is a
 discrete choice, and its distance is differentiable. Source: MuJoCo XML reference, "sensor/distance"; `mj_geomDistance`.

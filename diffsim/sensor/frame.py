@@ -71,9 +71,9 @@ def velocity(readings: Readings, objtype: ObjType, objid: Ints) -> Array:
 
 
 def acceleration(readings: Readings, objtype: ObjType, objid: Ints) -> Array:
-    """Accelerations (n, 6) of the objects' origins, gravity counted as an upward one; see `reads_zero`.
+    """Accelerations (n, 6) of the objects' origins; gravity counts as an upward acceleration; see `reads_zero`.
 
-    A spatial acceleration holds the origin fixed in space; the point's own is larger by omega x v.
+    A spatial acceleration holds the origin fixed in space; the acceleration of the moving point is larger by omega x v.
     """
     zero = reads_zero(readings.model)[body_of(readings.topology, objtype, objid)]
     spatial = _at_object(readings, readings.data.cacc, objtype, objid, zero)
@@ -89,7 +89,7 @@ def lever(readings: Readings, objtype: ObjType, objid: Ints) -> Array:
 
 
 def reads_zero(model: Model) -> np.ndarray:
-    """On which bodies (nbody,) accelerations read zero: on those that cannot move, before MuJoCo 4.0."""
+    """(nbody,) whether accelerations of a body read zero: before MuJoCo 4.0, if it cannot move."""
     return ~(model.topology.body_moves | model.opt.follows("static_acceleration"))
 
 

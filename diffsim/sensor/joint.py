@@ -117,7 +117,7 @@ def tendon_limit_force(readings: Readings, group: Group) -> Array:
 
 
 def _active_force(readings: Readings, lower: str, upper: str, index: Ints) -> Array:
-    """Force of the active side, (n, 1), of the families of either side."""
+    """Force of the active side, (n, 1), from the families of both sides."""
     below, above = (_row_force(readings, family, index) for family in (lower, upper))
     rows = readings.data.efc.find(lower)
     if rows is None:
@@ -145,7 +145,7 @@ def _joint_limit(readings: Readings, group: Group) -> tuple[Array, Array]:
     qpos, qvel = readings.state.qpos, readings.state.qvel
     if is_scalar(topology.jnt_type[joint[0]]):
         return _interval(readings, pick(qpos, start), pick(qvel, dof), limits, margin)
-    # a ball is limited by its angle from the reference; both bounds of the range mean the same
+    # a ball is limited by its angle from the reference; the larger bound of the range counts
     turn = quat_log(quat_normalize(qpos[start[:, None] + [[0, 1, 2, 3]]]))
     distance = safe.greater(limits[:, 0], limits[:, 1]) - safe.norm(turn)
     rate = -dot(safe.normalize(turn), qvel[dof[:, None] + [[0, 1, 2]]])
@@ -153,7 +153,7 @@ def _joint_limit(readings: Readings, group: Group) -> tuple[Array, Array]:
 
 
 def _interval(readings: Readings, value: Array, rate: Array, limits: Array, margin: Array) -> tuple[Array, Array]:
-    """The active side of an interval: the lower one if both are."""
+    """The active side of an interval; the lower side if both are active."""
     below, above = value - limits[:, 0], limits[:, 1] - value
     lower = below < margin
     return _where_active(readings, jnp.where(lower, below, above), jnp.where(lower, rate, -rate), margin)

@@ -5,7 +5,7 @@ c = 5 cm, and, if the mesh has tangents (a builtin wedge or plate), the speeds |
 are summed over all geoms that have a contact with anything welded to the sensor's body; meshes count if they have a
 distance field. The readings are three runs, each over all vertices. As in MuJoCo, v is the velocity of the vertex minus
 the velocity of the center of the other geom, and t are axes of the mesh, not turned with the geom. Depths and
-velocities are differentiated; which geoms touch is discrete and is not.
+velocities are differentiated; which geoms touch is discrete and has no derivative.
 Source: MuJoCo XML reference, "sensor/tactile"; `tactile_taxel_batch` of engine_sensor.c (3.8.1).
 """
 
@@ -39,7 +39,7 @@ from diffsim.types.topology import per_topology, rows_of
 from diffsim.xla.gather import pick
 
 CHANNELS = 3
-# m at which the number of a vertex would be infinite
+# m, depth at which the number of a vertex would be infinite
 DEEPEST = 0.05
 
 

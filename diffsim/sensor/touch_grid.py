@@ -3,8 +3,8 @@
 Seen from the site, whose z axis points backwards, a contact has an azimuth (to the right) and an elevation (upwards).
 A cell covers a range of both; with a larger `gamma` the cells in the middle are smaller. Its reading is the sum of the
 forces of its contacts in the site's frame: the component along z, the two others, and the torques in the same order.
-The first `nchannel` of these six are returned. Forces are differentiated; the choice of the cell is discrete and is
-not.
+The first `nchannel` of these six are returned. Forces are differentiated; the choice of the cell is discrete and has no
+derivative.
 Source: plugin/sensor/touch_grid.cc (3.8.1).
 """
 

@@ -25,7 +25,7 @@ def check_arguments(model: Model, state: State, inputs: Inputs | None) -> Inputs
 
     Raises:
       TypeError: numbers of another precision than the model's.
-      ValueError: shapes that are not those of one world of this model.
+      ValueError: shapes that do not fit one world of this model.
     """
     for prefix, record in (("", model), ("opt.", model.opt)):
         for field in dataclasses.fields(record):
@@ -71,7 +71,7 @@ def check_record(name: str, model: Model, record: Record) -> None:
 
 
 def check_shape(name: str, value: jax.Array, *expected: int) -> None:
-    """Refuses an array of another shape, which JAX would broadcast, or of which it would read the beginning.
+    """Refuses an array of another shape: JAX would broadcast it, or read only its beginning.
 
     Raises:
       ValueError: shapes differ.
@@ -84,8 +84,8 @@ def check_shape(name: str, value: jax.Array, *expected: int) -> None:
 def model_axes(model: Model, *fields: str) -> Model:
     """The `in_axes` (or `out_axes`) of a Model some of whose leaves have a leading batch axis.
 
-    If fields are given, these leaves are batched. Else the batched leaves are those of `model` with one axis more than
-    declared: a randomized model says itself what differs, and `vmap` copies nothing else, such as meshes.
+    If fields are given, these leaves are batched. Otherwise, each leaf of `model` that has one axis more than declared
+    is batched. A randomized model therefore needs no fields, and `vmap` copies no other leaves, such as meshes.
 
     Args:
       model: a model, or a batch of models.

@@ -188,7 +188,7 @@ def set_const(model: Model) -> Model:
 
 
 def constants(model: Model, meshes: bool = True) -> dict[str, Any]:
-    """The derived fields alone, by name, without those of `meshes` if asked; `stat` is a dict of its own."""
+    """The derived fields alone, by name; fields of meshes only if `meshes` is True; `stat` is a dict of its own."""
     at_qpos0 = position(model, model.qpos0)
     kinematics, com, tendons, inertia, transmission = at_qpos0
     computed: dict[str, Any] = {"body_subtreemass": sum_subtree(model.topology, model.body_mass[:, None])[:, 0]}
@@ -335,7 +335,7 @@ def _relative_poses(model: Model, kinematics: Kinematics) -> Array:
 
 
 def _body_sizes(model: Model, kinematics: Kinematics) -> Array:
-    """(nbody,) m, from each body's centre of mass to the farthest joint of it or its children, or geom of it."""
+    """(nbody,) m, from each body's centre of mass to its farthest geom, joint, or joint of a child."""
     topology = model.topology
     size = jnp.zeros_like(model.body_mass)
     for body in (topology.jnt_bodyid, topology.body_parentid[topology.jnt_bodyid]):
@@ -380,7 +380,7 @@ def _statistics(model: Model, kinematics: Kinematics, inertia: Inertia, sizes: A
 def _bounding_box(model: Model, kinematics: Kinematics) -> tuple[Array, Array]:
     """Center and longest side of the box around everything; a plane counts with a tenth of its size.
 
-    Where all is in one plane across x, MuJoCo keeps the extent that was there.
+    If everything lies in one plane normal to x, the extent does not change, as in MuJoCo.
     """
     width = jnp.maximum(model.geom_size[:, 0], model.geom_size[:, 1])
     plane = jnp.where(width > 0, 0.1 * width, 1.0)

@@ -173,7 +173,7 @@ def inverse_dynamics(data: Data, qacc: Array) -> Inverse:
 
 
 def compute_forward_inverse(model: Model, data: Data, applied: Array) -> ForwardInverse:
-    """solver_fwdinv (2,): norms of the differences to inverse dynamics at qacc: of constraint forces, of applied ones.
+    """solver_fwdinv (2,): norms of the differences from inverse dynamics at qacc, of constraint and applied forces.
 
     Zero unless the `fwdinv` flag asks for it.
     """

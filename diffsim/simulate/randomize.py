@@ -123,7 +123,7 @@ def randomize(model: Model, key: Array, fields: Mapping[str, Sampler] | Posterio
 
 
 def varied_leaves(model: Model, key: Array, fields: Mapping[str, Sampler], count: int) -> Leaves:
-    """The leaves (count, ...), by path, in which the worlds of `randomize` differ; arguments as there."""
+    """The leaves (count, ...), by path, in which the worlds of `randomize` differ; arguments as for `randomize`."""
     known = declared_ranks(model)
     derived = {field.name for field in dataclasses.fields(Model) if field.metadata.get("derived")}
     for name, sampler in fields.items():

@@ -154,7 +154,7 @@ def wake_and_collide(
 
     Args:
       model, state, inputs: where the step begins.
-      tendons: their lengths, of which a taut one wakes.
+      tendons: their lengths; a taut tendon wakes trees.
       poses: `colliding_frames`.
 
     Returns:
@@ -333,8 +333,8 @@ def fall_asleep(
     Args:
       model, state, inputs, data: where the step began.
       later: the state after it, as if nothing slept.
-      reread: a state -> sensor readings (nsensordata,). Sensors of a tree that falls asleep go on showing what they
-        read of it at rest.
+      reread: a state -> sensor readings (nsensordata,). Sensors of a tree that falls asleep keep showing what they read
+        at rest.
     """
     topology, dtype = model.topology, state.qvel.dtype
     tree_asleep, slept = _tired(model, state, inputs, data)
@@ -468,7 +468,7 @@ def _incidence(topology: Topology, trees: list[set[int] | None]) -> np.ndarray:
     return table
 
 
-# how the fields of an object begin that has a body
+# prefix of the field names of each type of object that has a body
 OWNER = {ObjType.JOINT: "jnt", ObjType.DOF: "dof", ObjType.GEOM: "geom", ObjType.SITE: "site"}
 OWNER |= {ObjType.CAMERA: "cam", ObjType.LIGHT: "light"}
 # what an actuator acts on

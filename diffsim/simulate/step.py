@@ -1,6 +1,6 @@
 """step: one timestep, forward and then integrate; rollout: many steps; inverse: the force that causes an acceleration.
 
-A rollout is one scan, which carries State and the worst status; controls are a table or a policy's.
+A rollout is one scan, which carries State and all status bits so far; controls come from a table or a policy.
 """
 
 from collections.abc import Callable
@@ -54,7 +54,7 @@ def step(model: Model, state: State, inputs: Inputs | None = None) -> State:
 def step_data(model: Model, state: State, inputs: Inputs | None = None) -> tuple[State, Data]:
     """The next state, and the Data of the state before, which `step` computes on the way.
 
-    For whoever reads sensors, contacts or `data.status` of each step. What is not read is not computed.
+    Use it to read sensors, contacts or `data.status` of each step. What is not read is not computed.
 
     Args:
       model, state, inputs: as for `step`.
@@ -157,7 +157,7 @@ def inverse(model: Model, state: State, qacc: Array, inputs: Inputs | None = Non
       Inverse; `qfrc_inverse` (nv,) equals qfrc_applied + J^T xfrc_applied + qfrc_actuator of forward dynamics.
 
     Raises:
-      ValueError: shapes that are not those of one world of this model.
+      ValueError: shapes that do not fit one world of this model.
       UnsupportedError: `invdiscrete` with an integrator that has no inverse.
     """
     return _inverse(model if contacts else model.without_contacts(), state, qacc, inputs)

@@ -10,8 +10,8 @@ its transpose, and memory does not grow with the number of iterations. If iterat
 optimum, the iterations are differentiated instead.
 
 With opt.contact_reach, contacts that are still apart act weakly on derivatives (constraint/contact.py). Values do not
-change, to the bit. Derivatives are taken of the optimum with the further rows, at the acceleration without them: the
-further rows are weak, so that the two optima are close.
+change, not even by a bit. Derivatives are taken of the optimum with the further rows, at the acceleration without them:
+the further rows are weak, so that the two optima are close.
 """
 
 import dataclasses
@@ -103,11 +103,11 @@ def solve(
         reason = "solver_gradient 'unroll' needs the solver Newton or CG; with PGS use 'implicit'"
         raise UnsupportedError.of("<option solver>", reason)
     if unrolled and opt.iterations == 1:
-        # one iteration is no loop: it is differentiated as it is
+        # one iteration is no loop: it is differentiated directly
         minimum = minimize(model, objective, qacc_warmstart, unroll=True)
         qacc, dual_forces = minimum.qacc, None
     else:
-        # 1. the value, searched for as a constant of all derivatives; `checkpoint_name` keeps it when reverse mode
+        # 1. the value, by a search that is not differentiated; `checkpoint_name` keeps it when reverse mode
         #    computes the step again
         minimum = minimize(model, *jax.lax.stop_gradient((objective, qacc_warmstart)), unroll=False)
         qacc, dual_forces = checkpoint_name((minimum.qacc, minimum.forces), SEARCH_RESULT)
@@ -169,7 +169,7 @@ def _at_optimum_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
 
 
 def derivatives_within_reach(model: Model, solution: Solution, objective: Objective) -> Solution:
-    """The same solution, with the derivatives of acceleration and constraint force that another objective has.
+    """The same solution; its acceleration and constraint force have the derivatives of another objective.
 
     Args:
       model: the model.

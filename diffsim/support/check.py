@@ -1,7 +1,7 @@
 """check: what went wrong in a world, in words: the bits of its status, and contacts deeper than their geoms overlap.
 
 MuJoCo 3.8.1 sometimes reports a contact that is far too deep, as between thin boxes that lie on each other; diffsim
-reproduces it. `geom_distance` finds the true distance by another way, so the two can be compared.
+reproduces it. `geom_distance` finds the true distance in another way, so that the two can be compared.
 """
 
 from functools import partial
@@ -17,7 +17,7 @@ from diffsim.support.rays import geom_distance
 from diffsim.types import Data, Model
 
 # a contact is too deep if it is deeper than its geoms overlap by more than this share of the smaller bounding radius.
-# Of 32,000 random pairs of all convex types C MuJoCo 3.8.1 has three such contacts, all of them false
+# Among 32,000 random pairs of all convex types, C MuJoCo 3.8.1 has three such contacts, all of them false
 TOO_DEEP = 0.01
 # pairs of geoms that are compared, the deepest ones first: each compiles a program of a few seconds
 COMPARED = 10

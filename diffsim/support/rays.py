@@ -70,8 +70,7 @@ def ray(
       meets: which geoms count.
 
     Returns:
-      `RayHits`: `distance` in units of |direction|; `geom`; `normal` (3,), the outward unit normal of the surface in
-        the
+      `RayHits`: `distance` in units of |direction|; `geom`; `normal` (3,), the outward unit normal of the surface,
       world. Without a hit they are -1, -1 and zero, and all derivatives are zero.
     """
     hits = multi_ray(model, data, point, jnp.asarray(direction)[None], meets)

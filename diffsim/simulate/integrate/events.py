@@ -185,7 +185,7 @@ def begin(model: Model, state: State, nothing: Seen) -> Part:
 
 
 def at_end(model: Model, state: State, h: Array, seen: Seen, holds: Array) -> Part:
-    """The end of a Runge-Kutta step of h seconds, or its begin `state` with the change that ends it before.
+    """The end of a Runge-Kutta step of h seconds, or its begin `state` with the change that ends it earlier.
 
     Args:
       seen: at its nodes; holds: whether the active set is fixed, so that a change ends it.
@@ -207,7 +207,7 @@ def at_end(model: Model, state: State, h: Array, seen: Seen, holds: Array) -> Pa
 
 
 def at_change(model: Model, part: Part, seen: Seen) -> Part:
-    """Where decisions change: by Simpson's rule to the guess, then at constant rates to the corrected time."""
+    """The part where decisions change: by Simpson's rule to the guess, then at constant rates to the corrected time."""
     guess, when = part.change.guess, part.change.corrected(row(seen.signals, 3))
     rates = jnp.concatenate([part.known, seen.rates])
     guessed = at_node(model, part.state, rates, part.rest, simpson(guess))

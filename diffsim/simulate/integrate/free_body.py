@@ -28,7 +28,7 @@ from diffsim.types.topology import Topology, per_topology
 from diffsim.xla.gather import pick
 from diffsim.xla.loops import while_loop
 
-# Newton steps at most, halved ones included; a few are the rule
+# Newton steps at most, halved steps included; usually a few are enough
 MAX_TRIALS = 100
 
 
@@ -74,7 +74,7 @@ def midpoint_velocity(model: Model, xquat: Array, qvel: Array, force: Array, pla
     Args:
       xquat: (n, 4) orientations of the bodies.
       qvel: (n, 6) velocities: linear in the world (m/s), angular in the body (rad/s).
-      force: (n, 6) generalized forces (N, N m), without bias forces (gravity included by itself).
+      force: (n, 6) generalized forces (N, N m), without bias forces; gravity is added here.
       plain: (n, 6) velocities after the step of the integrator that the rest of the model uses.
     """
     bodies = free_bodies(model.topology).bodies

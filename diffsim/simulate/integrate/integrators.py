@@ -67,7 +67,7 @@ class Method(NamedTuple):
 
 
 def discrete_inertia(model: Model, state: State, inputs: Inputs, data: Data) -> BlockDiagonal:
-    """(nv x nv) M plus the terms that are implicit in velocity, times which (qvel_next - qvel) / h is the force.
+    """(nv x nv) M plus the terms that are implicit in velocity: it maps (qvel_next - qvel) / h to the force.
 
     Raises:
       UnsupportedError: the integrator has no such matrix.
@@ -144,8 +144,8 @@ def implicit_inertia(model: Model, state: State, inputs: Inputs, data: Data) -> 
 def implicit_fast(model: Model, state: State, inputs: Inputs, data: Data) -> Motion:
     """As `implicit`, without Coriolis forces and symmetric.
 
-    Free bodies go by rules of their own: those that nothing holds by the midpoint rule, and since MuJoCo 3.11 all of
-    them as by `implicit`, which does not keep their energy but never adds to it.
+    Free bodies have rules of their own. Before MuJoCo 3.11, free bodies that nothing holds follow the midpoint rule.
+    Since then, all free bodies move as with `implicit`, which does not keep their energy but never adds to it.
     """
     force = data.qfrc_smooth + data.qfrc_constraint
     inertia = _symmetric_inertia(model, state, inputs, data)
@@ -167,7 +167,7 @@ def implicit_fast(model: Model, state: State, inputs: Inputs, data: Data) -> Mot
 
 
 def implicit_fast_inertia(model: Model, state: State, inputs: Inputs, data: Data) -> BlockDiagonal:
-    """M - h d qfrc_smooth / d qvel: symmetric and without Coriolis forces, but for free bodies since MuJoCo 3.11."""
+    """M - h d qfrc_smooth / d qvel: symmetric and without Coriolis forces, except for free bodies since MuJoCo 3.11."""
     turning, symmetric = _turning(model, state, inputs, data), _symmetric_inertia(model, state, inputs, data)
     if turning is None:
         return symmetric
@@ -177,7 +177,7 @@ def implicit_fast_inertia(model: Model, state: State, inputs: Inputs, data: Data
 
 
 def _turning(model: Model, state: State, inputs: Inputs, data: Data) -> BlockDiagonal | None:
-    """M - h d qfrc_smooth / d qvel of the free bodies, by blocks (6, 6); None where they do not go by it.
+    """M - h d qfrc_smooth / d qvel of the free bodies, by blocks (6, 6); None if they do not use it.
 
     Nothing but a constraint couples a free body to another tree, so that its block is a system of its own, which may
     be unsymmetric.
