@@ -1,9 +1,9 @@
 """Contacts of flexes with geoms, with other flexes and with themselves.
 
-A meeting (types/slots.py) is a flex with the geoms of one body, with another flex or with itself; its rows are all
-contacts that it can have. At most 50 contacts of a meeting are kept: the deepest, then, one after another, the one
-farthest from all that were chosen (Gonzalez 1985). MuJoCo swaps each chosen contact to the front of its list without
-swapping the flags and distances that belong to it. Which contacts are kept depends on that, so it is done here too.
+A meeting (types/slots.py) pairs a flex with the geoms of one body, with another flex or with itself. Its rows are all
+its possible contacts. At most 50 contacts of a meeting are kept: first the deepest one, then, repeatedly, the one
+farthest from all contacts chosen so far (Gonzalez 1985). MuJoCo swaps each chosen contact to the front of its list, but
+does not swap its flag and distance. This affects which contacts are kept, so diffsim does the same.
 Contacts of a flex with itself have no margin. Source: `engine_collision_driver.c` of 3.8.1.
 """
 
@@ -67,7 +67,7 @@ class MeetingContacts(NamedTuple):
       flex: both flexes, -1 for a geom.
       geom: (n,) geoms of the first side.
       vert, elem: (n, 2) vertices and elements of both sides, -1 for none.
-      left_out: () number of pairs near each other that found no row and were not tested.
+      left_out: () number of near pairs that were not tested because there was no row for them.
     """
 
     parts: list[Candidates | HullPairs]
@@ -234,7 +234,7 @@ def slot_contacts(slots: FlexSlots, meeting: MeetingContacts, rows: Candidates, 
         # the rows of one dimension
         chosen = np.flatnonzero(meeting.dim == slots.dim)
         valid = valid[chosen]
-    # MuJoCo sorts what it finds by geoms, then vertices or elements
+    # MuJoCo sorts contacts by geoms, then by vertices or elements
     if isinstance(meeting.elem, np.ndarray) or meeting.geom[0] < 0:
         numbers = [ids for ids in (meeting.elem, meeting.vert) if isinstance(ids, np.ndarray)]
         key = np.argsort(np.lexsort((np.max(np.concatenate(numbers, axis=1), axis=1), meeting.geom)))
@@ -294,7 +294,7 @@ class _Sampling(NamedTuple):
       row, pos: (n,), (3, n) m, row and position of each contact of the list.
       chosen: (n,) which entries of the list are chosen.
       distance: (n,) m^2, squared distance of each from the nearest chosen one.
-      best: () the entry that is chosen next.
+      best: () the entry to choose next.
     """
 
     row: Array
@@ -305,7 +305,7 @@ class _Sampling(NamedTuple):
 
 
 def thin(dist: Array, pos: Array, active: Array, most: int = MOST) -> tuple[Array, Array]:
-    """The rows (most,) of n > most that are kept, and which of these are contacts (most,); not differentiated.
+    """The `most` rows that are kept of n > most, and which of them are contacts (most,); not differentiated.
 
     Args:
       dist: (n,) m.
@@ -324,7 +324,7 @@ def thin(dist: Array, pos: Array, active: Array, most: int = MOST) -> tuple[Arra
 
 
 def farthest(order: Array, dist: Array, pos: Array, count: Array, most: int) -> Array:
-    """The rows that are chosen one after another, of `order` (n,), whose first `count` are contacts."""
+    """The chosen rows of `order` (n,), in the order of choice; the first `count` of `order` are contacts."""
     number = jnp.arange(len(order))
     beyond = number >= count
     start = jnp.argmin(jnp.where(beyond, FAR, dist)).astype(number.dtype)
@@ -338,7 +338,7 @@ def farthest(order: Array, dist: Array, pos: Array, count: Array, most: int) -> 
         # the last one stays where it is
         swaps = turn < most - 1
         at = jnp.where(swaps, best, turn)
-        # by selects, which a batch does in one pass; scatters copy all of it for each world
+        # selects instead of scatters: a batch does them in one pass, while scatters copy the whole array for each world
         row, pos = (
             jnp.where(number == turn, x[..., at, None], jnp.where(number == at, x[..., turn, None], x))
             for x in (row, pos)

@@ -1,9 +1,9 @@
-"""Elements of flexes near each other: of two flexes, or of one with itself.
+"""Pairs of flex elements that are near each other, in two flexes or in one.
 
-Two elements touch only where their boxes overlap, and share no body. Of few elements all pairs of boxes are compared;
-of many those of clusters of neighbouring elements first, then those of the elements of clusters that overlap. What is
-near is looked at exactly, up to a number that grows with the number of elements; pairs beyond it are counted.
-Source: `engine_collision_driver.c` of 3.8.1 for which elements meet.
+Two elements can touch only if their boxes overlap and they share no body. With few elements, all pairs of boxes are
+compared. With many, the boxes of clusters of neighbouring elements are compared first, and then the boxes of the
+elements in clusters that overlap. Near pairs are examined exactly, up to a number that grows with the number of
+elements. Pairs beyond it are only counted. Source: `engine_collision_driver.c` of 3.8.1 for the rules.
 """
 
 from typing import NamedTuple
@@ -27,14 +27,14 @@ CLUSTER = 16
 LEAST_EXAMINED = 256
 # and this many for each element of the larger flex: room for the neighbours of the element that it lies on
 EXAMINED_PER_ELEMENT = 4
-# pairs of clusters whose elements are compared: this many for each cluster, room for itself and its neighbours,
+# number of cluster pairs whose elements are compared: this many for each cluster (itself and its neighbours),
 PAIRS_PER_CLUSTER = 8
 # and this many in addition, so that flexes of few clusters compare all of them
 MORE_CLUSTER_PAIRS = 256
 
 
 class NearPairs(NamedTuple):
-    """Pairs (n,) of elements, counted within their flexes, whether they are there, and how many more there would be."""
+    """Pairs (n,) of elements, numbered within their flexes; whether each exists; and how many did not fit."""
 
     first: Array
     second: Array
@@ -44,7 +44,7 @@ class NearPairs(NamedTuple):
 
 @per_topology
 def active_elements(topology: Topology, flex: int) -> np.ndarray:
-    """(m,) the elements of a flex that are searched for contacts, in order: of a solid those of its outer layers."""
+    """(m,) the elements of a flex that are searched for contacts, in order; in a solid, only its outer layers."""
     rows = rows_of(topology, "flex_elem", flex)
     layer, order = topology.flex_elemlayer[rows], topology.flex_elemorder[rows]
     return order[(topology.flex_dim[flex] < 3) | (layer[order] < topology.flex_activelayers[flex])]
@@ -76,20 +76,20 @@ def _overlap(first: Array, second: Array) -> Array:
 
 
 def _most(topology: Topology, flexes: tuple[int, int]) -> int:
-    """How many pairs are looked at exactly."""
+    """The number of pairs that are examined exactly."""
     sizes = [len(active_elements(topology, flex)) for flex in flexes]
     return max(LEAST_EXAMINED, EXAMINED_PER_ELEMENT * max(sizes))
 
 
 @per_topology
 def pair_count(topology: Topology, flexes: tuple[int, int]) -> int:
-    """How many pairs of elements of two flexes are looked at exactly at most."""
+    """The largest number of pairs of elements of two flexes that are examined exactly."""
     static = _static_pairs(topology, flexes)
     return _most(topology, flexes) if static is None else min(len(static[0]), _most(topology, flexes))
 
 
 def _first_of(first: Array, second: Array, near: Array, most: int) -> NearPairs:
-    """The first of those pairs (n,) that are near, at most so many."""
+    """The first pairs (n,) that are near, at most `most` of them."""
     if len(near) <= most:
         return NearPairs(first, second, near, jnp.zeros((), jnp.int32))
     place = jnp.nonzero(near, size=most, fill_value=len(near))[0]
@@ -119,14 +119,14 @@ def _bodies(topology: Topology, flex: int) -> np.ndarray:
 
 
 def _share(np_or_jnp, first: np.ndarray | Array, second: np.ndarray | Array):
-    """(n,) whether bodies (n, k) and (n, l) have one in common."""
+    """(n,) whether bodies (n, k) and (n, l) have a body in common."""
     same = (first[..., :, None] == second[..., None, :]) & (first >= 0)[..., :, None]
     return np_or_jnp.any(same, axis=(-2, -1))
 
 
 @per_topology
 def clusters(topology: Topology, flex: int) -> np.ndarray:
-    """(c, 16) active elements that are neighbours, -1 for none: each cluster grows from the first that has none yet."""
+    """(c, 16) clusters of neighbouring active elements, -1 for none; each grows from the first unassigned element."""
     element, active = flex_elements(topology, flex), active_elements(topology, flex)
     at_vertex: dict[int, list[int]] = {}
     for number in active.tolist():
@@ -149,7 +149,7 @@ def clusters(topology: Topology, flex: int) -> np.ndarray:
 
 
 def pairs_by_clusters(topology: Topology, flexes: tuple[int, int], boxes: list[Array]) -> NearPairs:
-    """Pairs of many elements, by way of pairs of clusters."""
+    """Near pairs of many elements, found through pairs of clusters."""
     same = flexes[0] == flexes[1]
     tables = [clusters(topology, flex) for flex in flexes]
     around = []
@@ -177,6 +177,6 @@ def pairs_by_clusters(topology: Topology, flexes: tuple[int, int], boxes: list[A
 
     if same:
         return of_elements()
-    # flexes that are apart, such as the fingers of a gripper, are done here
+    # for flexes that are apart, such as the fingers of a gripper, the search ends here
     none = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(of_elements))
     return if_anywhere(jnp.any(touch), of_elements, none)

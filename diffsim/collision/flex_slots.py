@@ -1,9 +1,9 @@
-"""What flexes can touch, and the slots of the contact buffer for it.
+"""The possible contacts of flexes, and their slots in the contact buffer.
 
-A plane touches vertices, every other geom elements. There is no filter for parents; elements with a vertex on the body
-of the geom are left out. Elements of flexes touch those that share no body with them (flex_pairs.py). Within a flex,
-where `internal` is set, vertices on a border touch the elements beside them, and the faces of a tetrahedron its
-opposite vertex. Source: `engine_collision_driver.c` of 3.8.1.
+A plane touches vertices; every other geom touches elements. There is no parent filter, but elements with a vertex on
+the geom's body are omitted. Elements of flexes touch elements with which they share no body (flex_pairs.py). Within a
+flex, if `internal` is set, vertices on a border touch the elements beside them, and each face of a tetrahedron touches
+the opposite vertex. Source: `engine_collision_driver.c` of 3.8.1.
 """
 
 import itertools
@@ -25,13 +25,13 @@ from diffsim.types.topology import Topology, per_topology, rows_of
 
 # contacts that a meeting keeps (MuJoCo's mjMAXCONPAIR)
 MOST = 50
-# geoms of which it is searched for what elements they touch
+# geom types that need a search for the elements that they touch
 SEARCHED = (GeomType.HFIELD, GeomType.SDF)
 
 
 @per_topology
 def meetings(topology: Topology, all_elements: bool) -> tuple[Meeting, ...]:
-    """All meetings, in the order of bodies and flexes; with all elements of solids, or those near the surface."""
+    """All meetings, in the order of bodies and flexes; with all elements of solids or only the outer layers."""
     excluded = _excluded(topology)
     listed = []
     for body in range(topology.nbody):
@@ -48,7 +48,7 @@ def meetings(topology: Topology, all_elements: bool) -> tuple[Meeting, ...]:
 
 
 def _excluded(topology: Topology) -> set[tuple[int, int]]:
-    """Pairs of bodies that are excluded; those of flexes follow all others."""
+    """Excluded pairs of bodies; the bodies of flexes follow all others."""
     return set(zip(*(bodies.tolist() for bodies in excluded_bodies(topology)), strict=True))
 
 
@@ -98,7 +98,7 @@ def prism_window(topology: Topology, flex: int, geom: int) -> tuple[int, int, in
 
 @per_topology
 def flex_meetings(topology: Topology) -> tuple[FlexMeeting, ...]:
-    """The flexes that may touch each other or themselves, these last, as in MuJoCo."""
+    """Pairs of flexes that may touch each other, then flexes that may touch themselves, as in MuJoCo."""
     types, affinities = topology.flex_contype, topology.flex_conaffinity
     excluded = _excluded(topology)
     listed = []
@@ -142,14 +142,14 @@ def internal_rows(topology: Topology, flex: int) -> InternalRows:
 
 
 def slots_of(model: Model) -> ContactSlots:
-    """What each slot of a model's contact buffer is for."""
+    """The assignment of each slot of a model's contact buffer."""
     opt = model.opt
     return contact_slots(model.topology, opt.disableflags, model.hooks.contact_filter, opt.sdf_initpoints)
 
 
 @per_topology
 def contact_slots(topology: Topology, disableflags: int, contact_filter: Filter | None, searches: int) -> ContactSlots:
-    """Slots of geoms, one run for each contact dimension, and those of flexes behind them."""
+    """Slots of geoms, one run for each contact dimension, followed by the slots of flexes."""
     layout = contact_layout(topology, disableflags, contact_filter, searches)
     cuts = [0, *(np.flatnonzero(np.diff(layout.dim)) + 1).tolist(), layout.ncon]
     geoms = tuple(Slots(int(layout.dim[a]), a, b) for a, b in itertools.pairwise(cuts) if a < b)

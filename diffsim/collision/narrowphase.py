@@ -1,11 +1,11 @@
 """collide: from geom poses to the contact buffer.
 
-Fourth step of the position stage, after kinematics. Candidate pairs are static (pairs.py); where a group has more
-than its capacity, the nearest by bounding spheres are examined, for geoms with corners or rims by the boxes of their
-frames along the six normals of their sides; no bound of the gap is above the true distance. Each pair function runs
-once, mapped over those pairs of its group that are near by their boxes. Rows are then ordered by contact dimension, and
-the nearest fill the buffer. Parameters come from a table that does not depend on the state. Source: MuJoCo,
-"Computation", collision; Gottschalk et al. 1996, without the products of edges, for the boxes.
+Fourth step of the position stage, after kinematics. Candidate pairs are static (pairs.py). If a group has more pairs
+than its capacity, the nearest are examined. Their gap is bounded by bounding spheres and, for geoms with corners or
+rims, by oriented boxes along their six face normals; a bound never exceeds the true distance. Each pair function runs
+once, mapped over the pairs of its group whose boxes are near. Rows are then ordered by contact dimension, and the
+nearest fill the buffer. Parameters come from a table that does not depend on the state. Source: MuJoCo, "Computation",
+collision; Gottschalk et al. 1996, without the products of edges, for the boxes.
 """
 
 import functools
@@ -39,7 +39,7 @@ BOXED = (GeomType.ELLIPSOID, GeomType.CYLINDER, GeomType.BOX, GeomType.MESH, Geo
 
 
 def bounding_gap(model: Model, poses: Poses, grid: Grid) -> Array:
-    """A bound (n, m), m, of the distances of the pairs of a table; for boxes and the like by spheres and boxes."""
+    """Lower bounds (n, m), m, of the distances of a grid's pairs: by spheres and, for geoms with corners, boxes."""
     # distances of the bounding spheres, or of a plane and a bounding sphere
     (pos1, mat1), (pos2, _) = frames_at(poses, grid.geom1), frames_at(poses, grid.geom2)
     centers = zip(stored(unpack(pos1)), stored(unpack(pos2)), strict=True)
@@ -60,7 +60,7 @@ def bounding_gap(model: Model, poses: Poses, grid: Grid) -> Array:
 
 
 class _Boxes(NamedTuple):
-    """Bounding boxes, by components: middles in the world, half sizes, and each of the three axes."""
+    """Bounding boxes, by components: centers in the world, half sizes, and the three axes."""
 
     middle: Components
     half: Components
@@ -68,14 +68,14 @@ class _Boxes(NamedTuple):
 
 
 def _boxes(pos: Array, mat: Array, middle: Array, half: Array, shape: tuple[int, ...]) -> _Boxes:
-    """Boxes of geoms at (n, 3) with axes (n, 3, 3), local middles and half sizes (n, 3), as arrays of a shape."""
+    """Boxes of geoms at (n, 3) with axes (n, 3, 3), local centers and half sizes (n, 3), as arrays of this shape."""
     columns = (pos + mul_vec(mat, middle), half, *(mat[:, :, k] for k in range(3)))
     middles, halves, *axes = ([x.reshape(shape) for x in unpack(column)] for column in columns)
     return _Boxes(middles, halves, tuple(axes))  # type: ignore[arg-type]
 
 
 def _boxes_around(kind: GeomType, shapes: Shape) -> _Boxes:
-    """Boxes around n shapes of one type, as large as they are now."""
+    """Boxes around n shapes of one type, from their current sizes."""
     pos, mat, size, hull = shapes
     if kind == GeomType.MESH:
         lower, upper = hull.box[:, 0], hull.box[:, 1]
@@ -87,9 +87,9 @@ def _boxes_around(kind: GeomType, shapes: Shape) -> _Boxes:
 
 
 def _between_boxes(first: _Boxes, second: _Boxes) -> Array:
-    """The greatest gap of boxes along the axes a of the first and b of the second: what they hold is as far apart.
+    """The greatest gap of boxes along the axes a of the first and b of the second: a lower bound of their distance.
 
-    Along a_k: |c . a_k| - h1_k - sum over l of |a_k . b_l| h2_l, with the half sizes h and the way c between middles.
+    Along a_k: |c . a_k| - h1_k - sum over l of |a_k . b_l| h2_l, with half sizes h and the vector c between centers.
     """
     between = minus_components(second.middle, first.middle)
     cosines = [[jnp.abs(dot_components(a, b)) for b in second.axes] for a in first.axes]
@@ -103,7 +103,7 @@ def _between_boxes(first: _Boxes, second: _Boxes) -> Array:
 
 
 def colliding_frames(model: Model, kinematics: Kinematics) -> Poses:
-    """Frames of all geoms; on a CPU of those in candidate pairs only, where they are fewer."""
+    """Frames of all geoms; on a CPU, only of geoms in candidate pairs if these are fewer."""
     pairs = layout_of(model).pairs
     geoms = np.union1d(pairs.geom1, pairs.geom2)
     if not for_cpu() or len(geoms) == model.ngeom:
@@ -115,9 +115,9 @@ def colliding_frames(model: Model, kinematics: Kinematics) -> Poses:
 
 # geom types whose pair functions cost enough that a bound of the distance, computed first, saves time
 SORTED_OUT = {GeomType.CAPSULE, GeomType.BOX}
-# rows of one group from which on it does; fewer fit in a few vectors, and are computed without it
+# least number of rows of a group for which this holds; fewer rows fit in a few vectors and need no bound
 FEWEST = 24
-# m, the distance of a row that can be no contact
+# m, the distance of a row that cannot be a contact
 FAR = 1e10
 
 
@@ -127,11 +127,11 @@ def collide(model: Model, poses: Poses, awake: Array | None = None) -> Contacts:
     Args:
       model: the model.
       poses: `geom_xpos` (ngeom, 3) and `geom_xmat` (ngeom, 3, 3), world frame, or those of `colliding_frames`.
-      awake: (nbody,) which bodies are awake; two that are not make no contact, and take no place. None for all.
+      awake: (nbody,) which bodies are awake; two sleeping bodies make no contact and take no slot. None: all are awake.
 
     Returns:
       The contact buffer (ncon slots, `layout_of(model)`), ordered by contact dimension. A slot is
-      active when `dist < includemargin`. A slot that can be no contact has geom ids -1, distance 1e10 and no gradient.
+      active when `dist < includemargin`. A slot that cannot be a contact has geom ids -1, distance 1e10, no gradient.
 
     Raises:
       UnsupportedError: two geoms that can touch have types without a pair function.
@@ -167,7 +167,7 @@ def collide(model: Model, poses: Poses, awake: Array | None = None) -> Contacts:
 def _examine(
     model: Model, poses: Poses, layout: ContactLayout, table: PairParameters, moves: Array | None
 ) -> tuple[list[Index], Array]:
-    """Indices of the pairs to examine in each section, and how many other pairs may touch ()."""
+    """Indices of the pairs to examine in each section, and the number () of other pairs that may touch."""
     chosen: list[Index] = []
     missed = jnp.zeros((), jnp.int32)
     for section, grid in zip(layout.sections, layout.grids, strict=True):
@@ -182,10 +182,10 @@ def _examine(
 
 
 def _depths(model: Model, poses: Poses, grid: Grid, margin: Array, moves: Array | None) -> Array:
-    """How deep (n * m,), m, the bounds of the pairs of a grid are in each other, with a margin (n, m).
+    """(n * m,) m, the overlap of the bounds of each pair of a grid, including a margin (n, m).
 
-    Pairs of two geoms that sleep come after all others, and places of the grid without a pair after these, so that no
-    such place is chosen while there is a pair.
+    Pairs of two sleeping geoms come after all others. Grid entries without a pair come last, so that they are chosen
+    only if no pair is left.
     """
     depth = -jax.lax.stop_gradient(bounding_gap(model, poses, grid) - margin)
     if moves is not None:
@@ -194,7 +194,7 @@ def _depths(model: Model, poses: Poses, grid: Grid, margin: Array, moves: Array 
 
 
 def _joined(chosen: Sequence[Index]) -> Index:
-    """Indices one after another, static where all of them are."""
+    """The indices joined to one array, static if all of them are static."""
     if any(isinstance(indices, Array) for indices in chosen):
         return jnp.concatenate([jnp.asarray(indices) for indices in chosen])
     return np.concatenate([np.zeros(0, int), *chosen])
@@ -203,15 +203,15 @@ def _joined(chosen: Sequence[Index]) -> Index:
 class _GroupPairs(NamedTuple):
     """The examined pairs (n,) of one group, and the modes in which their rows (n, k) are computed.
 
-    The modes differ in what they do for pairs that are apart; rows that are contacts are the same in all of them.
+    The modes treat pairs that are apart differently; rows that are contacts are the same in all modes.
 
     Attributes:
-      group: the collider, and how many rows a pair has.
+      group: the collider, and the number of rows of a pair.
       function: the pair function.
       first, second: the geoms as shapes, stacked.
       axes: which arrays of each shape have an axis of pairs, for `vmap`.
       margin: (n,) m, the distance below which a contact exists.
-      reach: () m, how far beyond the margin rows still matter (`opt.contact_reach`).
+      reach: () m, rows matter up to this distance beyond the margin (`opt.contact_reach`).
       moves: (n,) whether one of the two geoms is awake; None if no geom can sleep.
     """
 
@@ -225,7 +225,7 @@ class _GroupPairs(NamedTuple):
     moves: Array | None
 
     def rows(self) -> tuple[Candidates, Array]:
-        """The rows of all pairs, and how many parts of first shapes (), which may touch, were left out."""
+        """The rows of all pairs, and the number () of parts of first shapes that may touch but were left out."""
         collider, left_out = self.group.collider, jnp.zeros((), jnp.int32)
         if collider.parts is not None:
             rows, left_out = self._of_parts()
@@ -240,7 +240,7 @@ class _GroupPairs(NamedTuple):
         return rows, left_out
 
     def _mapped(self, *further: int) -> PairFunction:
-        """The function for all pairs; `further`: the axes of arguments behind two shapes and a margin."""
+        """The function for all pairs; `further`: the axes of the arguments after two shapes and a margin."""
         # traced for one pair, then mapped: the placeholders of nested maps make tracing slow
         return jax.vmap(jax.jit(self.function, inline=True), (*self.axes, 0, *further))
 
@@ -249,7 +249,7 @@ class _GroupPairs(NamedTuple):
         return self._mapped()(self.first, self.second, self.margin)
 
     def _of_parts(self) -> tuple[Candidates, Array]:
-        """The first shape has many parts, as a height field has prisms: those that the second may touch are chosen."""
+        """For a first shape with many parts, such as a height field: chooses the parts that the second may touch."""
         choose = jax.vmap(self.group.collider.parts, (*self.axes, 0))  # type: ignore[arg-type]
         parts, left_out = choose(self.first, self.second, self.margin)
         left_out = left_out if self.moves is None else jnp.where(self.moves, left_out, 0)
@@ -258,21 +258,21 @@ class _GroupPairs(NamedTuple):
         return chosen._of_all_pairs(), jnp.sum(left_out)
 
     def _searched(self) -> Candidates:
-        """The function searches, and is told which pairs are near; if no pair of any world is, it does not run."""
+        """For a function that searches: it gets a flag for near pairs, and runs only if some pair is near."""
         gap, enough = self._bound()
         near, none = gap <= enough, self._no_rows(gap)
         search = functools.partial(self._mapped(0), self.first, self.second, self.margin, near)
         return self._within(enough, if_anywhere(near, search, none))
 
     def _of_near_pairs(self) -> Candidates:
-        """Many pairs of which few are near: these are dealt out over the worlds, and the others are not computed."""
+        """For many pairs of which few are near: only these are computed, distributed over the worlds."""
         gap, enough = self._bound()
         near, none = gap <= enough, self._no_rows(gap)
         rows = rows_where(near, self._mapped(), (self.first, self.second, self.margin), none)
         return self._within(enough, rows)
 
     def _bound(self) -> tuple[Array, Array]:
-        """(bounds of the distances (n,), m, and beyond which distance (n,) a pair makes no contact)."""
+        """(lower bounds of the distances (n,), m; the distances (n,) beyond which a pair makes no contact)."""
         enough = self.margin + self.reach
         boxes = (_boxes_around(*end) for end in zip(self.group.kinds, (self.first, self.second), strict=True))
         gap = _between_boxes(*boxes)
@@ -289,12 +289,12 @@ class _GroupPairs(NamedTuple):
 
     @staticmethod
     def _within(enough: Array, rows: Candidates) -> Candidates:
-        """The rows, of which those further apart than `enough` (n,) are not valid."""
+        """The rows; rows with a distance greater than `enough` (n,) become invalid."""
         return rows._replace(valid=rows.valid & (rows.dist <= enough[:, None]))
 
 
 def _pair_function(model: Model, collider: Collider) -> PairFunction:
-    """The function of a collider that a model asks for by its version of MuJoCo and its events."""
+    """The function of a collider for the MuJoCo version and the events of a model."""
     if model.opt.events and collider.steady is not None:
         return collider.steady
     if model.opt.follows("box_box") and collider.revised is not None:
@@ -310,11 +310,11 @@ def _rows(
     table: PairParameters,
     moves: Array | None,
 ) -> tuple[Candidates, Array, Array]:
-    """The rows of all pair functions, and what the buffer needs to choose among them.
+    """The rows of all pair functions, and the data by which the buffer chooses among them.
 
     Returns:
-      (rows, one group after another; their distance beyond where a row counts, m, in the order of the buffer; how many
-      parts that may touch were left out).
+      (rows, one group after another; their distance minus `includemargin`, m, in the order of the buffer; the number of
+      parts that may touch but were left out).
     """
     groups, depths, missed = [], [], jnp.zeros((), jnp.int32)
     tables: dict[int, Any] = {}
@@ -336,9 +336,9 @@ def _rows(
         with jax.named_scope(f"pairs {'-'.join(kind.name.lower() for kind in group.kinds)}"):
             rows, left_out = pairs.rows()
         missed = missed + left_out
-        # decided once: near its limit, what makes the constraint and what reads its force could see other contacts
+        # decided once: otherwise, near the limit, the constraint and the readers of its force could see other contacts
         rows = stored(rows._replace(valid=decided(rows.valid)))
-        # one axis of rows, also where a pair has several parts with some rows each
+        # one axis of rows, also if a pair has several parts with several rows each
         dist, valid = (column.reshape(len(chosen), -1) for column in (rows.dist, rows.valid))
         depth = jnp.where(valid, dist, FAR) - pick_existing(table.includemargin, chosen)[:, None]
         depths.append(depth.reshape(-1))
@@ -354,9 +354,9 @@ def _rows(
 
 
 def _nearest(layout: ContactLayout, depth: Array) -> tuple[Array | None, Array]:
-    """Rows that fill the slots (None: all of them in order), and how many active rows found no slot ().
+    """Rows that fill the slots (None: all rows in order), and the number () of active rows without a slot.
 
-    `depth` (n,): of each row how far it is beyond the distance at which it counts, m, in the order of the buffer.
+    `depth` (n,): distance minus `includemargin` of each row, m, in the order of the buffer.
     """
     dropped = jnp.zeros((), jnp.int32)
     if all(block.kept == block.stop - block.start for block in layout.blocks):
@@ -373,9 +373,9 @@ def _nearest(layout: ContactLayout, depth: Array) -> tuple[Array | None, Array]:
 
 
 def _frame(normal: Array, tangent: Array) -> Array:
-    """Contact frames (n, 3, 3), rows normal and two tangents; the first follows `tangent` where it is a hint.
+    """Contact frames (n, 3, 3), rows: normal and two tangents; the first tangent follows `tangent` unless it is zero.
 
-    A hint parallel to the normal is replaced by the x axis, as in MuJoCo, unless that is the normal too.
+    As in MuJoCo, the x axis replaces a hint parallel to the normal, unless the x axis is parallel to it too.
     """
     z = stored(unpack(normal))
     hint, usual, x_axis = unpack(tangent), unpack(axis_far_from(normal)), unit_x(z[0])
@@ -385,6 +385,6 @@ def _frame(normal: Array, tangent: Array) -> Array:
 
 
 def _aside(normal: Components, hint: Components, limit: Array | float) -> Array:
-    """Whether the part of a hint across the normal is longer than the root of `limit`."""
+    """Whether the component of a hint perpendicular to the normal is longer than the square root of `limit`."""
     part = jax.lax.stop_gradient(across(normal, hint))
     return dot_components(part, part) > limit

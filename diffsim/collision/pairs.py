@@ -1,23 +1,24 @@
-"""Candidate pairs: which two geoms can ever touch, how many are looked at, which run one program; their parameters.
+"""Candidate pairs of geoms: the pairs that can touch, capacities, the programs that they share, and parameters.
 
-Which pairs there are is static. A pair is dynamic when its geoms' masks agree and their bodies are neither welded
-together nor parent and child, or explicit when it is listed under `contact`; an explicit pair replaces the dynamic one
-and obeys no filter. A filter of the user's (`Hooks(contact_filter=...)`) stands in for the masks of geoms; those of
-bodies stay, as in MuJoCo.
+The list of pairs is static. A pair is dynamic if its geoms' masks agree and their bodies are neither welded together
+nor parent and child. It is explicit if it is listed under `contact`. An explicit pair replaces the dynamic one and is
+not filtered. A user's filter (`Hooks(contact_filter=...)`) replaces the masks of geoms; the filters by bodies remain,
+as in MuJoCo.
 
-Capacity, by default: per (type pair, contact dimension) all pairs are examined up to `PAIRS`; above that the nearest
-`PAIRS` by bounding spheres, and by boxes for geoms that are not round. Per contact dimension all rows are kept up to
-`CONTACTS`; above that the nearest, with room for two contacts of every moving body that has geoms, eight if it has a
-flat one: as many as two faces have that lie on each other; with a distance field for all contacts that it can have with
-two others. Small models are therefore exact. Of a height field the prisms under a body are looked at, at most MuJoCo's
-50, in a window of as many cells as the body can span when the model is loaded. What does not fit is counted in
-`ncon_dropped`, never silent. `max_pairs` and `max_contacts` of the topology replace the two numbers; they come from
-`diffsim.load` or from the custom numerics of MJX. MuJoCo's `size nconmax` is ignored.
+Default capacities of pairs, for each type pair and contact dimension: up to `PAIRS` pairs are all examined. Of more
+pairs, the nearest `PAIRS` are examined, by bounding spheres and, for geoms that are not round, by boxes. Default
+capacities of rows, for each contact dimension: up to `CONTACTS` rows are all kept. Of more rows, the nearest are kept,
+with room for two contacts of every moving body that has geoms. A body with a flat geom has room for eight, as many as
+two faces on each other have. A body with a distance field has room for all its contacts with two other geoms. So small
+models are exact. A height field examines the prisms under a body, at most MuJoCo's 50, in a window of as many cells as
+the body can span when the model is loaded. `ncon_dropped` counts everything that does not fit. `max_pairs` and
+`max_contacts` of the topology replace the two numbers; they come from `diffsim.load` or from MJX's custom numerics.
+MuJoCo's `size nconmax` is ignored.
 
-A program for each size of meshes would be quickest to run, and each takes seconds to compile. So the few pairs of a
-kind run in the arrays of a larger one where that adds little work.
+A separate program for each mesh size would run fastest, but each program takes seconds to compile. So if a kind has few
+pairs, they run in the arrays of a larger kind if this adds little work.
 
-Margins, friction and solver parameters of a pair are mixed from its two geoms. Which geom has priority is static; the
+Margins, friction and solver parameters of a pair are mixed from its two geoms. The priority of geoms is static; the
 numbers are traced and differentiable. They do not depend on the state, so under `vmap` over states they are computed
 once.
 Source: `engine_collision_driver.c` of 3.8.1; MuJoCo documentation, "Modeling", contact parameters; 3.8.1 adds margins
@@ -43,9 +44,9 @@ from diffsim.types.model import Model
 from diffsim.types.topology import Topology, per_topology
 from diffsim.xla.gather import pick
 
-# by default, pairs of one kind and contact dimension whose geometry is computed; of more pairs the nearest
+# default number of pairs of one kind and contact dimension whose geometry is computed; of more pairs, the nearest
 PAIRS = 1024
-# by default, rows of one contact dimension that all have a slot; of more rows the nearest
+# default number of rows of one contact dimension that all have a slot; of more rows, the nearest
 CONTACTS = 40
 # searches for contacts of a distance field, MuJoCo's default of the option sdf_initpoints
 STARTS = 40
@@ -63,7 +64,7 @@ def pair_capacity(topology: Topology, count: int) -> int:
 def contact_capacity(topology: Topology, rows: int, searches: int = STARTS) -> int:
     """Number of contact slots of one contact dimension, out of `rows` that the pair functions return.
 
-    `searches`: for contacts of a distance field and another geom.
+    `searches`: number of searches for contacts of a distance field with another geom.
     """
     if topology.max_contacts is not None:
         return min(rows, topology.max_contacts)
@@ -75,7 +76,7 @@ def contact_capacity(topology: Topology, rows: int, searches: int = STARTS) -> i
 
 
 def capacities_of_numerics(names: tuple[str, ...], values: np.ndarray) -> dict[str, int]:
-    """Capacities that a model asks for by MJX's custom numerics; `values` holds the first datum of each numeric.
+    """Capacities that a model requests with MJX's custom numerics; `values` holds the first datum of each numeric.
 
     A value that is not positive asks for everything, as in MJX, and is left to the default rule.
     """
@@ -118,7 +119,7 @@ def candidate_pairs(topology: Topology, disableflags: int, contact_filter: Filte
 
 
 def _by_type(topology: Topology, geom1: np.ndarray, geom2: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The geoms of pairs, that of the smaller type first; equal types keep their order."""
+    """The geoms of pairs, the smaller type first; equal types keep their order."""
     swap = topology.geom_type[geom1] > topology.geom_type[geom2]
     return np.where(swap, geom2, geom1), np.where(swap, geom1, geom2)
 
@@ -177,12 +178,12 @@ def _dynamic_pairs(topology: Topology, disableflags: int, contact_filter: Filter
 
 
 def prevailing_dim(priority1: np.ndarray, priority2: np.ndarray, dim1: np.ndarray, dim2: np.ndarray) -> np.ndarray:
-    """Dimensions (n,) of contacts: that of the side with the higher priority, the larger one at equal priority."""
+    """Contact dimensions (n,): from the side with the higher priority; at equal priority, the larger one."""
     return np.where(priority1 > priority2, dim1, np.where(priority1 < priority2, dim2, np.maximum(dim1, dim2)))
 
 
 def excluded_bodies(topology: Topology) -> tuple[np.ndarray, np.ndarray]:
-    """The first and the second bodies (n,) of pairs that <exclude> names; those of flexes follow all others."""
+    """The first and second bodies (n,) of <exclude> pairs; the bodies of flexes follow all others."""
     return topology.exclude_signature >> 16, topology.exclude_signature & 0xFFFF
 
 
@@ -190,7 +191,7 @@ Masks = Callable[[np.ndarray], np.ndarray]
 
 
 def _masks(contype: np.ndarray, conaffinity: np.ndarray) -> Masks:
-    """A function from geoms (k,) to the geoms (k, ngeom) that their masks agree with."""
+    """A function from geoms (k,) to whether their masks agree with each geom (k, ngeom)."""
 
     def agree(geom: np.ndarray) -> np.ndarray:
         return (contype[geom, None] & conaffinity | conaffinity[geom, None] & contype) != 0
@@ -199,7 +200,7 @@ def _masks(contype: np.ndarray, conaffinity: np.ndarray) -> Masks:
 
 
 def _rows(topology: Topology, agree: Masks, geom: np.ndarray, disableflags: int) -> np.ndarray:
-    """(2, n) pairs of some geoms with later ones, where one moves, not welded together, nor on parent and child."""
+    """(2, n) pairs of `geom` with later geoms: one of both moves; not welded together, not on parent and child."""
     weld = topology.body_weldid[topology.geom_bodyid]
     parent = topology.body_weldid[topology.body_parentid[weld]]
     moves = topology.body_moves[topology.geom_bodyid]
@@ -217,15 +218,15 @@ def _keys(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     return np.minimum(first, second).astype(np.int64) << 32 | np.maximum(first, second)
 
 
-# A kind of pairs may run in the arrays of a larger kind, which saves the compilation of a program. These limits say
-# what may be spent on it.
-# pairs of edges that all pairs of the kind together may compare in addition
+# A kind of pairs may run in the arrays of a larger kind, which saves the compilation of a program. These limits bound
+# the additional work.
+# additional pairs of edges that all pairs of the kind together may compare
 WORTH = 4096
-# vertices that the search of a pair may look at in addition
+# additional vertices that the search of a pair may compare
 MORE_VERTICES = 512
-# how many times its own vertices the search of a pair may look at, if the kind has few pairs
+# factor by which the vertices in the search of a pair may grow, if the kind has few pairs
 TIMES = 4
-# pairs of a kind up to which it has few
+# a kind with at most so many pairs has few pairs
 FEW = 64
 # edges of a geom that is not a mesh: a box has most
 EDGES = 12
@@ -241,7 +242,7 @@ class Kind(NamedTuple):
 
 
 def shared_kinds(pairs: Mapping[Kind, int]) -> dict[Kind, Kind]:
-    """The kind that each kind runs as, given how many pairs there are of each."""
+    """The kind as which each kind runs, given the number of pairs of each kind."""
     runs: dict[Kind, Kind] = {}
     for kind in sorted(pairs, key=_work, reverse=True):
         larger = [run for run in runs.values() if _joins(kind, run, pairs[kind])]
@@ -250,16 +251,16 @@ def shared_kinds(pairs: Mapping[Kind, int]) -> dict[Kind, Kind]:
 
 
 def _joins(kind: Kind, larger: Kind, pairs: int) -> bool:
-    """Whether pairs of a kind can run as a larger one, and at little cost."""
+    """Whether pairs of a kind can run as a larger kind at little cost."""
     if larger.types not in (kind.types, INSTEAD.get(kind.types)):
         return False
     if kind.types[1] != GeomType.MESH or kind.types[0] == GeomType.HFIELD:
         return False
     if GRAPH in larger.sizes:
-        # of very small meshes MuJoCo takes other neighbours where planes touch them
+        # where a plane touches a very small mesh, MuJoCo uses other neighbours
         apart = GRAPH in kind.sizes or not kind.sizes[1][-1] or kind.types[0] == GeomType.PLANE
         return kind.types == larger.types and not apart and pairs <= FEW
-    # a box has the room of a hull where it runs as one
+    # a box that runs as a hull has the sizes of a hull
     joined = kind if kind.types == larger.types else Kind(larger.types, (BOX_SIZES, kind.sizes[1]))
     if not all(fitting(*sizes) for sizes in zip(joined.sizes, larger.sizes, strict=True)):
         return False
@@ -272,7 +273,7 @@ def _joins(kind: Kind, larger: Kind, pairs: int) -> bool:
 
 
 def _work(kind: Kind) -> int:
-    """The product of the numbers of edges of both geoms; of graphs more than any."""
+    """The product of the numbers of edges of both geoms; for graphs, more than any other."""
     if GRAPH in kind.sizes:
         return 1 << 62
     first, second = (sizes[-1] if sizes else EDGES for sizes in kind.sizes)
@@ -345,8 +346,8 @@ def _repeated(value: Array, count: int) -> Array:
 
 
 def mixed(first: Side, second: Side) -> tuple[Array, ...]:
-    """(gap, margin, friction, solref, solreffriction, solimp) of what both bring."""
-    # the share of the first, 1/2 if both are zero
+    """(gap, margin, friction, solref, solreffriction, solimp), mixed from both sides."""
+    # the share of the first side, 1/2 if both are zero
     mix1, mix2 = (jnp.where(side.solmix < MINVAL, 0, side.solmix) for side in (first, second))
     weight = safe.divide(mix1, mix1 + mix2, 0.5)[:, None]
     # reference in time constant and damping ratio mixes; in direct format (not positive) the smaller value wins
@@ -356,7 +357,7 @@ def mixed(first: Side, second: Side) -> tuple[Array, ...]:
     solimp = weight * first.solimp + (1 - weight) * second.solimp
     friction = safe.greater(first.friction, second.friction)
     if not np.array_equal(first.priority, second.priority):
-        # who has a higher priority imposes its own
+        # the side with the higher priority determines the parameters
         equal, higher = (first.priority == second.priority)[:, None], (first.priority > second.priority)[:, None]
         mixes = {"friction": friction, "solref": solref, "solimp": solimp}
         friction, solref, solimp = (

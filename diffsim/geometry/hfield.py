@@ -6,13 +6,13 @@ the number of cells that the body can span at any orientation when the model is 
 considered. MuJoCo allows 50 contacts per pair: if more prisms may touch, the deepest are kept, and the others counted.
 The choice of prisms has no derivatives; derivatives with respect to the heights of the model exist.
 
-As in MuJoCo 3.8.1 the surface is raised by the margin, and the body is rounded by half of the margin. Where the two
-overlap there is a contact, whose distance is minus the overlap. Without a margin it is the signed distance.
+As in MuJoCo 3.8.1, the surface is raised by the margin, and the body is rounded by half of the margin. If the two
+overlap, there is a contact, and its distance is minus the overlap. Without a margin, this is the signed distance.
 
-For a ball the nearest point of the prism has a closed form. The base of a prism is level, its walls are upright and its
-top slopes. Let q be the point of the prism that is nearest to an outside point p in plan. If p is lower than the top at
-q, the nearest point is at q: on a wall, on an upright edge, or on the base. Otherwise it is on the top or on a side of
-the top. A point inside leaves through the facet with the greatest gap, that is, with the least depth.
+For a ball, the nearest point of the prism has a closed form. The base of a prism is level, its walls are vertical, and
+its top slopes. Let q be the point of the prism that is nearest to an outside point p in plan. If p is lower than the
+top at q, the nearest point is at q: on a wall, on an upright edge, or on the base. Otherwise it is on the top or on a
+side of the top. A point inside leaves through the facet with the greatest gap, that is, with the least depth.
 Source: `mjc_ConvexHField` of `engine_collision_convex.c`.
 """
 
@@ -56,8 +56,8 @@ Sizes = tuple[int, ...]
 PRISMS = 50
 # (row, column) of the corners of a cell's triangles, counterclockwise from above, in MuJoCo's order of triangles
 CORNERS = np.array([[[1, 0], [0, 0], [1, 1]], [[0, 0], [0, 1], [1, 1]]])
-# triangles that meet in a corner of the grid; a body much smaller than a cell is over no more of them. They are the
-# triangles of two by two cells without the two that do not have this corner
+# the number of triangles at a corner of the grid; a body much smaller than a cell is never over more. Two by two cells
+# have eight triangles, and two of these do not have the corner in the middle
 AROUND = 6
 # the corners between which a triangle rises along x, and along y
 SLOPES = np.array([[[0, 2], [1, 0]], [[0, 1], [1, 2]]])
@@ -70,9 +70,9 @@ class Terrain(NamedTuple):
       cells: (2,) number of cells along x and y.
       address: () of its first height in `heights`.
       size: (4,) m, half width in x and in y, height of the value 1, depth of the base.
-      heights: (nhfielddata,) of all height fields, in units of the height of 1.
-      columns, rows: (w,) and (h,), 0, 1, ... of the window.
-      places: (k,) 0, 1, ... of the prisms that are kept.
+      heights: (nhfielddata,) heights of all height fields, in units of size[2].
+      columns, rows: (w,) and (h,), numbers 0, 1, ... of the columns and rows of the window.
+      places: (k,) numbers 0, 1, ... of the prisms that are kept.
     """
 
     cells: Array
@@ -102,13 +102,13 @@ class Window(NamedTuple):
     end: Array
 
     def holds(self, columns: Array, rows: Array) -> Array:
-        """Which triangles (h, w, 1) of columns (w,) and rows (h,) are under the bounds."""
+        """(h, w, 1) whether the triangles of columns (w,) and rows (h,) are under the bounds."""
         return ((columns[None] < self.end[0]) & (rows[:, None] < self.end[1]))[..., None]
 
 
 def cells_spanned(fields: Mapping[str, Any], reach: np.ndarray) -> np.ndarray:
-    """(n, nhfield, 3) how many columns and rows of cells balls of radii `reach` (n,), m, can span on each height field,
-    and how many triangles they can be over, at most."""
+    """(n, nhfield, 3) largest numbers of columns, rows and triangles of each height field under balls of radii `reach`
+    (n,), m."""
     reach = reach.reshape(-1, 1, 1)
     sizes = np.asarray(fields["hfield_size"], float).reshape(-1, 4)[:, :2]
     grid = [np.asarray(fields[name]).reshape(-1) for name in ("hfield_ncol", "hfield_nrow")]
@@ -117,14 +117,14 @@ def cells_spanned(fields: Mapping[str, Any], reach: np.ndarray) -> np.ndarray:
     # a reach of a whole number of cells, up to rounding, spans no further cell
     spanned = np.ceil(np.minimum(2 * reach / width[None] + 1 - 1e-6, cells[None])).astype(np.int32)
     triangles = 2 * spanned[..., 0] * spanned[..., 1]
-    # the distance of a corner of a cell from the diagonal that it is not on; half of it is left for margins
+    # the distance of a cell's corner from the diagonal that does not contain it; half of it is reserved for margins
     aside = np.prod(width, axis=1) / np.hypot(*width.T)
     small = (triangles == 2 * 2 * 2) & (4 * reach[..., 0] < aside[None])
     return np.dstack([spanned, np.where(small, AROUND, triangles)])
 
 
 def window_sizes(spanned: Sizes, cells: Sizes) -> Sizes:
-    """Columns and rows of the window, and prisms that are kept, for a body that spans some cells of a field."""
+    """Numbers of columns and rows of the window, and of kept prisms, for a body that spans these cells of a field."""
 
     def rounded_up(count: int) -> int:
         """The count rounded up to three binary digits, so that windows of about the same size share a program."""
@@ -137,7 +137,7 @@ def window_sizes(spanned: Sizes, cells: Sizes) -> Sizes:
 
 
 def any_window(topology: Topology, field: int) -> Sizes:
-    """The least sizes: a height field fits in windows of every size."""
+    """The smallest sizes: a height field fits in windows of every size."""
     return 0, 0, 0
 
 
@@ -151,7 +151,7 @@ def terrains(model: Model, fields: tuple[int, ...], sizes: Sizes) -> Terrain:
 
 
 def prisms_under_body(kind: GeomType, field: Shape, body: Shape, margin: Array) -> tuple[Shape, Array]:
-    """The prisms (k) of a height field that a body may touch, in MuJoCo's order, and how many were left out.
+    """The k prisms of a height field that a body may touch, in MuJoCo's order, and the number of omitted ones.
 
     As in MuJoCo, the surface is raised by the margin.
     """
@@ -187,14 +187,14 @@ def _widths(terrain: Terrain) -> list[Array]:
 
 
 def _height(terrain: Terrain, column: Array, row: Array) -> Array:
-    """Heights, m, at grid points; outside of the grid that of the nearest point of its rim."""
+    """Heights, m, at grid points; outside the grid, the height of the nearest rim point."""
     column, row = (jnp.clip(x, 0, most) for x, most in zip((column, row), unpack(terrain.cells), strict=True))
     place = terrain.address + row * (terrain.cells[0] + 1) + column
     return terrain.heights.at[place].get(mode="promise_in_bounds") * terrain.size[2]
 
 
 def _choose_prisms(kind: GeomType, terrain: Terrain, body: Shape, margin: Array) -> tuple[Array, Array, Array]:
-    """Column, row and triangle (k, 3) of prisms under a body, whether it may touch them (k,), and how many more ()."""
+    """Column, row, triangle (k, 3) of prisms under a body, whether it may touch them (k,), number of others ()."""
     lower, upper = bounds(kind, body)
     window = window_under(terrain, lower, upper)
     columns = window.first[0] + terrain.columns
@@ -223,15 +223,17 @@ def _choose_prisms(kind: GeomType, terrain: Terrain, body: Shape, margin: Array)
 
 
 def window_under(terrain: Terrain, lower: Array, upper: Array) -> Window:
-    """The window of a body with these least and greatest coordinates (3,), m."""
+    """The window of a body with these lower and upper bounds (3,), m."""
     half, cells = terrain.size[:2], terrain.cells
     first, end = (jnp.clip((edge[:2] + half) / (2 * half) * cells, 0, cells) for edge in (lower, upper))
     return Window(jnp.floor(first).astype(jnp.int32), jnp.ceil(end).astype(jnp.int32))
 
 
 def _beyond_diagonals(terrain: Terrain, body: tuple[GeomType, Shape], column: Array, row: Array) -> Array:
-    """(2,) how far a body is, m, from the lower right triangle of the cell below a corner of the grid and to its right,
-    and from the upper left triangle of the cell above it and to its left: across the diagonals of these cells.
+    """(2,) distances, m, of a body from two triangles near a corner of the grid, across the diagonals of their cells.
+
+    They are the lower right triangle of the cell below and right of the corner, and the upper left triangle of the cell
+    above and left of it.
     """
     (x,), (y,), (right, up) = *_plane_coordinates(terrain, column, row), _widths(terrain)
     length = jnp.sqrt(right * right + up * up)
@@ -241,7 +243,7 @@ def _beyond_diagonals(terrain: Terrain, body: tuple[GeomType, Shape], column: Ar
 
 
 def cells_left_out(terrain: Terrain, window: Window) -> Array:
-    """How many prisms under the bounds of a body are not in the window."""
+    """The number of prisms that are under the bounds of a body but not in the window."""
     columns, rows = unpack(jnp.maximum(window.end - window.first, 0))
     return 2 * (columns * rows - jnp.minimum(columns, len(terrain.columns)) * jnp.minimum(rows, len(terrain.rows)))
 
@@ -279,11 +281,11 @@ class _Facet(NamedTuple):
 
 
 class _Side(NamedTuple):
-    """A side of a triangle, and its nearest point to another one; m.
+    """A side of a triangle, and its point nearest to another point; m.
 
     Attributes:
-      begin, sweep: one end, and the way to the other.
-      away: the way from the nearest point to the other one.
+      begin, sweep: one end, and the vector to the other end.
+      away: the vector from the nearest point to the other point.
       between: () whether the nearest point is between the ends.
     """
 
@@ -305,9 +307,9 @@ def nearest_of_prism(vert: Array, point: Array) -> Nearest:
 
 
 def _nearest_of_top(top: list[Vector], height: Array, p: Vector) -> tuple[Vector, Array]:
-    """(normal, signed distance), given the top's corners, a point, and how high that is over the base."""
+    """(normal, signed distance), given the corners of the top, a point, and the height of this point over the base."""
     roof, flat, edge = _roof(top, p), _nearest_side([corner[:2] for corner in top], p[:2]), _nearest_side(top, p)
-    # of the three walls the one with the greatest gap belongs to the side that is nearest in plan
+    # the wall with the greatest gap belongs to the side that is nearest in plan
     zero = jnp.zeros_like(height)
     ground = _Facet([zero, zero, zero - 1], -height)
     facet = roof
@@ -319,7 +321,7 @@ def _nearest_of_top(top: list[Vector], height: Array, p: Vector) -> tuple[Vector
     below = decided(roof.gap < dot_components(roof.normal[:2], flat_away))
     away = [jnp.where(below, one, other) for one, other in zip([*flat_away, under], edge.away, strict=True)]
     length = safe.sqrt(dot_components(away, away))
-    # the nearest point is inside a facet: its normal, and not the way there, which may be zero
+    # if the nearest point is inside a facet, the facet's normal is used: the vector to the point may be zero
     on_side = jnp.where(below, in_plan | (flat.between & (under >= 0)), over_roof)
     on_facet = decided(on_side | (length <= 0))
     normal = [jnp.where(on_facet, n, safe.divide(x, length)) for n, x in zip(facet.normal, away, strict=True)]
@@ -372,12 +374,12 @@ def _sides(top: list[Vector]) -> list[tuple[Vector, Vector]]:
 
 
 def _foot(begin: Vector, sweep: Vector, p: Vector) -> Array:
-    """t of the point begin + t sweep of a line that is nearest to p."""
+    """The t for which the point begin + t sweep of a line is nearest to p."""
     return safe.divide(dot_components(minus_components(p, begin), sweep), dot_components(sweep, sweep))
 
 
 def _is_over(normal: Vector, top: list[Vector], p: Vector) -> Array:
-    """Whether a point is within the planes through the sides of a triangle that are parallel to a normal."""
+    """Whether a point is inside the planes that are parallel to `normal` and contain the sides of a triangle."""
     inside = jnp.asarray(True)
     for begin, end in _sides(top):
         outward = cross_components(minus_components(end, begin), normal)
@@ -420,7 +422,7 @@ def _hull_row(kind: GeomType, field: Shape, body: Shape) -> Candidates:
 
 
 def prism_feature(prism: Hull, hull: Hull, pair: HullPair) -> Feature:
-    """The feature closest to the origin: by search, or, where the two overlap, the best of all sides."""
+    """The feature closest to the origin: by search or, if the two overlap, the best of all sides."""
     return searched(pair, lambda fixed, _: deepest_side(fixed, prism, hull))
 
 

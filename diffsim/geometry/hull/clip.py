@@ -1,8 +1,8 @@
-"""The overlap of two flat convex polygons, and the four corners of it that span most area.
+"""The overlap of two flat convex polygons, and the four of its corners that span the greatest area.
 
 The corners of the overlap of two convex polygons are the points where edges of the first enter or leave the second,
-corners of the first that are over the second, and corners of the second that are over the first. The four that span
-most area are kept; MuJoCo 3.8.1 keeps four too, which often span less.
+corners of the first that are over the second, and corners of the second that are over the first. The four corners that
+span the greatest area are kept. MuJoCo 3.8.1 also keeps four corners, but often with a smaller area.
 Source: Ericson 2005, ch. 5.5; Cyrus and Beck 1978 for clipping an edge.
 """
 
@@ -22,13 +22,13 @@ from diffsim.xla.gather import rows_at
 from diffsim.xla.select import first, greatest, number_of, ranked
 from diffsim.xla.shared_values import stored_where_shared
 
-# the places of two points among all, or of two points for each of several lines
+# the indices of two points, or of two points for each of several lines
 Places = tuple[Array, Array]
 
 # first diagonals of a quadrilateral: extremes along these directions
 STARTS = np.array([[1.0, 0.0], [0.6, 0.8], [-0.1, 1.0], [-0.8, 0.6]])
 SWEEPS = 4
-# of points at a distance of about 1: a line that is shorter, or points that are less far aside of it, are rounding
+# for points at distances of about 1: a shorter line, or a smaller distance from the line, is rounding error
 AREA = 1e-6
 
 
@@ -40,7 +40,7 @@ class Polygon(NamedTuple):
       following: (k, 3) m, the next corner after each.
       exists: (k,) which corners, with the edges that begin there, exist.
       normal: (3,) unit.
-      ends: (2, k) numbers of the vertices of the hull at the corners and at the next ones.
+      ends: (2, k) the hull's vertices at the corners and at the next corners.
     """
 
     corner: Array
@@ -51,13 +51,13 @@ class Polygon(NamedTuple):
 
 
 class Crossed(NamedTuple):
-    """Where a polygon with k edges is over a reference with m.
+    """The overlap of a polygon with k edges and a reference with m edges.
 
     Attributes:
       point: (n, 3) m, corners of the overlap, on the polygon.
       exists: (n,) which of them exist.
-      into, out: (m, k) where an edge of the polygon crosses a line of the reference on the way in and out, as shares of
-        the edge's length; 0 and 1 where it does not.
+      into, out: (m, k) shares of the length of a polygon's edge at which it crosses a line of the reference inwards and
+        outwards; 0 and 1 if it does not cross.
     """
 
     point: Array
@@ -83,7 +83,7 @@ def overlap(polygon: Polygon, reference: Polygon, is_edge: Array) -> Crossed:
     counts = reference.exists[:, None]
     starts_in, ends_in = begin >= limit, end >= limit
     share = safe.divide(begin, begin - end)
-    # an edge that is beyond a side as a whole enters at 2, which is after it has left
+    # an edge that is entirely beyond a side enters at 2, which is after it has left
     into = jnp.where(counts & ~starts_in, jnp.where(ends_in, share, 2), 0)
     out = jnp.where(counts & starts_in & ~ends_in, share, 1)
     enter, leave = jnp.max(into, axis=0), jnp.min(out, axis=0)
@@ -103,20 +103,20 @@ def overlap(polygon: Polygon, reference: Polygon, is_edge: Array) -> Crossed:
 
 
 def _heights(points: Array, origins: Array, directions: Array) -> Array:
-    """How far points (n, 3) are along directions (m, 3) from their origins (m, 3): (m, n)."""
+    """Heights (m, n) of points (n, 3) along directions (m, 3), measured from origins (m, 3)."""
     columns = zip(unpack(points), unpack(origins), unpack(directions), strict=True)
     return total([(point[None] - origin[:, None]) * along[:, None] for point, origin, along in columns])
 
 
 def widest(points: Array, exists: Array, normal: Array) -> tuple[Array, Array]:
-    """(places (4,) of four points that span the greatest area, which of them are needed (4,)); the first always is.
+    """(indices (4,) of the four points that span the greatest area, which of them are needed (4,)).
 
-    The search starts from several diagonals. The two points furthest aside of a diagonal, one on each side, are the
-    next diagonal, and so on; the area of both diagonals together never shrinks.
+    The search starts from several diagonals. The two points furthest from a diagonal, one on each side, form the next
+    diagonal, and so on. The area of the quadrilateral with two successive diagonals never shrinks.
     """
     lead = first(exists)
     flat = jax.lax.stop_gradient(mul_vec(frame_from_z(normal)[None, 1:], points - rows_at(points, lead)[None]))
-    # in the plane of the polygon, from the first point that exists; points that do not exist are put there
+    # coordinates in the plane of the polygon, relative to the first point that exists; missing points are put there
     x, y = (jnp.where(exists, c, 0) for c in unpack(flat))
     reach = jnp.max(jnp.abs(x) + jnp.abs(y))
     # stored, because each of the loop's steps compares all points
@@ -145,15 +145,15 @@ def widest(points: Array, exists: Array, normal: Array) -> tuple[Array, Array]:
 
 
 def _extremes(values: Array) -> Places:
-    """Places (s,) of the greatest and of the least of values (s, n), all from -4 to 4."""
-    # stored, so that both reductions see the same numbers, to the last bit
+    """Indices (s,) of the greatest and of the least value in each row of (s, n); values are between -4 and 4."""
+    # stored, so that both reductions read bitwise equal numbers
     count = values.shape[-1]
     ranks = stored(ranked(4 + values, np.arange(count)[None], 0, count))
     return number_of(jnp.max(ranks, axis=-1), count), number_of(jnp.min(ranks, axis=-1), count)
 
 
 def _aside(flat: Components, ends: Places) -> Places:
-    """Places (s,) of the points furthest to the right and to the left of lines between two places (s,)."""
+    """Indices (s,) of the points furthest to the right and to the left of lines between two points (s,)."""
     starts = [rows_at(c, ends[0])[:, None] for c in flat]
     along = [rows_at(c, ends[1])[:, None] - start for c, start in zip(flat, starts, strict=True)]
     return _extremes(_cross([c[None] - start for c, start in zip(flat, starts, strict=True)], along))

@@ -36,14 +36,14 @@ from diffsim.xla.gather import pick_existing
 from diffsim.xla.loops import while_loop
 from diffsim.xla.select import first, where_tree
 
-# steps of GJK after which the search stops, whatever rounding does
+# the search stops after so many steps of GJK, even if rounding prevents convergence
 ITERATIONS = 40
-# steps of GJK that may be spent on showing that hulls are apart, before they are searched in full
+# steps of GJK that try to show that hulls are apart, before the full search
 TRIES = 6
 
 
 class Corner(NamedTuple):
-    """A corner of M or several: `point` (..., 3) m, and where its two vertices are in the lists of the hulls (...)."""
+    """One or several corners of M: `point` (..., 3) m, and the indices of its vertices in both hulls (...)."""
 
     point: Array
     first: Array
@@ -51,7 +51,7 @@ class Corner(NamedTuple):
 
 
 def support(pair: HullPair, direction: Array, near: Corner | None = None) -> Corner:
-    """The corner of M furthest along a direction (3,); `near`: a corner close to it, from which graphs are searched."""
+    """The corner of M furthest along a direction (3,); `near`: a corner close to it, where walks in graphs begin."""
     starts = (None, None) if near is None else near[1:]
     places = (
         _furthest(pair.first, -direction, starts[0]),
@@ -61,7 +61,7 @@ def support(pair: HullPair, direction: Array, near: Corner | None = None) -> Cor
 
 
 def _furthest(corners: Any, direction: Array, start: Array | None) -> Array:
-    """The index of the vertex, of (v, 3) or of a graph, furthest along a direction (3,)."""
+    """The index of the vertex furthest along a direction (3,), in vertices (v, 3) or in a graph."""
     if isinstance(corners, GraphHull):
         return corners.furthest(direction, pick_existing(corners.table.begin, corners.slot) if start is None else start)
     heights = heights_along(corners, direction)
@@ -74,7 +74,7 @@ def with_corner(corners: Corner, here: Array, new: Corner) -> Corner:
     return Corner(*(jnp.where(here.reshape(-1, *[1] * (old.ndim - 1)), one[None], old) for old, one in columns))
 
 
-# The seven simplices that contain the new corner and none, one or two of three old corners: which old ones each keeps.
+# The seven simplices of the new corner and none, one or two of three old corners; a row marks the old corners it keeps.
 # A search compares all of them at once, in place of Johnson's recursion over sub-simplices.
 KEPT = np.array([[0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 0], [1, 0, 1], [0, 1, 1]], bool)
 # the pairs of old corners, in the order of the last three rows of KEPT
@@ -86,12 +86,12 @@ class _SimplexSearch(NamedTuple):
 
     Attributes:
       corners: three corners of M.
-      used: (3,) which of them span the simplex.
+      used: (3,) the corners that span the simplex.
       x: (3,) m, the point of the simplex that is closest to the origin.
       bound: () m, a lower bound of the distance, the greatest of all steps.
       overlap: () whether a tetrahedron of corners contains the origin.
       done: () whether the search has ended.
-      steps: () how many steps were made.
+      steps: () number of steps so far.
     """
 
     corners: Corner
@@ -148,7 +148,7 @@ def _closer(pair: HullPair, search: _SimplexSearch, size: Array) -> _SimplexSear
     ends = known | (gain <= 1e-2 * resolution(size) * squared) | (squared <= limit)
     x, kept, overlap = _closest(search.corners.point, search.used, new.point)
     ends = decided(ends | ((dot(x, x) >= squared) & ~overlap))
-    # the new corner takes a place that is free
+    # the new corner takes a free slot
     place = jnp.argmin(kept)
     here = jnp.arange(3) == place
     corners = with_corner(search.corners, here, new)
@@ -192,7 +192,7 @@ def _closest(points: Array, used: Array, new: Array) -> tuple[Array, Array, Arra
     return candidates[choice], jnp.asarray(KEPT)[choice], overlap
 
 
-# (largest number of vertices of the larger hull, corners for which the polytope then has room): enough for such hulls
+# (largest number of vertices of the larger hull, number of corners for which its polytopes have room)
 ROOM = ((32, 32), (128, 64), (float("inf"), 96))
 # m, the distance of a face without area, so that it is never the closest; less than infinity, which means no face
 FLAT = 1e18
@@ -218,10 +218,10 @@ class _FaceSearch(NamedTuple):
     """The state of EPA.
 
     Attributes:
-      polytope: what has grown so far.
-      number: () how many corners it has.
+      polytope: the current polytope.
+      number: () the number of its corners.
       best: the face with the least upper bound of the depth.
-      depth: () m, that bound.
+      depth: () m, this bound.
       done: () whether the search has ended.
     """
 
@@ -260,8 +260,8 @@ def room_for(pair: HullPair) -> int:
 
 def _tetrahedron(pair: HullPair) -> _Polytope:
     """Four corners of M that span a volume, if M has any."""
-    # both ends of M along the line of centres, then the corner furthest from the line through these, then the corner
-    # furthest from the plane through the three
+    # both ends of M along the line of centres, then the corner furthest from the line through both, then the corner
+    # furthest from the plane through these three
     axis = safe.normalize(pair.offset)
     begin = support(pair, -axis)
     ends = [begin, support(pair, axis, begin)]
@@ -271,7 +271,7 @@ def _tetrahedron(pair: HullPair) -> _Polytope:
     normal = safe.normalize(cross(line, third.point - begin.point))
     fourth = _further(pair, begin, normal)
     corners = [*ends, third, fourth]
-    # faces run counterclockwise from outside: which way round depends on the side of the plane with the fourth corner
+    # faces run counterclockwise from outside; the order depends on the side of the plane with the fourth corner
     above = decided(dot(fourth.point - begin.point, normal) > 0)
     base = jnp.where(above, jnp.array([0, 2, 1, 3]), jnp.array([0, 1, 2, 3]))
     most = room_for(pair)
@@ -305,7 +305,7 @@ def _planes(a: Array, b: Array, c: Array) -> tuple[Array, Array]:
 def _larger(pair: HullPair, search: _FaceSearch, size: Array) -> _FaceSearch:
     """One step of EPA: the polytope with one more corner, the support point w along the normal n of its closest face.
 
-    With that face at the distance d the depth is between d and n . w.
+    If d is the distance of this face, the depth is between d and n . w.
     """
     polytope = search.polytope
     closest = jnp.argmin(polytope.distance)
@@ -325,9 +325,9 @@ def _larger(pair: HullPair, search: _FaceSearch, size: Array) -> _FaceSearch:
 def _grown(polytope: _Polytope, new: Corner, number: Array, limit: Array) -> _Polytope:
     """The convex hull of the polytope and a new corner, the `number`-th.
 
-    The faces that the new corner sees are removed: those whose planes it is outside of, or inside by less than `limit`.
+    The faces that the new corner sees are removed: the corner is outside their planes, or inside by less than `limit`.
     They form a patch, and each edge of its rim makes a new face with the new corner. There are two more new faces than
-    removed ones: the new ones take the places of the removed ones and two free places.
+    removed faces. So the new faces take the slots of the removed faces, and two free slots.
     """
     table, face = polytope.corners, polytope.face
     most = len(table.first)
@@ -338,7 +338,7 @@ def _grown(polytope: _Polytope, new: Corner, number: Array, limit: Array) -> _Po
     corners = with_corner(table, here, new)
     apex = jnp.broadcast_to(new.point, table.point.shape)
     normals, distances = _planes(table.point, table.point[jnp.maximum(following, 0)], apex)
-    # the i-th free place takes the i-th new face: cumulative sums number both, without a scatter
+    # the i-th free slot takes the i-th new face: cumulative sums number both, without a scatter
     free = seen | (polytope.distance == jnp.inf)
     place, counts = jnp.cumsum(free) - 1, jnp.cumsum(on_rim)
     filled = free & (place < counts[-1])

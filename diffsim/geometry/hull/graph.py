@@ -1,9 +1,9 @@
-"""Hulls of many vertices as graphs: all of them one after another, without padding, in which searches walk.
+"""Hulls with many vertices as graphs, one after another and without padding; searches walk along their edges.
 
-Of few vertices the furthest along a direction is found by looking at all of them. Of thousands a walk is quicker, from
-vertex to vertex, to a neighbour that is further as long as there is one; and what touches is then found among the
-polygons and facets at one vertex. So the work grows with the length of walks alone, the longest of which is the first,
-and one program serves hulls of any size.
+In a small hull, all vertices are compared to find the furthest one along a direction. With thousands of vertices, hill
+climbing is quicker: a walk goes from each vertex to the neighbour that is furthest, as long as that is further. The
+touching feature is then found among the polygons and facets at one vertex. So the work grows only with the length of
+the walks (the first walk is the longest), and one program serves hulls of any size.
 """
 
 from typing import NamedTuple
@@ -24,17 +24,17 @@ from diffsim.xla.gather import pick, pick_existing
 from diffsim.xla.loops import while_loop
 from diffsim.xla.select import first
 
-# how many neighbours of a vertex are looked at at once: a vertex has six on average
+# number of neighbours that are compared at once: a vertex has six on average
 ABREAST = 8
 
 
 class HullGraph(NamedTuple):
-    """The hulls of some meshes one after another: vertices, polygons and facets are numbered through.
+    """The hulls of some meshes, one after another: vertices, polygons and facets are numbered consecutively.
 
-    `vert` (v, 3): vertices, m; `begin` (m,): the first vertex of each hull, and `box` (m, 2, 3) the box around it.
-    `around`: the neighbours of each vertex; `joined`, `sides_at`, `facets_at`: the other ends of polygons' edges there,
-    the polygons and the facets. `side`: the corners of polygons, `normal` (p, 3): unit, outward, by MuJoCo's rule.
-    `facet` (f, 3): triangles, `outward` (f, 3): their unit normals.
+    `vert` (v, 3): vertices, m. `begin` (m,): the first vertex of each hull. `box` (m, 2, 3): the box around each, m.
+    For each vertex, `around`: its neighbours; `joined`: the other ends of the polygons' edges; `sides_at`: its
+    polygons; `facets_at`: its facets. `side`: the corners of the polygons, `normal` (p, 3): their unit normals
+    by MuJoCo's rule, outward. `facet` (f, 3): triangles, `outward` (f, 3): their unit normals.
     """
 
     vert: Array
@@ -51,14 +51,14 @@ class HullGraph(NamedTuple):
 
 
 class GraphHull(NamedTuple):
-    """One of the hulls of a graph, that at `slot` (). All places are among the vertices of the whole graph."""
+    """The hull at index `slot` () of a graph. Indices of vertices count through the whole graph."""
 
     table: HullGraph
     slot: Array
 
     @property
     def whole(self) -> "GraphHull":
-        """Itself: of a graph only what a walk passes is read."""
+        """Itself: a walk reads only the part of the graph that it passes."""
         return self
 
     @property
@@ -101,21 +101,21 @@ class GraphHull(NamedTuple):
         return jnp.where(numbers[:, None] >= 0, facet, -1), outward
 
     def furthest(self, direction: Array, start: Array | None = None, near: Array | bool = True) -> Array:
-        """The vertex furthest along a direction (3,), by a walk from a vertex; any vertex where it is not `near` ().
+        """The vertex furthest along a direction (3,), by a walk from `start`; any vertex if the pair is not `near` ().
 
-        As in MuJoCo the walk goes on to the highest neighbour, and begins at the first vertex if none is given.
+        As in MuJoCo, each step goes to the highest neighbour; without `start`, the walk begins at the first vertex.
         """
         start = pick_existing(self.table.begin, self.slot) if start is None else start
         inputs = jax.lax.stop_gradient((self.table.vert, self.table.around, direction, start))
         return jnp.where(near, in_groups(lambda _, inputs: _walk(*inputs), near, inputs), start)
 
     def neighbours(self, place: Array) -> Array:
-        """The neighbours of a vertex (w,) in MuJoCo's order, -1 where there is no more."""
+        """The neighbours (w,) of a vertex in MuJoCo's order, padded with -1."""
         return self.table.around.row(place)
 
 
 class _Step(NamedTuple):
-    """Where a walk is: the vertex, its next neighbours to look at, up to an end; the best so far, and its height."""
+    """The state of a walk: the vertex; its neighbours from `next` to `end` are left; the best so far and its height."""
 
     vertex: Array
     next: Array
@@ -125,7 +125,7 @@ class _Step(NamedTuple):
 
 
 def _walk(vert: Array, around: Lists, direction: Array, start: Array) -> Array:
-    """The vertex furthest along a direction (3,), by way of the highest neighbours of each vertex from a start."""
+    """The vertex furthest along a direction (3,); each step goes to the highest neighbour."""
 
     def reach(vertex: Array) -> list[Array]:
         return [pick_existing(around.start, vertex + k) for k in (0, 1)]
@@ -147,21 +147,21 @@ def _walk(vert: Array, around: Lists, direction: Array, start: Array) -> Array:
 
 
 def heights_along(vert: Array, direction: Array) -> Array:
-    """How far vertices (..., 3) are along a direction (3,)."""
+    """Heights of vertices (..., 3) along a direction (3,)."""
     return total([x * d for x, d in zip(unpack(vert), unpack(direction), strict=True)])
 
 
-# the sizes of all hulls of a graph, which need no room; no other data have such
+# the padded sizes of every hull in a graph, which needs no padding; no other data have these sizes
 GRAPH: Sizes = (-1,)
 
 
 def graph_sizes(topology: Topology, mesh: int) -> Sizes:
-    """`GRAPH` for a mesh that has one, else larger ones."""
+    """`GRAPH` for a mesh with a graph, otherwise sizes that do not fit in it."""
     return GRAPH if topology.mesh_graphadr[mesh] >= 0 else (0,)
 
 
 def graphs(model: Model, meshes: tuple[int, ...], _: Sizes) -> GraphHull:
-    """The hulls of some meshes as a graph, and their places."""
+    """The hulls of some meshes as one graph, and the index of each hull in it."""
     tables = _tables(model.topology, meshes)
     vert, facet = pick(model.mesh_vert, tables.vertex), jnp.asarray(tables.facet)
     normal = normals_of_lists(vert[None], jax.tree.map(lambda x: x[None], tables.side))[0]
@@ -185,12 +185,12 @@ def graphs(model: Model, meshes: tuple[int, ...], _: Sizes) -> GraphHull:
 
 
 class GraphTables(NamedTuple):
-    """The hulls of m meshes one after another: v vertices, p polygons, f triangles, all numbered through.
+    """The hulls of m meshes, one after another: v vertices, p polygons and f triangles, numbered consecutively.
 
     `vertex` (v,): rows of mesh_vert; `begin` (m,): the first vertex of each hull; `around`: the neighbours of each
     vertex in MuJoCo's order. `polygon` (p,): rows of mesh_polynormal; `side`: the corners of each polygon, `joined` and
     `sides_at`: the other ends of the polygons' edges at each vertex, and the polygons there. `facet` (f, 3): the
-    triangles, and `facets_at` those at each vertex.
+    triangles, and `facets_at` the triangles at each vertex.
     """
 
     vertex: np.ndarray
@@ -235,7 +235,7 @@ def _tables(topology: Topology, meshes: tuple[int, ...]) -> GraphTables:
     begin = np.cumsum([0, *(len(column[0]) for column in columns[:-1])])
     sides = [thinned(corners.tolist()) for corners in np.split(corner, np.flatnonzero(np.diff(side)) + 1)]
     neighbours = _grouped(owner, neighbour, vertices)
-    # a walk may look beyond the last list
+    # a walk may read beyond the last list
     neighbours = neighbours._replace(entry=np.append(neighbours.entry, np.zeros(ABREAST, np.int32)))
     return GraphTables(
         vertex.astype(np.int32),
@@ -251,7 +251,7 @@ def _tables(topology: Topology, meshes: tuple[int, ...]) -> GraphTables:
 
 
 def _grouped(owner: np.ndarray, values: np.ndarray, count: int) -> Lists:
-    """For each of so many owners the list of its values."""
+    """For each of `count` owners, the list of its values."""
     start = np.append(0, np.cumsum(np.bincount(owner, minlength=count)))
     window = np.arange(max(1, np.diff(start).max(initial=1)))
     return Lists(*(x.astype(np.int32) for x in (values[np.argsort(owner, kind="stable")], start, window)))

@@ -1,12 +1,12 @@
 """Contacts of meshes with spheres, capsules, boxes and meshes: one point, or the overlap of two flat sides.
 
 The closest features of two hulls are found among all of their sides (`sat.py`). Hulls of many edges are graphs
-(`graph.py`) and are searched by GJK and EPA (`gjk.py`). If the contact normal is the normal of a side of both bodies,
-or of a side of one and perpendicular to an edge of the other, one is clipped to the other. Up to four points then share
-the depth (MuJoCo's `multiccd`); for a capsule they are its two ends and their middle. Bodies that are apart are treated
-in the same way, while MuJoCo clips them only if the margin is zero. Most pairs whose boxes overlap do not touch, and a
-few directions show it before anything else is searched.
-Source: `engine_collision_gjk.c` of 3.8.1 for which features are flat, and for where the points lie.
+(`graph.py`) and are searched by GJK and EPA (`gjk.py`). The contact normal may be the normal of a side of one body, and
+either the normal of a side of the other body or perpendicular to one of its edges. Then this side or edge is clipped to
+the first side. Up to four points then share the depth (MuJoCo's `multiccd`); a capsule has its two ends and their
+middle. Bodies that are apart are treated in the same way, while MuJoCo clips them only if the margin is zero. Most
+pairs whose boxes overlap do not touch. A few trial directions show this before the full search.
+Source: `engine_collision_gjk.c` of 3.8.1 for the test of flat features and the positions of the points.
 """
 
 import functools
@@ -35,18 +35,18 @@ from diffsim.xla.select import greatest, if_anywhere, where_tree
 
 Tree = TypeVar("Tree")
 Kinds = tuple[GeomType, GeomType]
-# how the second body is turned (3, 3), and where it is (3,), m, in the frame of the first
+# rotation (3, 3) and position (3,), m, of the second body in the frame of the first
 Pose = tuple[Array, Array]
 
-# cosines: of normals of two sides that face each other (MuJoCo's mjFACE_TOL), and of an edge with the normal of a side
-# that it lies in (mjEDGE_TOL)
+# limits of cosines: between the normals of two sides that face each other (MuJoCo's mjFACE_TOL), and between an edge
+# and the normal of a side that it lies in (mjEDGE_TOL)
 FACING = 0.99999872
 LEVEL = 0.0016
-# of two hulls with at most so many pairs of edges all sides are compared
+# all sides are compared if two hulls have at most so many pairs of edges,
 MOST = 4096
-# and of a hull next to a ball, with at most so many pairs of facets and vertices
+# or, for a hull and a ball, at most so many pairs of facets and vertices
 MOST_HEIGHTS = 2**19
-# the lowest of at most so many vertices is found by comparing all of them
+# a hull with at most so many vertices is searched by comparing all of them
 MOST_VERTICES = 128
 # cosine of the angle between the contact normal and a side that can be flat on the other body
 TOWARD = 0.99
@@ -73,7 +73,7 @@ class _Body(NamedTuple):
       points: numbers of vertices -> their positions, m.
       place: (3,) numbers of the vertices of the feature.
       side: the polygon at the feature that faces the other body most.
-      number: of this side.
+      number: the number of this side.
       faces: whether the side faces the other body closely enough to be flat on it.
     """
 
@@ -86,7 +86,7 @@ class _Body(NamedTuple):
 
 
 def walks(kinds: Kinds, sizes1: Sizes, sizes2: Sizes) -> bool:
-    """Whether pairs of two types with these padded sizes are searched step by step, from vertex to vertex of graphs."""
+    """Whether the search of pairs with these types and padded sizes walks from vertex to vertex of graphs."""
     if kinds == (GeomType.PLANE, GeomType.MESH):
         return sizes2[0] > MOST_VERTICES and sizes2[-1] > 0
     edges = {GeomType.SPHERE: 0, GeomType.CAPSULE: 4, GeomType.BOX: 12, GeomType.MESH: sizes1[-1] if sizes1 else 0}
@@ -99,9 +99,9 @@ def walks(kinds: Kinds, sizes1: Sizes, sizes2: Sizes) -> bool:
 def convex_hull_pair(
     kind1: GeomType, kind2: GeomType, rows: int, lesser: Sizes | None = None
 ) -> Callable[..., Candidates]:
-    """Pair function of two rounded hulls with one row, or with as many as the overlap of flat sides has corners.
+    """Pair function of two rounded hulls with one row, or with several rows at the corners of overlapping sides.
 
-    `lesser`: how many vertices, facets and edges the hull with fewer edges has, where arrays hold as much of either.
+    `lesser`: numbers of vertices, facets and edges of the hull with fewer edges; the arrays have room for the larger.
     """
     return functools.partial(_single if rows == 1 else functools.partial(_several, rows, lesser), (kind1, kind2))
 
@@ -124,9 +124,9 @@ def _single(kinds: Kinds, shape1: Shape, shape2: Shape, margin: Array, near: Arr
 
 
 def convex_hull_bound(kinds: Kinds, shape1: Shape, shape2: Shape, enough: Array, near: Array) -> Array:
-    """A bound () of the distance of two rounded hulls, m, by the directions that are tried until it is `enough` ().
+    """A lower bound () of the distance of two rounded hulls, m; directions are tried until it is `enough` ().
 
-    Where they are not `near` () no direction is tried.
+    If they are not `near` (), no direction is tried.
     """
     (hull1, radius1), (hull2, radius2) = (core(*body) for body in zip(kinds, (shape1, shape2), strict=True))
     search = lambda pair, one, other, enough: distance_bound(pair, enough)  # noqa: E731
@@ -150,7 +150,7 @@ def _searched(
 
 
 def _numbered(feature: Feature) -> Feature:
-    """The feature with its corners numbered 0 to 2; where nothing was searched and all is zero, a single corner."""
+    """The feature with its corners numbered 0 to 2; a single corner if there was no search and all is zero."""
     return Feature(jnp.arange(3), jnp.arange(3), jnp.maximum(feature.corners, 1), feature.normal)
 
 
@@ -159,7 +159,7 @@ ENTERS, LEAVES, CORNER = range(3)
 
 
 class _Overlap(NamedTuple):
-    """The features with which two hulls touch. All is discrete; positions follow from it in closed form (`_corners`).
+    """The features with which two hulls touch. All are discrete; `_corners` gives positions in closed form.
 
     Attributes:
       feature: the closest feature of M.
@@ -199,7 +199,7 @@ def _several(
     (hull1, radius1), (hull2, radius2) = (core(*body) for body in zip(kinds, (shape1, shape2), strict=True))
     pose = relative_pose(shape1, shape2)
     touching = _searched(functools.partial(_overlap_of, kinds, lesser), pose, hull1, hull2, near)
-    # all vertices that the closed forms read: corners of the feature, ends of edges of the polygon and of the reference
+    # all vertices that closed forms read: corners of the feature, ends of the edges of the polygon and of the reference
     ends = jnp.concatenate([touching.polygon, touching.reference]).reshape(-1)
     places = [jnp.concatenate([corners, ends]) for corners in (touching.feature.first, touching.feature.second)]
     pair = HullPair(hull1.vertices(places[0]), hull2.vertices(places[1]), *pose)
@@ -210,7 +210,7 @@ def _several(
     beyond = radius1 + 0.5 * dist if kinds[0] == GeomType.CAPSULE else 0.5 * jnp.abs(dist)
     points, needed = points + scale(normal, jnp.where(touching.beyond, beyond, -0.5 * dist))[None], touching.needed
     if kinds[0] == GeomType.CAPSULE:
-        # the middle of a segment, then its ends, as MuJoCo has them
+        # the middle of a segment, then its ends, in MuJoCo's order
         ends, both = points[:2], needed[1]
         middle = jnp.where(both, 0.5 * (ends[0] + ends[1]), ends[0])
         points, needed = jnp.concatenate([middle[None], ends]), jnp.stack([needed[0], both, both])
@@ -313,8 +313,8 @@ def closest(pair: HullPair, feature_of: Callable[[HullPair], Feature] = searched
 
     Args:
       pair: the hulls.
-      feature_of: finds the feature of M that is closest to the origin; unless `near` is True it may read nothing else.
-      near: () whether it is searched; elsewhere the contact is that of some corner of M.
+      feature_of: finds the feature of M nearest to the origin; unless `near` is True, it reads only its argument.
+      near: () whether to search; if not, the contact is at some corner of M.
     """
     feature = in_groups(lambda _, fixed: feature_of(fixed), near, jax.lax.stop_gradient(pair))
     feature = jax.lax.stop_gradient(feature._replace(corners=jnp.maximum(feature.corners, 1)))
@@ -341,7 +341,7 @@ def contact_row(shape1: Shape, contact: Contact, radius1: Array, radius2: Array)
 
 
 class HullPairs(NamedTuple):
-    """Pairs (n,) of hulls with round corners, which may be searched together with others.
+    """Pairs (n,) of rounded hulls, which can be searched together with other pairs.
 
     Attributes:
       first: (n, v, 3) m, vertices of the first hulls, or (v, 3) of one hull for all pairs.
@@ -359,12 +359,12 @@ class HullPairs(NamedTuple):
     near: Array
 
 
-# hulls of at most so many vertices are searched by one program
+# hulls with at most so many vertices share one search
 SMALL = 8
 
 
 def rows_of_hulls(several: Sequence[HullPairs]) -> list[Candidates]:
-    """For each set of pairs its rows (n,): the closest points of the hulls."""
+    """The rows (n,) of each set of pairs: the closest points of the hulls."""
     small = [number for number, pairs in enumerate(several) if pairs.first.shape[-2] <= SMALL]
     groups = [small, *([number] for number in range(len(several)) if number not in small)]
     rows = dict[int, Candidates]()
@@ -425,7 +425,7 @@ def rows_if_near(near: Array, rows: Callable[[], Candidates], dtype: jnp.dtype) 
 def _body(
     hull: AnyHull, points: Callable[[Array], Array], place: Array, normal: Array, turn: Array | None = None
 ) -> _Body:
-    """A body in the frame of the first, with that side at its feature that faces most along a normal."""
+    """A body in the frame of the first, with the side at its feature that faces most along a normal."""
     numbers, normals = hull.sides_at(place[0])
     if not len(numbers):
         none, point = jnp.zeros((2, 1), jnp.int32), points(place[:1])
@@ -445,9 +445,9 @@ def _body(
 
 
 def _edge(body: _Body, other: Polygon) -> tuple[Polygon, Array]:
-    """(the edge of a body that is most level with a side of the other body, whether it is level).
+    """(the edge of a body that is most parallel to a side of the other body, whether it is parallel).
 
-    It is the edge of the feature; if the feature is a vertex, it is the most level of the edges at the vertex.
+    It is the edge of the feature; if the feature is a vertex, it is the most parallel edge at the vertex.
     """
     first, further = body.place[0], jnp.where(body.place[1] != body.place[0], body.place[1], body.place[2])
     ends = jnp.where(further == first, body.hull.joined.row(first), further)
@@ -461,7 +461,7 @@ def _edge(body: _Body, other: Polygon) -> tuple[Polygon, Array]:
 
 
 def _dimension(place: Array) -> Array:
-    """How many vertices of a body its feature has."""
+    """The number of vertices of a body's feature."""
     a, b, c = place[0], place[1], place[2]
     return 1 + (a != b).astype(jnp.int32) + ((c != a) & (c != b))
 

@@ -90,21 +90,21 @@ class Hull(NamedTuple):
         return rows_at(self.normal, sides) if len(self.normal) else jnp.zeros((*jnp.shape(sides), 3), self.vert.dtype)
 
     def furthest(self, direction: Array, start: None = None, near: Array | bool = True) -> Array:
-        """The vertex furthest along a direction (3,); the first, if several are as far up to rounding."""
+        """The vertex furthest along a direction (3,); the first one if several are equally far within rounding."""
         return greatest(jax.lax.stop_gradient(mul_vec(self.vert, direction)), ball_around(self.box))
 
     def neighbours(self, place: Array) -> Array:
-        """The neighbours of a vertex (w,) in MuJoCo's order, -1 where there is no more."""
+        """The neighbours (w,) of a vertex in MuJoCo's order, padded with -1."""
         lists = len(self.around.start) - 1
         around = self.around.row(jnp.minimum(place, lists - 1))
         return jnp.where((lists == 1) & (around == place), -1, around)
 
     def sides_at(self, place: Array) -> tuple[Array, Array]:
-        """(numbers (p,), normals (p, 3)) of all polygons, among them those at a vertex."""
+        """(numbers (p,), normals (p, 3)) of all polygons, which include the ones at a vertex."""
         return jnp.arange(len(self.normal), dtype=jnp.int32), self.normal
 
     def facets_at(self, place: Array) -> tuple[Array, Array]:
-        """(corners (f, 3), -1 for none, normals (f, 3)) of all facets, among them those at a vertex."""
+        """(corners (f, 3), -1 for none, normals (f, 3)) of all facets, which include the ones at a vertex."""
         return self.facet, self.outward
 
 
@@ -138,7 +138,7 @@ class SharedHull(NamedTuple):
 
 
 def ball_around(box: Array) -> Array:
-    """() m, the radius of a ball about the origin that holds a box (2, 3)."""
+    """() m, the radius of a ball about the origin that contains a box (2, 3)."""
     return safe.norm(jnp.max(jnp.abs(box), axis=-2))
 
 
@@ -147,7 +147,7 @@ SHARED = ("table",)
 
 
 def hulls(model: Model, meshes: tuple[int, ...], sizes: Sizes) -> SharedHull:
-    """The hulls of some meshes of one bucket, and their places."""
+    """The hulls of some meshes of one bucket, and the index of each hull."""
     tables = stacked_hulls(model.topology, meshes, sizes)
     vert = pick(model.mesh_vert, tables.vertex)
     normal = normals_of_lists(vert, tables.side)
@@ -177,7 +177,7 @@ def boxes_of(vert: Array) -> Array:
 
 
 def polygon_normals(vert: Array, side: Array) -> Array:
-    """Unit normals (p, 3) of polygons (p, k) of vertices (v, 3): by the first three, or by all if these are on a line.
+    """Unit normals (p, 3) of polygons (p, k): from the first three corners, or from all if these three are collinear.
 
     Zero where there is no polygon.
     """
@@ -193,7 +193,7 @@ def normals_of_lists(vert: Array, side: Lists) -> Array:
     count, lengths = vert.shape[1], np.diff(side.start, axis=1)
     used = zip(side.entry, side.start[:, -1], strict=True)
     entry = np.concatenate([count * row + entries[:number] for row, (entries, number) in enumerate(used)])
-    # where each polygon begins, which one an entry is of, and the third and further corners
+    # the begin of each polygon, the polygon of each entry, and all entries from the third corner of a polygon on
     begin = np.cumsum(lengths.ravel()) - lengths.ravel()
     owner = np.repeat(np.arange(lengths.size), lengths.ravel())
     last = np.flatnonzero(np.arange(len(entry)) - begin[owner] >= 2)
@@ -207,7 +207,7 @@ def normals_of_lists(vert: Array, side: Lists) -> Array:
 
 
 def _by_first(one: Array, other: Array, whole: Array) -> Array:
-    """Unit normals (p, 3) by two spokes of polygons, or by their areas (p, 3) where these are on a line."""
+    """Unit normals (p, 3) from two spokes of each polygon, or from its area vector (p, 3) if they are parallel."""
     first = cross(one, other)
     clear = jax.lax.stop_gradient(dot(first, first) > 1e-14 * (dot(one, one) * dot(other, other)))
     return safe.normalize(jnp.where(clear[:, None], first, whole))
@@ -314,13 +314,13 @@ def without_sides(vert: Array, outward: Array | np.ndarray = AROUND) -> Hull:
 
 
 def size_of(pair: HullPair) -> Array:
-    """A length that all corners of M are within, m."""
+    """An upper bound of the distance of M's corners from the origin, m."""
     reach = [jnp.max(jnp.abs(x if isinstance(x, Array) else x.box)) for x in (pair.first, pair.second)]
     return 2 * (reach[0] + reach[1]) + jnp.sqrt(dot(pair.offset, pair.offset))
 
 
 def resolution(x: Array) -> float:
-    """The rounding of a length of 1 in the searches, in the dtype of x."""
+    """Rounding error of a length of 1 in the searches, in the dtype of x."""
     return 1e-12 if x.dtype == jnp.float64 else 2e-6
 
 
@@ -353,7 +353,7 @@ def _of_edge(points: Array) -> tuple[Array, Array]:
 
 
 def _of_face(points: Array, toward: Array) -> tuple[Array, Array]:
-    """The same for a face, whose normal is on the side of `toward` (3,)."""
+    """The same for a face; its normal is flipped to the side of `toward` (3,)."""
     side1 = points[1] - points[0]
     side2 = points[2] - points[0]
     area = cross(side1, side2)
@@ -368,7 +368,7 @@ def widened(pair: HullPair, feature: Feature, hull1: Any, hull2: Any) -> Feature
     """The feature; if it is an edge that lies in a side of M, that side instead. Not differentiated."""
     ends1, ends2 = pair.of_first(feature.first), pair.of_second(feature.second)
     gap = jnp.abs(dot(feature.normal, ends2[0] - ends1[0]))
-    # normals count as equal up to this difference: the rounding of the facets' and of the search's
+    # normals count as equal up to this difference: the rounding errors of the facets' normals and of the search
     close = 4 * FLAT + safe.divide(resolution(gap) * size_of(pair), gap)
     facet1, off1 = _facet(hull1.facets_at(feature.first[0]), feature.normal)
     facet2, off2 = _facet(hull2.facets_at(feature.second[0]), -mul_vec_t(pair.turn, feature.normal))
@@ -386,7 +386,7 @@ def widened(pair: HullPair, feature: Feature, hull1: Any, hull2: Any) -> Feature
 
 
 def _facet(facets: tuple[Array, Array], normal: Array) -> tuple[Array, Array]:
-    """(corners (3,) of the facet whose normal is nearest to `normal`, their difference: infinite without facets)."""
+    """(corners (3,) of the facet with the normal nearest to `normal`, length of the difference; inf without facets)."""
     facet, outward = facets
     if not len(facet):
         return jnp.zeros(3, jnp.int32), jnp.full((), jnp.inf, normal.dtype)
@@ -406,7 +406,7 @@ def box_or_mesh_sizes(topology: Topology, geom: int) -> Sizes:
 
 
 def boxes_and_meshes(model: Model, geoms: tuple[int, ...], sizes: Sizes) -> SharedHull:
-    """The hulls of some boxes and meshes, and their places."""
+    """The hulls of some boxes and meshes, and the index of each hull."""
     topology = model.topology
     boxes = [geom for geom in geoms if topology.geom_type[geom] == GeomType.BOX]
     data = {geom: int(topology.geom_dataid[geom]) for geom in geoms if geom not in boxes}

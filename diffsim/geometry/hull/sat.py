@@ -44,7 +44,7 @@ from diffsim.xla.select import first, greatest, one_of, rounding, where_tree
 
 
 class Edges(NamedTuple):
-    """Where edges begin, their direction, and the normals of the facets on both sides of it (3, e)."""
+    """The begin of each edge, its direction, and the normals of the facets on its left and right, each (3, e)."""
 
     begin: Array
     along: Array
@@ -58,9 +58,9 @@ class Outlined(NamedTuple):
     Attributes:
       corner: (3, v).
       outward: (3, f) unit normals of facets.
-      reach: (f,) how far the body reaches along these normals, infinite where there is no facet.
+      reach: (f,) the greatest height of the body along these normals, infinite for padding.
       edges: (e) edges.
-      length: (e,) their lengths, negative where there is no edge.
+      length: (e,) their lengths, negative for padding.
       facet: (f, 3) numbers of three corners of each facet.
       edge: (e, 2) numbers of the ends of each edge.
     """
@@ -75,13 +75,13 @@ class Outlined(NamedTuple):
 
 
 def outlined(hull: Hull, turn: Array, offset: Array, size: Array) -> Outlined:
-    """A hull whose frame is turned (3, 3) and moved (3,), m; lengths in units of `size` (), m."""
+    """The outline of a hull after a rotation (3, 3) and a translation (3,), m; lengths in units of `size` (), m."""
     ends = hull.vert[jnp.maximum(hull.edge, 0)]
     sweep = ends[:, 1] - ends[:, 0]
     length = jnp.where(hull.edge[:, 0] >= 0, safe.norm(sweep), -1)
     along = sweep / jnp.maximum(length, jnp.finfo(length.dtype).tiny)[:, None]
     sides = hull.outward[jnp.maximum(hull.flank, 0)] * (hull.flank >= 0)[..., None]
-    # the edge runs along n1 x n2; if it does not, it is so short that its direction is rounding, and it makes no side
+    # an edge is parallel to n1 x n2; if not, it is so short that its direction is rounding error, and it makes no side
     bend = cross(sides[:, 0], sides[:, 1])
     sides = sides * (dot(along, bend) > 0.9 * safe.norm(bend))[:, None, None]
     # all vectors (n, 3) at once as (3, n): turned, and points also moved and divided by the unit
@@ -97,7 +97,7 @@ def outlined(hull: Hull, turn: Array, offset: Array, size: Array) -> Outlined:
 
 
 def reach_of(hull: Hull) -> Array:
-    """How far a hull reaches along the normals of its facets (f,), m."""
+    """The greatest heights (f,) of a hull along the normals of its facets, m."""
     heights = dot(hull.outward[:, None], hull.vert[None])
     exists = (hull.facet[:, 0] >= 0) & (dot(hull.outward, hull.outward) > 0.5)
     return jnp.where(exists, jnp.max(heights, axis=1), jnp.inf)
@@ -107,8 +107,8 @@ Thing = TypeVar("Thing")
 
 
 class _Candidate(NamedTuple):
-    """A feature of M: numbers of its corners in both bodies (3,), how many there are (1,), its normal (3,), and the gap
-    along the normal (), in units of the pair's size.
+    """A feature of M: its corners' vertices in both bodies (3,), the number of corners (1,), its normal (3,), and the
+    gap along the normal (), in units of the pair's size.
     """
 
     first: Array
@@ -127,14 +127,14 @@ def closest_side(pair: HullPair, hull1: Hull, hull2: Hull) -> Feature:
 
 
 def deepest_side(pair: HullPair, hull1: Hull, hull2: Hull) -> Feature:
-    """The side of M with the greatest gap: the closest one of hulls that overlap."""
+    """The side of M with the greatest gap: if the hulls overlap, the closest side."""
     return _greatest_of(_sides(*_outlined(pair, hull1, hull2)))
 
 
 def closest_side_by_size(lesser: Sizes, pair: HullPair, hull1: Hull, hull2: Hull) -> Feature:
     """`closest_side` of two hulls in arrays of one size, where the hull with fewer edges fits into smaller arrays.
 
-    `lesser`: how many vertices, facets and edges this hull has at most. The search runs in the frame of the other one.
+    `lesser`: the largest numbers of its vertices, facets and edges. The search runs in the frame of the other hull.
     """
     turns = jnp.sum(hull1.edge[:, 0] >= 0) < jnp.sum(hull2.edge[:, 0] >= 0)
     larger, smaller = where_tree(turns, (hull2, hull1), (hull1, hull2))
@@ -154,7 +154,7 @@ def outline_alone(hull: Hull) -> Hull:
 
 
 def _outlined(pair: HullPair, hull1: Hull, hull2: Hull) -> tuple[Outlined, Outlined]:
-    """Both bodies in the frame of the first. No pose changes the unit, so that all worlds share the first outline."""
+    """Both bodies in the first's frame. The unit of length is independent of poses: worlds share the first outline."""
     none = jnp.zeros_like(pair.offset)
     size = jnp.maximum(size_of(pair._replace(offset=none)), jnp.finfo(none.dtype).tiny)
     first = outlined(_filled(hull1), jnp.eye(3, dtype=none.dtype), none, size)
@@ -162,7 +162,7 @@ def _outlined(pair: HullPair, hull1: Hull, hull2: Hull) -> tuple[Outlined, Outli
 
 
 def _filled(hull: Hull) -> Hull:
-    """A hull with at least one row of facets and of edges, which may be none."""
+    """A hull with at least one row of facets and one of edges, if necessary padding."""
     none = jnp.full((1, 3), -1, jnp.int32)
     if not len(hull.facet):
         hull = hull._replace(facet=none, outward=jnp.zeros((1, 3), hull.vert.dtype))
@@ -175,7 +175,7 @@ def _sides(body1: Outlined, body2: Outlined) -> list[_Candidate]:
 
 
 def _greatest_of(candidates: list[_Candidate]) -> Feature:
-    """The candidate with the greatest gap; the first of those that are equal but for rounding."""
+    """The candidate with the greatest gap; the first one if several are equal within rounding."""
     best = greatest(jnp.stack([candidate.gap for candidate in candidates]), 1)
     first, second, corners, normal = one_of(best, [candidate[:-1] for candidate in candidates])
     return Feature(first, second, corners[0], normal)
@@ -187,7 +187,7 @@ def _swapped(candidate: _Candidate) -> _Candidate:
 
 
 def _nearest_of(squared: Array) -> Array:
-    """The place of the least of squared distances (n,), the first of those that rounding may have put above it."""
+    """The index of the least squared distance (n,); the first one if several are equal within rounding."""
     least = jnp.sqrt(jnp.min(squared))
     return first(squared <= (least + rounding(squared) * jnp.maximum(least, 1)) ** 2)
 
@@ -206,7 +206,7 @@ def _facet(body: Outlined, other: Outlined) -> _Candidate:
 
 def _crossing(body1: Outlined, body2: Outlined) -> _Candidate:
     """The edges of both bodies with the greatest gap between them."""
-    # a table of all pairs of edges; its rows are the edges of the body with fewer, so that vector lanes are full
+    # a table of all pairs of edges. The body with fewer edges makes the rows, so that vector lanes are full
     turns = len(body1.length) > len(body2.length)
     rows, columns = (body2, body1) if turns else (body1, body2)
     table = _gaps(*_turned(turns, _at(rows, np.s_[:, :, None]), _at(columns, np.s_[:, None, :])))
@@ -218,7 +218,7 @@ def _crossing(body1: Outlined, body2: Outlined) -> _Candidate:
     normal = pack(cross_components(one.along, other.along))[0]
     normal = _unit(jnp.where(dot_components(one.right, other.along)[0] > 0, -normal, normal))
     gap = jnp.where(jnp.max(gaps) > -jnp.inf, _gap_along(body1, body2, normal), -jnp.inf)
-    # an edge that does not exist is never better than anything
+    # a padding edge is never the best
     edge1, edge2 = rows_at(body1.edge, place), rows_at(body2.edge, second)
     corners = rows_at(edge1, np.array([0, 1, 0])), rows_at(edge2, np.array([0, 0, 1]))
     return _Candidate(*corners, jnp.asarray([3]), normal, gap)
@@ -235,12 +235,12 @@ def _edge_at(body: Outlined, place: Array) -> Edges:
 
 
 def _turned(turns: bool, one: Thing, other: Thing) -> tuple[Thing, Thing]:
-    """Two things, or the second and the first."""
+    """Both things, swapped if `turns`."""
     return (other, one) if turns else (one, other)
 
 
 def _gaps(one: Edges, other: Edges) -> Array:
-    """Gaps between edges of the first and of the second body, less what rounding may add; -inf where arcs do not cross.
+    """Gaps between edges of both bodies, minus a bound of the rounding error; -inf if the arcs do not cross.
 
     For edges u between normals a, b and v between normals c, d the arcs (a, b) and (-c, -d) cross if c . u and d . u,
     a . v and b . v, and c . u and b . v differ in sign. The normal is u x v, turned towards the second body
@@ -271,7 +271,7 @@ def _nearest(body: Outlined, other: Outlined) -> _Candidate:
     corner = _nearest_of(far)
     normal, at = _unit(rows_at(pack(way), corner)), rows_at(at, corner)
     ends = rows_at(body.edge, edge)
-    # both ends of the edge, or twice the one that is nearest
+    # both ends of the edge, or the nearest end twice
     begin, end = jnp.where(at < rows_at(length, edge), ends[0], ends[1]), jnp.where(at > 0, ends[1], ends[0])
     corners, count = pack([begin, end, begin]), 1 + (begin != end)[None]
     gap = jnp.where(rows_at(length, edge) >= 0, _gap_along(body, other, normal), -jnp.inf)
@@ -279,7 +279,7 @@ def _nearest(body: Outlined, other: Outlined) -> _Candidate:
 
 
 def _far(corner: Array, begin: Array, along: Array, length: Array) -> tuple[Array, ...]:
-    """(squared distances of corners from edges, where on these, the way there x, y, z); infinite for none."""
+    """(squared distances of corners from edges, infinite for padding; the foot on each edge; the vector x, y, z)."""
     way = [p - q for p, q in zip(corner, begin, strict=True)]
     at = jnp.clip(dot_components(way, along), 0, length)
     way = [w - at * d for w, d in zip(way, along, strict=True)]
@@ -303,8 +303,8 @@ class _Edges(NamedTuple):
     """The edges (e,) of a hull, on components.
 
     Attributes:
-      begin, sweep: m, one end, and the way to the other.
-      inverse: 1/m^2, of the squared length, 0 for no length.
+      begin, sweep: m, one end, and the vector to the other end.
+      inverse: 1/m^2, the inverse of the squared length; 0 for length 0.
       exists: whether there is an edge.
     """
 
@@ -317,7 +317,7 @@ class _Edges(NamedTuple):
 def facets(hull: Hull, point: Array) -> Facets:
     """The facets of any hull and a point (3,) in its frame.
 
-    The normal of a facet without area may be any direction; its plane is then where the hull ends in that direction.
+    The normal of a facet without area may be any direction; its plane then is the hull's supporting plane.
     """
     # stored: worlds share the reach of a hull, and both the greatest gap and its place read the gaps
     return Facets(hull.outward, stored(_heights(hull.outward, point) - stored(reach_of(hull))))
@@ -337,7 +337,7 @@ def nearest_part(hull: Hull, facets: Facets, point: Array) -> Feature:
     size, gap = jnp.max(jnp.abs(hull.vert)), jnp.max(facets.gap)
     side = greatest(facets.gap, size)
     ends, share, away = _nearest_edge(hull, point, size)
-    # the gap along the way from the nearest edge: if a facet has a greater one, the nearest point is inside the facet
+    # the gap along the vector from the nearest edge; if a facet has a greater gap, the nearest point is inside it
     normal = safe.normalize(away)
     beyond = dot(normal, point) - jnp.max(_heights(hull.vert, normal))
     on_side = (gap >= beyond) | (gap <= 0) | (dot(away, away) <= (resolution(size) * size) ** 2)
@@ -351,12 +351,12 @@ def nearest_part(hull: Hull, facets: Facets, point: Array) -> Feature:
 
 
 def _heights(points: Array, direction: Array) -> Array:
-    """(n,) how far points (n, 3) are along a direction (3,)."""
+    """Heights (n,) of points (n, 3) along a direction (3,)."""
     return dot_components(unpack(points), unpack(direction))
 
 
 def _nearest_edge(hull: Hull, point: Array, size: Array) -> tuple[Array, Array, Array]:
-    """(ends (2,) of the nearest edge, the share of the second in its nearest point, the way (3,) from there)."""
+    """(ends (2,) of the nearest edge, share of the second end in its nearest point, vector (3,) to `point`)."""
     first_end, second_end = unpack(hull.edge)
     # stored: worlds share the edges of a hull (without this, a sphere and a mesh of 512 worlds take 1.3 times as long)
     edges, center = stored(_between(hull.vert[first_end], hull.vert[second_end], first_end >= 0)), unpack(point)
@@ -379,7 +379,7 @@ def _between(begin: Array, end: Array, exists: Array) -> _Edges:
 def _nearest_point(
     begin: list[Array], sweep: list[Array], inverse: Array, point: list[Array]
 ) -> tuple[Array, list[Array]]:
-    """(the shares of the second ends in the nearest points of edges to a point, the ways from there to the point)."""
+    """(shares of the second ends in the edges' points nearest to `point`, vectors from there to `point`)."""
     away = [p - b for p, b in zip(point, begin, strict=True)]
     share = jnp.clip(dot_components(away, sweep) * inverse, 0, 1)
     return share, [a - share * s for a, s in zip(away, sweep, strict=True)]

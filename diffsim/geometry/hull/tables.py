@@ -1,13 +1,13 @@
 """Convex hulls of meshes as padded tables of integers: which vertices, polygons, facets and edges they have.
 
-Assets whose padded sizes agree share a program, so that sizes are rounded up. A hull has its polygons, as MuJoCo finds
-them, and its outline: the triangles, and the edges where these bend.
+Sizes are rounded up, so that more assets have equal sizes and share a program. A hull has MuJoCo's polygons and an
+outline: its triangles, and the edges between triangles that are not coplanar.
 
-All distances of hulls are those of some facet, edge or corner (`sat.py`). MuJoCo's polygons would leave some out: in
-many meshes they are flat only to a thousandth of the size. So each triangle counts; but between triangles that are flat
-to the rounding of float32, in which MuJoCo keeps vertices, there is no edge. Which these are depends on vertices, and
-is found when a model is compiled: `mesh_facet` is, for each triangle of a hull, the largest of the triangles that it is
-flat with, which stands for all of them.
+The distance of two hulls is the gap of some facet, edge or corner (`sat.py`). MuJoCo's polygons are not accurate enough
+for it: in many meshes, they are flat only to a thousandth of the size. So each triangle is a facet, unless it is
+coplanar with a neighbour. Triangles count as coplanar up to the rounding of float32, in which MuJoCo keeps vertices;
+the edge between them is dropped. The compiler finds them: for each triangle of a hull, `mesh_facet` is the largest
+triangle that is coplanar with it, which represents the facet.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,19 +21,19 @@ from diffsim.base.enums import GeomType
 from diffsim.types.topology import Topology, per_topology, rows_of
 from diffsim.xla.gather import rows_at
 
-# how far from a plane the vertices of one facet are at most, by the size of the hull
+# largest distance of a facet's vertices from its plane, relative to the size of the hull
 FLAT = 1e-7
-# of larger polygons so many corners are kept (MuJoCo clips by the first 150)
+# number of corners that are kept of larger polygons (MuJoCo clips by the first 150)
 MOST_CORNERS = 128
-# how many facets are taken out of a part one after another; the rest of it are facets of their own
+# rounds in which each connected part gives up one facet; triangles that are left become separate facets
 ROUNDS = 8
 
 
 class Lists(NamedTuple):
-    """Lists of unlike lengths, one after another: k of them in `entry` (n,); list i begins at `start` (k + 1,) of i and
-    ends where the next begins. `window` (w,) counts from 0 to the longest.
+    """k lists of different lengths, one after another in `entry` (n,).
 
-    Of hundreds of polygons most are triangles, and a few have a hundred corners.
+    List i is entry[start[i] : start[i + 1]]. `window` is 0, 1, ... up to the length of the longest list. This saves
+    space: most polygons are triangles, and a few have a hundred corners.
     """
 
     entry: Any
@@ -41,24 +41,24 @@ class Lists(NamedTuple):
     window: Any
 
     def row(self, number: jax.Array) -> jax.Array:
-        """List `number` () as a row (w,), -1 where there is no more."""
+        """List `number` () as a row (w,), padded with -1."""
         begin, end = rows_at(self.start, number), rows_at(self.start, number + 1)
         return jnp.where(self.window < end - begin, rows_at(self.entry, begin + self.window), -1)
 
     def padded(self, lists: int, longest: int, entries: int) -> "Lists":
-        """The same in longer arrays; what is added are empty lists."""
+        """The same lists in longer arrays, followed by empty lists."""
         entry, start = np.zeros(entries, np.int32), np.full(lists + 1, self.start[-1], np.int32)
         entry[: self.start[-1]], start[: len(self.start)] = self.entry[: self.start[-1]], self.start
         return Lists(entry, start, np.arange(longest, dtype=np.int32))
 
     @property
     def sizes(self) -> tuple[int, int, int]:
-        """How many lists, how long the longest is, and how many entries they have."""
+        """The number of lists, the length of the longest, and the number of entries."""
         return len(self.start) - 1, len(self.window), len(self.entry)
 
 
 def lists_of(lists: Sequence[Sequence[int] | np.ndarray]) -> Lists:
-    """Lists one after another, in arrays of at least one entry."""
+    """Lists as `Lists`, in arrays of at least one entry."""
     start = np.cumsum([0, *map(len, lists)])
     entry = np.concatenate([np.zeros(0, int), *(np.asarray(x, int) for x in lists)])
     longest = np.arange(max(1, *map(len, lists)) if lists else 1)
@@ -68,7 +68,7 @@ def lists_of(lists: Sequence[Sequence[int] | np.ndarray]) -> Lists:
 class Polygons(NamedTuple):
     """The polygons of a hull, and the other ends of the edges at each vertex.
 
-    A polygon of more than 128 corners has its first three and others spread along it.
+    A polygon with more than 128 corners keeps its first three and others that are spread along it.
     """
 
     side: Lists
@@ -78,7 +78,7 @@ class Polygons(NamedTuple):
 class Outline(NamedTuple):
     """Facets (f, 3), three corners of each, counterclockwise from outside; edges (e, 2) and their facets (e, 2).
 
-    Seen from outside an edge runs with its first facet on the left.
+    Seen from outside, the first facet is on the left of the edge.
     """
 
     facet: np.ndarray
@@ -87,7 +87,7 @@ class Outline(NamedTuple):
 
 
 def polygons_of(lists: list[list[int]], vertices: int) -> Polygons:
-    """Polygons, counterclockwise from outside, and the edges at each of so many vertices."""
+    """Polygons, counterclockwise from outside, and the edges at each vertex; `vertices` is the number of vertices."""
     ends: list[list[int]] = [[] for _ in range(vertices)]
     for polygon in lists:
         for here, there in zip(polygon, polygon[1:] + polygon[:1], strict=True):
@@ -96,7 +96,7 @@ def polygons_of(lists: list[list[int]], vertices: int) -> Polygons:
 
 
 def thinned(polygon: list[int]) -> list[int]:
-    """At most as many corners as are kept: the first three, which tell the normal, and others spread along it."""
+    """At most MOST_CORNERS corners: the first three, which define the normal, and others that are spread evenly."""
     if len(polygon) <= MOST_CORNERS:
         return polygon
     spread = np.linspace(0, len(polygon) - 1, MOST_CORNERS - 2).astype(int)
@@ -104,7 +104,7 @@ def thinned(polygon: list[int]) -> list[int]:
 
 
 def outline_of(polygons: Sequence[Sequence[int]], owner: np.ndarray | None = None) -> Outline:
-    """The outline of flat polygons, counterclockwise from outside. `owner`: of polygons that are one facet the same."""
+    """The outline of flat polygons, counterclockwise from outside. Polygons of one facet have the same `owner`."""
     owner = np.arange(len(polygons)) if owner is None else owner
     edges = [(a, b, k) for k, ring in enumerate(polygons) for a, b in zip(ring, [*ring[1:], ring[0]], strict=True)]
     begin, end, side = (
@@ -119,7 +119,7 @@ def outline_of(polygons: Sequence[Sequence[int]], owner: np.ndarray | None = Non
 
 
 def hull_triangles(graph: np.ndarray) -> np.ndarray:
-    """The triangles (n, 3) of a hull by the mesh's vertices, from where its part of `mesh_graph` begins."""
+    """The triangles (n, 3) of a hull, as vertices of the mesh; `graph`: `mesh_graph` from the hull's address on."""
     vertices, faces = int(graph[0]), int(graph[1])
     first = 2 + 3 * vertices + 3 * faces
     return graph[first : first + 3 * faces].reshape(-1, 3)
@@ -144,20 +144,20 @@ def facet_fields(fields: Mapping[str, Any]) -> dict[str, np.ndarray]:
 
 
 def first_places(keys: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """(n,) the first place of each of some values (n,) among keys (m,); -1 where it is none of them."""
+    """(n,) the index of each value's first occurrence among keys (m,); -1 if there is none."""
     order = np.argsort(keys, kind="stable")
     place = np.minimum(np.searchsorted(keys[order], values), max(len(order) - 1, 0))
     return np.where(keys[order[place]] == values, order[place], -1) if len(order) else np.full(len(values), -1)
 
 
 def _twins(begin: np.ndarray, end: np.ndarray) -> np.ndarray:
-    """(n,) for each directed edge the number of the edge that runs back, or -1."""
+    """(n,) for each directed edge, the index of the opposite edge, or -1."""
     span = max(begin.max(initial=0), end.max(initial=0)) + 1
     return first_places(begin * span + end, end * span + begin)
 
 
 def linked_parts(links: np.ndarray, count: int) -> np.ndarray:
-    """(count,) the number of the part that each of `count` things is in, which links (m, 2) join."""
+    """(count,) the connected component of each of `count` things; `links` (m, 2) join them."""
     # imported here: only models with meshes pay for it
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
@@ -167,19 +167,19 @@ def linked_parts(links: np.ndarray, count: int) -> np.ndarray:
 
 
 def _representatives(vertex: np.ndarray, triangle: np.ndarray) -> np.ndarray:
-    """For each triangle (n, 3) the number of the largest one that it is flat with; its own if that is itself."""
+    """For each triangle (n, 3), the index of the largest triangle of its facet, possibly itself."""
     corner = vertex[triangle]
     normal = np.cross(corner[:, 1] - corner[:, 0], corner[:, 2] - corner[:, 0])
     area = np.sqrt((normal * normal).sum(axis=1))
     limit = FLAT * np.ptp(vertex[np.unique(triangle)], axis=0).max()
-    # height of points over the plane of a triangle; a triangle without area has none
+    # unit normals; zero for a triangle without area
     unit = normal / np.where(area > 0, area, 1)[:, None]
 
     def flat(some: np.ndarray, planes: np.ndarray) -> np.ndarray:
-        """Which triangles (k,) are in the planes of others (k,)."""
+        """Whether each of some triangles (k,) is in the plane of another one (k,)."""
         return np.abs(((corner[some] - corner[planes][:, :1]) * unit[planes][:, None]).sum(axis=2)).max(axis=1) <= limit
 
-    # pairs of neighbours, the smaller of which is in the plane of the larger
+    # pairs of neighbours, where the smaller one is in the plane of the larger one
     twin = _twins(triangle.ravel(), np.roll(triangle, -1, axis=1).ravel())
     here = np.flatnonzero(twin >= 0)
     one = here // 3
@@ -197,7 +197,7 @@ def _representatives(vertex: np.ndarray, triangle: np.ndarray) -> np.ndarray:
 
 
 def _largest_of_parts(links: np.ndarray, area: np.ndarray, left: np.ndarray) -> np.ndarray:
-    """(n,) the largest triangle among those that links (m, 2) join each with; only of those that are `left` (n,)."""
+    """(n,) the largest triangle that is still `left` (n,) in the component of each; `links` (m, 2) join triangles."""
     label = linked_parts(links, len(area))
     order = np.argsort(np.where(left, area, -1), kind="stable")
     largest = np.zeros(label.max(initial=-1) + 1, int)
@@ -205,11 +205,11 @@ def _largest_of_parts(links: np.ndarray, area: np.ndarray, left: np.ndarray) -> 
     return largest[label]
 
 
-# padded sizes of an asset's arrays; assets with equal ones share a program
+# padded sizes of an asset's arrays; assets with equal sizes share a program
 Sizes = tuple[int, ...]
 
 SMALLEST = 8
-# MuJoCo climbs along the edges of the hull of a mesh with as many vertices (mjMESH_HILLCLIMB_MIN)
+# MuJoCo searches the hull of a mesh with at least so many vertices by hill climbing (mjMESH_HILLCLIMB_MIN)
 SEARCHED = 10
 
 
@@ -219,14 +219,16 @@ def padded(count: int) -> int:
 
 
 def _rounded(count: int) -> int:
-    """The next multiple of 8, or none: of what makes no program of its own."""
+    """The next multiple of 8; 0 stays 0. For sizes that need no padding to powers of two."""
     return SMALLEST * -(-count // SMALLEST)
 
 
 def hull_sizes(topology: Topology, mesh: int) -> Sizes:
-    """Padded sizes of a mesh's hull: vertices, and of the rest the largest of all meshes that have no more of them.
+    """Padded sizes of a mesh's hull.
 
-    So two hulls have the sizes of the one with more vertices. Those with an outline are apart from those without.
+    The number of vertices is the mesh's own. The other sizes are the largest of all colliding meshes with at most so
+    many vertices. So a pair of hulls has the sizes of the hull with more vertices. Meshes with an outline and meshes
+    without one are treated separately.
     """
     vertices, *_, edges = _table_sizes(topology, mesh)
     count = padded(vertices)
@@ -238,7 +240,7 @@ def hull_sizes(topology: Topology, mesh: int) -> Sizes:
 
 
 def lesser_sizes(topology: Topology, first: np.ndarray, second: np.ndarray) -> Sizes:
-    """Sizes that hold vertices, facets and edges of the hull with fewer edges of each pair of mesh geoms or boxes."""
+    """Room for the vertices, facets and edges of the hull with fewer edges, in all pairs of meshes or boxes."""
     meshes = np.unique(topology.geom_dataid[np.stack([first, second])], axis=1).T.tolist()
 
     def outline(mesh: int) -> Sizes:
@@ -247,15 +249,15 @@ def lesser_sizes(topology: Topology, first: np.ndarray, second: np.ndarray) -> S
         return vertices, facets, edges
 
     both = [[outline(mesh) for mesh in pair] for pair in meshes]
-    # of equal numbers of edges either may be the larger
+    # if both have the same number of edges, either may count as the larger one
     fewer = [sizes for pair in both for sizes in pair if sizes[-1] == min(pair[0][-1], pair[1][-1])]
     vertices, facets, edges = (max(column) for column in zip(*fewer, strict=True))
-    # edges are rows of the table of pairs of edges
+    # not rounded up: edges are rows of the table of pairs of edges
     return _rounded(vertices), _rounded(facets), edges
 
 
 def rim_sizes(topology: Topology, mesh: int) -> Sizes:
-    """Padded sizes of what planes touch of a mesh's hull."""
+    """Padded sizes of the part of a mesh's hull that planes need."""
     vertices, around = _graph(topology, mesh)
     count, (lists, *others) = padded(len(vertices)), around.sizes
     return count, count if lists > 1 else 1, *(padded(size) for size in others)
@@ -265,8 +267,8 @@ def rim_sizes(topology: Topology, mesh: int) -> Sizes:
 def _table_sizes(topology: Topology, mesh: int) -> Sizes:
     """Sizes before padding.
 
-    Vertices; of lists of neighbours and of polygons how many, the longest and all entries, of ends of edges at vertices
-    the longest and all entries; facets; edges.
+    The number of vertices; `Lists.sizes` of the neighbours, of the polygons, and (without the first) of the ends of
+    edges at the vertices; the numbers of facets and edges.
     """
     vertices, around = _graph(topology, mesh)
     (side, joined), outline = _polygons(topology, mesh), _outline(topology, mesh)
@@ -303,14 +305,14 @@ def stacked_hulls(topology: Topology, meshes: tuple[int, ...], sizes: Sizes) -> 
 
 
 def polygon_rows(topology: Topology, meshes: tuple[int, ...], sides: int) -> np.ndarray:
-    """Rows of mesh_polynormal (m, p) of so many polygons, with a row for a mesh; -1 where there is no more."""
+    """Rows of mesh_polynormal (m, p), one row for each mesh, padded with -1 to `sides` polygons."""
     number = np.arange(sides)[None]
     first, count = (np.asarray(ids)[list(meshes)][:, None] for ids in (topology.mesh_polyadr, topology.mesh_polynum))
     return np.where(number < count, first + number, -1)
 
 
 def padded_graph(topology: Topology, mesh: int, sizes: Sizes) -> tuple[np.ndarray, Lists]:
-    """Rows of mesh_vert (v,) and neighbours of a mesh's hull, padded to sizes: of v, and of its lists."""
+    """Rows of mesh_vert (v,) and neighbours of a mesh's hull, padded to `sizes` (v, then the sizes of the lists)."""
     graph, around = _graph(topology, mesh)
     vertices = np.full(sizes[0], graph[0], np.int32)
     vertices[: len(graph)] = graph
@@ -319,7 +321,7 @@ def padded_graph(topology: Topology, mesh: int, sizes: Sizes) -> tuple[np.ndarra
 
 @per_topology
 def _places(topology: Topology, mesh: int) -> np.ndarray:
-    """The place of each vertex of a mesh among those of the hull."""
+    """The index of each vertex of a mesh among the vertices of its hull."""
     vertices = _graph(topology, mesh)[0] - int(topology.mesh_vertadr[mesh])
     place = np.zeros(int(topology.mesh_vertnum[mesh]), int)
     place[vertices] = np.arange(len(vertices))
@@ -328,7 +330,7 @@ def _places(topology: Topology, mesh: int) -> np.ndarray:
 
 @per_topology
 def _polygons(topology: Topology, mesh: int) -> Polygons:
-    """The polygons of a mesh's hull, of places among its own vertices."""
+    """The polygons of a mesh's hull, as indices of the hull's vertices."""
     place = _places(topology, mesh)
     polygons = np.arange(topology.nmeshpoly)[rows_of(topology, "mesh_poly", mesh)]
     corners = (topology.mesh_polyvert[rows_of(topology, "mesh_polyvert", polygon)] for polygon in polygons)
@@ -338,7 +340,7 @@ def _polygons(topology: Topology, mesh: int) -> Polygons:
 
 @per_topology
 def _outline(topology: Topology, mesh: int) -> Outline:
-    """The outline of a mesh's hull, of places among its own vertices; empty for a mesh without one."""
+    """The outline of a mesh's hull, as indices of the hull's vertices; empty for a mesh without a hull."""
     address = int(topology.mesh_graphadr[mesh])
     triangles = hull_triangles(topology.mesh_graph[address:]) if address >= 0 else np.zeros((0, 3), int)
     owner = topology.mesh_facet[slice(*facet_addresses(topology)[mesh : mesh + 2])]
@@ -347,10 +349,11 @@ def _outline(topology: Topology, mesh: int) -> Outline:
 
 @per_topology
 def _graph(topology: Topology, mesh: int) -> tuple[np.ndarray, Lists]:
-    """Rows of mesh_vert (v,) of a mesh's hull, and neighbours, v lists or one for all, as places among these.
+    """Rows of mesh_vert (v,) of a mesh's hull, and the neighbours as indices into these: v lists, or one for all.
 
-    MuJoCo searches all vertices of small meshes, and then looks up the neighbours of the hull's vertex of that number,
-    which may be another one. Without a graph all vertices are neighbours.
+    In a small mesh, MuJoCo compares all vertices. It then uses the number of the vertex in the mesh as a number in the
+    hull to look up neighbours, so it may get another vertex's neighbours. The lists here reproduce this. Without a
+    graph, all vertices are neighbours.
     """
     first, count = int(topology.mesh_vertadr[mesh]), int(topology.mesh_vertnum[mesh])
     if topology.mesh_graphadr[mesh] < 0:

@@ -1,12 +1,12 @@
 """Two boxes as MuJoCo collides them since 3.12: separating axes, then two faces or two edges.
 
-The axis of least penetration p among 6 face normals and 9 products of edges (Gottschalk et al. 1996) decides. A face
-is the reference face: the face of the other box that looks at it most is clipped to it (Ericson 2005, ch. 5.5), and
-every corner of what is left is a contact, whose distance is its height over the reference face. Two edges touch in the
-middle of their closest points. Heights and distances are continuous where 3.8.1 let points through that were far below
-a face, and boxes are found that are sunk into each other by more than the half of their thickness.
+The axis of least penetration is chosen among 6 face normals and 9 cross products of edges (Gottschalk et al. 1996). If
+it is a face normal, this is the reference face. The face of the other box that faces it most is clipped to it (Ericson
+2005, ch. 5.5). Every corner of the clipped face is a contact; its distance is its height over the reference face. If it
+is a cross product, the two edges touch at the midpoint of their closest points. Heights and distances are continuous,
+while 3.8.1 accepted points far below a face. Boxes that overlap by more than half of their thickness are found too.
 
-A face stands in for an edge that is nearly its normal and hardly better, because more points hold a box more steadily.
+A face replaces an edge axis that is nearly its normal and hardly better, because more points hold a box more steadily.
 Source: `engine_collision_box.c` of MuJoCo 3.12.
 """
 
@@ -26,13 +26,13 @@ from diffsim.xla.select import argmin, where_tree
 
 
 class Rounding(NamedTuple):
-    """What rounding may do: MuJoCo's numbers for float64 and float32.
+    """Tolerances for rounding: MuJoCo's numbers for float64 and float32.
 
     Attributes:
-      apart: of the sizes of two boxes, by how much a separation may be off.
-      parallel: sine of the angle of two edges, below which their product has no direction.
-      level: component of an axis below which either of two edges may be the one that touches.
-      same: of the size of a face, how near two corners are one.
+      apart: the error of a separation, relative to the sizes of two boxes.
+      parallel: sine of the angle of two edges below which their cross product has no direction.
+      level: component of an axis below which either of two edges may touch.
+      same: distance below which two corners count as one, relative to the size of a face.
     """
 
     apart: float
@@ -77,7 +77,7 @@ def rounding_of(box: Shape) -> Rounding:
 
 
 def slack(box1: Shape, box2: Shape) -> Array:
-    """() m, what rounding may add to a separation."""
+    """() m, the rounding error of a separation."""
     sizes = box1.size + box2.size
     return rounding_of(box1).apart * (sizes[0] + sizes[1] + sizes[2])
 
@@ -105,7 +105,7 @@ def best_axis(box1: Shape, box2: Shape, rotation: Array, offset1: Array, offset2
     edge = jnp.maximum(number - 1, 0)
     edge1, edge2 = edge // 3, edge % 3
 
-    # the face instead of an edge axis that is nearly its normal
+    # the face replaces an edge axis that is nearly its normal
     axis = edge_axis(rotation, edge1, edge2)
     across = jnp.concatenate([axis, mul_vec_t(rotation, axis)])
     steep = jnp.abs(jnp.sum(jnp.where(jnp.arange(6) == face, across, 0)))
@@ -265,7 +265,7 @@ def corners_of_overlap(facing: Facing, same: float) -> tuple[Array, Array]:
 
 
 def _near_earlier(point: Array, counts: Array, distance: Array) -> Array:
-    """(n,) whether a point is nearer than a distance (m), seen from above, to one before it that counts."""
+    """(n,) whether an earlier point that counts is nearer than `distance` (m) in x and y."""
     x, y = jax.lax.stop_gradient((point[:, 0], point[:, 1]))
     squared = (x[:, None] - x[None]) ** 2 + (y[:, None] - y[None]) ** 2
     before = np.tril(np.ones((len(point), len(point)), bool), -1)
