@@ -33,7 +33,8 @@ from diffsim.actuator.actuators import (
     usable_controls,
 )
 from diffsim.actuator.laws import BIASES, DYNAMICS, GAINS, Dynamics, Force, of_plugin
-from diffsim.base.enums import BiasType, DisableBit, DynType, GainType, JointType, TrnType
+from diffsim.base.enums import BiasType, DisableBit, DynType, GainType, TrnType
+from diffsim.base.joints import is_ball
 from diffsim.math import safe
 from diffsim.math.vector import matmul, total
 from diffsim.types.data import Actuation, Data, Passive, Transmission, Velocities
@@ -149,7 +150,7 @@ def nearest_turn(actuators: Actuators, setpoint: Array, to: Array) -> Array:
     target, reference = topology.actuator_trnid[ids].T
     kind, on_ball = topology.actuator_trntype[ids], np.zeros(len(ids), bool)
     on_joint = np.isin(kind, (TrnType.JOINT, TrnType.JOINTINPARENT))
-    on_ball[on_joint] = topology.jnt_type[target[on_joint]] == JointType.BALL
+    on_ball[on_joint] = is_ball(topology.jnt_type[target[on_joint]])
     dynamics = UNFILTERED + FILTERED * model.opt.follows("filtered_turns")
     servo = np.isin(topology.actuator_dyntype[ids], dynamics) & (topology.actuator_gaintype[ids] == GainType.FIXED)
     servo &= topology.actuator_biastype[ids] == BiasType.AFFINE

@@ -34,7 +34,7 @@ from numpy.typing import ArrayLike
 from diffsim.base.checked import checked
 from diffsim.base.enums import ObjType
 from diffsim.base.errors import ArgumentError
-from diffsim.base.joints import KINDS, JointType
+from diffsim.base.joints import dofs_angular, is_scalar
 from diffsim.kinematics.com import compute_com_frame
 from diffsim.kinematics.jacobian import point_jacobian
 from diffsim.kinematics.joints import integrate_position, position_difference
@@ -359,7 +359,7 @@ def _starts(model: Model, qpos: Array, search: _Search) -> Array:
     topology = model.topology
     lower, upper = _bounds(model, search)
     draws = np.random.default_rng(SEED).uniform(-1, 1, (max(search.settings.attempts - 1, 0), model.nv))
-    reach = np.concatenate([np.pi * np.array(KINDS[JointType(kind)].angular, float) for kind in topology.jnt_type])
+    reach = np.pi * dofs_angular(topology.jnt_type)
     changes = draws * np.where(search.moving, reach, 0)
     ranged = jnp.isfinite(lower) & jnp.isfinite(upper)
 
@@ -376,7 +376,7 @@ def _bounds(model: Model, search: _Search) -> tuple[Array, Array]:
     """(nv,) ranges of the hinges and slides that move, infinite for other dofs."""
     topology = model.topology
     joint = topology.dof_jntid
-    scalar = np.isin(topology.jnt_type, [kind for kind, facts in KINDS.items() if facts.scalar])
+    scalar = is_scalar(topology.jnt_type)
     ranged = (np.asarray(topology.jnt_limited, bool) & scalar)[joint] & np.array(search.moving, bool)
     lower, upper = pick(model.jnt_range, joint).T
     return jnp.where(ranged, lower, -jnp.inf), jnp.where(ranged, upper, jnp.inf)

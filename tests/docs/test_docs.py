@@ -21,7 +21,7 @@ from diffsim import envs, math, mjx, optimize, support, viewer, viz
 ROOT = pathlib.Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
 # what goes through other pages once more, from end to end
-LONG = ("tasks", "planning")
+LONG = ("tasks", "planning", "control")
 CACHE = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
 
 # pages about packages that need not be installed
