@@ -258,6 +258,8 @@ RULES: dict[str, np.ufunc | Rule] = {
     # numpy would sum int32 in int64
     "reduce_sum": _over_axes(lambda x, axis: np.sum(x, axis, dtype=x.dtype)),
     "rem": np.fmod,
+    # how an array is distributed over devices; its values stay
+    "reshard": unchanged,
     "reshape": lambda x, *, new_sizes, dimensions, **_: x.transpose(dimensions or [*range(x.ndim)]).reshape(new_sizes),
     "rev": lambda x, *, dimensions: np.flip(x, dimensions),
     "round": lambda x, *, rounding_method: np.round(x) if rounding_method == TO_EVEN else NotImplemented,

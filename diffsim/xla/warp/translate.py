@@ -190,7 +190,7 @@ TRANSLATIONS: dict[str, Callable[[Machine, Sequence["Numbers"]], list["Numbers"]
 MOVES = {"reshape", "squeeze", "transpose", "slice", "broadcast_in_dim", "concatenate", "stack", "unstack", "split"}
 REDUCTIONS = {"reduce_sum": "add", "reduce_and": "and"}
 # operations that return their input, and operations that contain a jaxpr
-NOTHING = ("stop_gradient", "optimization_barrier", "copy", "copy_p")
+NOTHING = ("stop_gradient", "optimization_barrier", "copy", "copy_p", "reshard")
 PROGRAMS = ("jit", "pjit", "closed_call", "custom_jvp_call")
 
 
