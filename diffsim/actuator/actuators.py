@@ -250,7 +250,7 @@ def user_bias(actuators: Actuators, parameters: Array) -> Array:
 
 
 def add_user_force(model: Model, state: State, inputs: Inputs, data: Data, passive: Passive) -> Passive:
-    """The passive forces with those of the user's hook and plugins added, unless springs and dampers are disabled."""
+    """The passive forces plus the forces of the hook and of plugins, unless springs and dampers are disabled."""
     if model.opt.disabled(DisableBit.SPRING) and model.opt.disabled(DisableBit.DAMPER):
         return passive
     force = passive.qfrc_passive
@@ -320,7 +320,7 @@ def _of_shape(name: str, value: Array, like: Array) -> Array:
     """The array that the function `name` of a plugin returned, with the dtype of `like`.
 
     Raises:
-      ValueError: its shape is not that of `like`.
+      ValueError: it has another shape than `like`.
     """
     value = jnp.asarray(value, like.dtype)
     if value.shape != like.shape:

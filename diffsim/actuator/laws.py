@@ -219,7 +219,7 @@ def state_slots(
     """(nu, k) int: which of an actuator's activations holds each state of its law; -1 for a state that it lacks.
 
     The states fill the last columns, so that the last state, which is the signal of most laws, is in the last column.
-    The states of a plugin, `plugin_states` (nu, p) bool, come before those of the law.
+    The states of a plugin, `plugin_states` (nu, p) bool, come before the states of the law.
     """
     has = has_states(dyntype, actnum - plugin_states.sum(axis=1), dynprm, gainprm)
     width, controlled = plugin_states.shape[1], plugin_states.any(axis=1)

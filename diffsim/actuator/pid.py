@@ -1,10 +1,10 @@
 """MuJoCo's plugin `mujoco.pid`: force = kp e + ki (integral of e) + kd de/dt with e = setpoint - length.
 
 The setpoint is the control. If the actuator also has dynamics of its own (the `inner` dynamics), the setpoint is their
-last activation. It changes by at most slewmax per second. The plugin adds up to two activations, before those of the
-inner dynamics: the integral of the error, bounded so that its force stays within imax, and the previous setpoint. As in
-MuJoCo, slewmax does not limit the first timestep, and the implicit integrators ignore that the force depends on
-velocity.
+last activation. It changes by at most slewmax per second. The plugin adds up to two activations before
+the activations of the inner dynamics: the integral of the error, bounded so that its force stays within imax, and the
+previous setpoint. As in MuJoCo, slewmax does not limit the first timestep, and the implicit integrators ignore that the
+force depends on velocity.
 Source: plugin/actuator/pid.cc (3.8.1).
 """
 

@@ -18,7 +18,6 @@ from diffsim.bench import warp
 from diffsim.bench.engines import (
     ENGINES,
     Batched,
-    Counts,
     Ours,
     Spread,
     Workload,
@@ -231,12 +230,8 @@ def _measure_warp(workload: Workload, batch: int, schedule: Schedule, show: Prin
         f"{'warp':>14} batch {batch}: {found.speed:12,.0f} steps/s = {microseconds:.1f} us a step on {found.device};"
         f" first step after {found.first:.1f} s; {found.counts}"
     )
-    return {f"warp {batch} steps/s": found.speed, **_counts("warp", batch, found.counts)}
-
-
-def _counts(name: str, batch: int, counts: Counts) -> dict[str, float]:
-    """The figures of what the solver of an engine had to solve."""
-    return {f"{name} {batch} {key}": value for key, value in counts._asdict().items()}
+    figures = {"steps/s": found.speed, **found.counts._asdict()}
+    return {f"warp {batch} {key}": value for key, value in figures.items()}
 
 
 def _ratios(name: str, figures: dict[str, float], batches: Sequence[int], show: Printer) -> None:

@@ -9,8 +9,6 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from diffsim.bench.engines import Counts, Workload, best_seconds
 
 # contacts and constraint rows per world in the first try; the buffers double until nothing is dropped
@@ -87,7 +85,8 @@ class _Run:
             self.model.opt.warn_overflow = 0
         sizes = {"nconmax": max(contacts, data.ncon), "njmax": max(rows, data.nefc)}
         self.data = self.engine.put_data(self.mjmodel, data, nworld=batch, **sizes)
-        self._write(self.data.qvel, self.data.qvel.numpy() + workload.velocities(batch, self.mjmodel.nv))
+        qvel = self.data.qvel.numpy() + workload.velocities(batch, self.mjmodel.nv)
+        self.warp.copy(self.data.qvel, self.warp.array(qvel, dtype=self.warp.float32))
 
     def measure(self, steps: int, warmup: int) -> Measured:
         """Runs the warm-up, then times the steps."""
@@ -154,7 +153,3 @@ class _Run:
         data = self.data
         active = int(data.nacon.numpy()[0]) / self.batch
         return Counts(active, float(data.nefc.numpy().mean()), float(data.solver_niter.numpy().mean()))
-
-    def _write(self, array: Any, values: np.ndarray) -> None:
-        """Copies values to an array on the device."""
-        self.warp.copy(array, self.warp.array(values.astype(np.float32), dtype=array.dtype))

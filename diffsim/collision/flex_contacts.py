@@ -125,7 +125,7 @@ def element_pair_contacts(model: Model, vertices: Array, meeting: FlexMeeting) -
 
 
 def internal_contacts(model: Model, vertices: Array, meeting: FlexMeeting) -> MeetingContacts:
-    """The rows within a flex: vertices with the elements beside them, and the faces of each tetrahedron."""
+    """The rows within a flex: border vertices with adjacent elements, and faces with opposite vertices."""
     topology, flex = model.topology, meeting.flex
     fixed, radius, first = internal_rows(topology, flex), model.flex_radius[flex], topology.flex_vertadr[flex]
     element, parts = flex_elements(topology, flex), []
@@ -261,7 +261,7 @@ def slot_contacts(slots: FlexSlots, meeting: MeetingContacts, rows: Candidates, 
 
 
 def collide_flexes(model: Model, poses: Poses, flexes: Flexes, contacts: Contacts) -> Contacts:
-    """The contact buffer of a model with flexes: the slots of geoms (`contacts`), followed by those of flexes."""
+    """The contact buffer of a model with flexes: first the slots of geoms (`contacts`), then the slots of flexes."""
     if not model.topology.nflex:
         return contacts
     none = jnp.full((len(contacts.dist), 2), -1, jnp.int32)

@@ -2,7 +2,7 @@
 
 A plane touches vertices; every other geom touches elements. There is no parent filter, but elements with a vertex on
 the geom's body are omitted. Elements of flexes touch elements with which they share no body (flex_pairs.py). Within a
-flex, if `internal` is set, vertices on a border touch the elements beside them, and each face of a tetrahedron touches
+flex, if `internal` is set, vertices on a border touch the adjacent elements, and each face of a tetrahedron touches
 the opposite vertex. Source: `engine_collision_driver.c` of 3.8.1.
 """
 

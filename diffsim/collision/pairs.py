@@ -8,11 +8,12 @@ as in MuJoCo.
 Default capacities of pairs, for each type pair and contact dimension: up to `PAIRS` pairs are all examined. Of more
 pairs, the nearest `PAIRS` are examined, by bounding spheres and, for geoms that are not round, by boxes. Default
 capacities of rows, for each contact dimension: up to `CONTACTS` rows are all kept. Of more rows, the nearest are kept,
-with room for two contacts of every moving body that has geoms. A body with a flat geom has room for eight, as many as
-two faces on each other have. A body with a distance field has room for all its contacts with two other geoms. So small
-models are exact. A height field examines the prisms under a body, at most MuJoCo's 50, in a window of as many cells as
-the body can span when the model is loaded. `ncon_dropped` counts everything that does not fit. `max_pairs` and
-`max_contacts` of the topology replace the two numbers; they come from `diffsim.load` or from MJX's custom numerics.
+with room for two contacts of every moving body that has geoms. A body with a flat geom has room for eight contacts,
+because two faces that lie on each other make eight. A body with a distance field has room for all its contacts with two
+other geoms. So small models are exact. A height field examines the prisms under a body, at most MuJoCo's 50, in a
+window of as many cells as the body can span when the model is loaded. `ncon_dropped` counts everything that does not
+fit. `max_pairs` and `max_contacts` of the topology replace the two numbers; they come from `diffsim.load` or from MJX's
+custom numerics.
 MuJoCo's `size nconmax` is ignored.
 
 A separate program for each mesh size would run fastest, but each program takes seconds to compile. So if a kind has few

@@ -13,12 +13,11 @@ import numpy as np
 
 from diffsim.base.errors import PrecisionWarning
 from diffsim.base.joints import dofs_block
+from diffsim.solver.conditioning import BEYOND
 from diffsim.types.model import Model
 
 # from here on programs in float32 watch the condition. Of 103 models of public packages none has more than 550
 WATCHED = 1e3
-# from here on the model is beyond float32: accelerations can be off by 1%
-BEYOND = 3e4
 # what armature should reach: a third of BEYOND, for other poses than qpos0
 REACHED = 1e4
 # body_simple of bodies that only slide

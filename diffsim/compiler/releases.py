@@ -63,16 +63,6 @@ ENUMS: dict[str, tuple[str, type[IntEnum]]] = {
     "actuator_gaintype": ("mjtGain", GainType),
     "actuator_biastype": ("mjtBias", BiasType),
 }
-# new fields that need no reading: they follow from other fields, or belong to what is refused or to pictures
-NEEDLESS = {
-    *("actuator_ctrladr", "actuator_ctrlspec", "actuator_outadr", "actuator_outnum", "nactuator", "nout"),
-    *("efm0_L", "efm0_L_colind", "efm0_L_rowadr", "efm0_L_rownnz", "efm0_dofid", "nefm0L", "nefm0dof"),
-    *("efmC_perm", "nefmCvert", "flg_adhesion", "flg_gravcomp", "flg_surfacevel"),
-    *("geom_castshadow", "light_softness", "tex_contenttypeadr"),
-    *("mesh_extrema", "nmeshdegmax", "npolygonmax", "tendon_type"),
-    *("flex_plasticadr", "flex_plasticmode", "flex_vertcell", "flex_yield"),
-    *("jnt_plasticadr", "tendon_plasticadr", "key_plastic", "nplastic"),
-}
 # fields of 3.8.1 that later versions lack, all of them of flexes
 GONE = (
     *("nflexevpair", "flex_internal", "flex_bandwidth", "flex_evpairadr", "flex_evpairnum", "flex_evpair"),

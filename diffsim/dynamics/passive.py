@@ -270,8 +270,8 @@ def _box_force(model: Model, bodies: np.ndarray, angular: Array, linear: Array) 
     """Force and torque (n, 3) in the local frame on boxes with the mass and inertia of bodies (n,).
 
     A box of mass m has the sides a, b and c, with a^2 = 6 (Iyy + Izz - Ixx) / m, and so on. For axis x the quadratic
-    drag is -1/2 density b c |v| v, and its torque -density a (b^4 + c^4) / 64 |w| w. The viscous resistance is that of
-    a sphere whose diameter is the mean of the sides (Stokes).
+    drag is -1/2 density b c |v| v, and its torque -density a (b^4 + c^4) / 64 |w| w. The viscous resistance
+    follows Stokes' law for a sphere whose diameter is the mean of the sides.
     """
     density, viscosity = model.opt.density, model.opt.viscosity
     inertia, mass = pick(model.body_inertia, bodies), pick(model.body_mass, bodies)

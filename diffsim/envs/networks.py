@@ -28,9 +28,9 @@ OPERATORS = {
     "tanh": "Tanh",
     "identity": "Identity",
 }
-ACTIVATIONS = {operator: name for name, operator in OPERATORS.items()}
+NAMES = {operator: name for name, operator in OPERATORS.items()}
 # the same by the class of PyTorch, where it is called otherwise
-TORCH = ACTIVATIONS | {"ELU": "elu", "ReLU": "relu", "SELU": "selu", "SiLU": "swish"}
+TORCH = NAMES | {"ELU": "elu", "ReLU": "relu", "SELU": "selu", "SiLU": "swish"}
 
 # operator set and format of the files, of 2021 and 2022: runtimes on robots are old
 OPSET = 15
@@ -158,8 +158,8 @@ def from_torch(weights: Any, activation: str | None, output: str | None, prefix:
     Args:
       weights: a `torch.nn.Sequential` of `Linear` and activations, another module, its state dict, or a checkpoint that
         holds one under "model_state_dict".
-      activation, output: names of the activations between the layers and after the last. None takes those of a
-        `Sequential`, and otherwise "elu" and "identity".
+      activation, output: names of the activations between the layers and after the last. None: the activations
+        of a `Sequential`, otherwise "elu" and "identity".
       prefix: only weights whose names begin with it are taken, such as "actor.".
 
     Raises:
@@ -278,8 +278,8 @@ def _perceptron(operations: Sequence[Operation]) -> Perceptron:
             matrix = constants[0].T if operation.attributes.get("transB") else constants[0]
             activations += ["identity"] * open_layer
             layers.append((matrix, constants[1] if len(constants) > 1 else np.zeros(matrix.shape[1])))
-        elif kind in ACTIVATIONS and open_layer:
-            activations.append(ACTIVATIONS[kind])
+        elif kind in NAMES and open_layer:
+            activations.append(NAMES[kind])
         else:
             raise UnsupportedError.of("", f"it has a {kind} {'after an activation' if layers else 'before a matrix'}")
     inner = set(activations[: len(layers) - 1])

@@ -169,8 +169,8 @@ class Policy(Saved, Record):
           network: a `torch.nn.Sequential` of `Linear` and activations, or a state dict, such as the one of rsl_rl's
             checkpoints.
           deviation: standard deviation of the noise on actions.
-          activation, output: between the layers and after the last. None takes those of a `Sequential`; for a state
-            dict it means "elu" and "identity".
+          activation, output: names of the activations between the layers and after the last. None: the activations of
+            a `Sequential`; "elu" and "identity" for a state dict.
           prefix: only weights whose names begin with it are taken, such as "actor.".
 
         Raises:

@@ -74,8 +74,8 @@ def compute_velocities(
     """cvel (nbody, 6), cdof_dot (nv, 6), ten_velocity (ntendon,), actuator_velocity (nu,) from qvel (nv,).
 
     Spatial vectors are (rad/s, m/s), in world axes, about the centre of mass of each tree. Velocities of tendons and
-    actuators are in m/s, or rad/s where their length is an angle; those of actuators are zero if the flag `actuation`
-    is disabled, as in MuJoCo.
+    actuators are in m/s, or rad/s where their length is an angle; velocities of actuators are zero if the flag
+    `actuation` is disabled, as in MuJoCo.
     """
     topology = model.topology
     # one product gives the velocities of bodies, and of the frames to which the motion axes are fixed

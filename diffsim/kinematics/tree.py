@@ -125,7 +125,7 @@ def free_points(topology: Topology) -> FreePoints:
     """The flex vertices that are trees of one body with slide joints; none if splitting M into blocks does not pay.
 
     Their constraint rows have a sparse form of their own (math/stencil_rows.py). Vertices that are attached to a moving
-    body, and those of a small flex, are treated like all other bodies.
+    body, and vertices of a small flex, are treated like all other bodies.
     """
     number = np.full(topology.nbody, -1)
     bodies = np.unique(topology.flex_vertbodyid.astype(int))
@@ -166,7 +166,7 @@ def dof_limbs(topology: Topology) -> Limbs | None:
 
 @per_topology
 def dof_blocks(topology: Topology) -> Blocks:
-    """The blocks of M; those of single flex vertices come last."""
+    """The blocks of M; blocks of single flex vertices come last."""
     points = free_points(topology).points
     if not points.number:
         return worthwhile_blocks(coupled_dofs(topology))
@@ -176,7 +176,7 @@ def dof_blocks(topology: Topology) -> Blocks:
 
 @per_topology
 def articulated_blocks(topology: Topology) -> Blocks:
-    """The blocks of M without those of single flex vertices (`free_points`)."""
+    """The blocks of M without the blocks of single flex vertices (`free_points`)."""
     dofs = free_points(topology).points.dofs.array
     if not len(dofs):
         return dof_blocks(topology)

@@ -4,7 +4,7 @@ The problem is planar: it is solved in the projection along the cylinder's axis,
 and the two ends of the path. The path goes around the outside of a circle; if the side site is inside the geom, it
 touches the circle from within at one point instead. Lengths and points are differentiated. Whether the path wraps, and
 on which side, are discrete decisions without derivative. Source: MuJoCo documentation, "Modeling", "Spatial tendons";
-the decisions are those of MuJoCo 3.8.1, or those of 4.0, found by asking it.
+the decisions follow MuJoCo 3.8.1. The decisions of 4.0 were found by asking it.
 """
 
 from typing import NamedTuple
@@ -232,7 +232,7 @@ def _within(ends: Array, radius: Array, wanted: Array) -> Wrap:
 def _touching_sine(ratio: Array, opening: Array, wanted: Array) -> tuple[Array, Array]:
     """z with asin(a z) + asin(b z) - 2 asin(z) + opening = 0, by Newton's method, and whether it was found.
 
-    `ratio` (2,) is (a, b). The iterations stop as in MuJoCo. The derivative is that of an implicit function.
+    `ratio` (2,) is (a, b). The iterations stop as in MuJoCo. The derivative follows from the implicit function theorem.
     """
 
     # an inverse sine is a hundred operations for XLA, so that all three are computed as one array, and only once

@@ -203,7 +203,7 @@ class Element:
         return self.over(inherited)
 
     def check(self, problems: Problems) -> None:
-        """Adds the errors of this element to `problems`, except those of single attributes."""
+        """Adds the errors of this element to `problems`, except errors in single attributes."""
 
 
 AnyElement = TypeVar("AnyElement", bound=Element)

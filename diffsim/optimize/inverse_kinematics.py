@@ -347,7 +347,7 @@ def _ik(model: Model, state: State, inputs: Inputs | None, goals: _Goals, search
     last = run(loop, fixed, start, cpu=rest, gpu=rest)
     qpos = _differentiable(problem, jax.lax.stop_gradient(last.best))
     pos, rot = _errors(problem, qpos)[0].sizes(goals)
-    return IkResult(qpos, pos, rot, last.done, last.total)
+    return IkResult(qpos=qpos, position_error=pos, rotation_error=rot, reached=last.done, iterations=last.total)
 
 
 def _starts(model: Model, qpos: Array, search: _Search) -> Array:
@@ -452,8 +452,7 @@ def _advance(problem: _Problem, now: _State) -> _State:
     tried = jnp.where(now.fresh, begin, stepped)
     errors, poses = _errors(problem, tried)
     residual = errors.weighted(goals)
-    cost = 0.5 * jnp.sum(residual**2)
-    cost = cost + 0.5 * stiffness * jnp.sum(position_difference(model, tried, problem.begin) ** 2)
+    cost = _cost(problem, tried, residual)
     better = now.fresh | (cost < now.cost)
     moved = _State(
         qpos=tried,
@@ -486,6 +485,12 @@ def _advance(problem: _Problem, now: _State) -> _State:
         least=jnp.where(ended & record, after.cost, now.least),
         done=reached,
     )
+
+
+def _cost(problem: _Problem, qpos: Array, residual: Array) -> Array:
+    """1/2 |W r|^2 + 1/2 posture^2 |q - q0|^2, for the weighted residuals at a position."""
+    away = position_difference(problem.model, qpos, problem.begin)
+    return 0.5 * jnp.sum(residual**2) + 0.5 * problem.goals.posture**2 * jnp.sum(away**2)
 
 
 def _step(problem: _Problem, now: _State) -> Array:
@@ -522,9 +527,7 @@ def _differentiable(problem: _Problem, qpos: Array) -> Array:
     def slope(problem: _Problem, change: Array) -> Array:
         def cost(change: Array) -> Array:
             moved = integrate_position(problem.model, qpos, change, one)
-            residual = _errors(problem, moved)[0].weighted(problem.goals)
-            away = position_difference(problem.model, moved, problem.begin)
-            return 0.5 * jnp.sum(residual**2) + 0.5 * problem.goals.posture**2 * jnp.sum(away**2)
+            return _cost(problem, moved, _errors(problem, moved)[0].weighted(problem.goals))
 
         return jax.grad(cost)(change)
 

@@ -9,7 +9,8 @@ diagonal that is larger by a few epsilons has one; refinement then takes away mo
 import jax
 import jax.numpy as jnp
 
-from diffsim.math.linalg import BlockDiagonal, PerSize, block_factor, block_solve
+from diffsim.kinematics.tree import dof_limbs
+from diffsim.math.linalg import BlockDiagonal, PerSize, block_factor, block_solve, solve_blocks
 from diffsim.solver.hessian import Factored, solve_hessian
 from diffsim.solver.iteration import Direction, Iterate, Rule
 from diffsim.solver.objective import Objective, hessian, residuals
@@ -37,8 +38,11 @@ def regular_factor(matrix: BlockDiagonal) -> PerSize:
     return block_factor(matrix.plus_diagonal(growth * matrix.diagonal).parts)
 
 
-def solve_refined(matrix: BlockDiagonal, factor: PerSize, b: Array) -> Array:
-    """The solution x (n,) of matrix x = b, by `regular_factor` and refinement."""
+def solve_inertia(model: Model, matrix: BlockDiagonal, b: Array) -> Array:
+    """M^-1 b (nv,): by the factors of M, and if the model is watched by `regular_factor` and refinement."""
+    if not watched(model):
+        return solve_blocks(matrix, b, dof_limbs(model.topology))
+    factor = regular_factor(matrix)
     x = block_solve(matrix.blocks, factor, b)
     for _ in range(REFINEMENTS):
         x = x + block_solve(matrix.blocks, factor, b - matrix.mul_vec(x))

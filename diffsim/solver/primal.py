@@ -20,12 +20,11 @@ import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
 from diffsim.base.enums import DisableBit
-from diffsim.kinematics.tree import dof_limbs
 from diffsim.math import safe
-from diffsim.math.linalg import PerSize, block_factor, block_solve, solve_blocks, solved
+from diffsim.math.linalg import PerSize, block_factor, block_solve, solved
 from diffsim.math.stencil_rows import SparseRows
 from diffsim.math.vector import inner
-from diffsim.solver.conditioning import regular_factor, regular_newton_rule, solve_refined, watched
+from diffsim.solver.conditioning import regular_factor, regular_newton_rule, solve_inertia, watched
 from diffsim.solver.hessian import factor_hessian, newton_step, solve_hessian_inexactly
 from diffsim.solver.iteration import Direction, Iterate, Rule, RuleMaker, Settings, Start, iterate
 from diffsim.solver.objective import Objective, acting_contacts, cost, residuals
@@ -208,10 +207,8 @@ def better_start(model: Model, objective: Objective, warm: Array, factor: PerSiz
       factor: a factor of M, if there is one already.
     """
     qM, force, constraints = objective
-    if watched(model):
-        smooth = solve_refined(qM, regular_factor(qM), force)
-    elif factor is None:
-        smooth = solve_blocks(qM, force, dof_limbs(model.topology))
+    if factor is None or watched(model):
+        smooth = solve_inertia(model, qM, force)
     else:
         smooth = solved(block_solve, qM, factor, force)
     if model.opt.disabled(DisableBit.WARMSTART):
@@ -228,9 +225,6 @@ def better_start(model: Model, objective: Objective, warm: Array, factor: PerSiz
 
 def unconstrained(model: Model, objective: Objective, start: Array, unroll: bool) -> Minimum:
     """Without constraints there is nothing to search for: M^-1 qfrc_smooth."""
-    if watched(model):
-        qacc = solve_refined(objective.qM, regular_factor(objective.qM), objective.qfrc_smooth)
-    else:
-        qacc = solve_blocks(objective.qM, objective.qfrc_smooth, dof_limbs(model.topology))
+    qacc = solve_inertia(model, objective.qM, objective.qfrc_smooth)
     zero = jnp.zeros((), qacc.dtype)
     return Minimum(qacc, jnp.zeros_like(qacc), jnp.zeros((), jnp.int32), zero, jnp.ones((), bool), None)

@@ -24,10 +24,9 @@ from jax.ad_checkpoint import checkpoint_name
 from diffsim.base.enums import DisableBit, Solver
 from diffsim.base.errors import UnsupportedError
 from diffsim.dynamics.bias import MotionForces
-from diffsim.kinematics.tree import dof_limbs
-from diffsim.math.linalg import BlockDiagonal, solve_blocks
+from diffsim.math.linalg import BlockDiagonal
 from diffsim.math.stencil_rows import SparseRows
-from diffsim.solver.conditioning import regular_factor, solve_refined, watched
+from diffsim.solver.conditioning import solve_inertia
 from diffsim.solver.hessian import solve_hessian_linear
 from diffsim.solver.noslip import without_slip
 from diffsim.solver.objective import Objective, constraint_force, gradient, residuals_at, row_forces, row_forces_on_dofs
@@ -55,11 +54,7 @@ class Minimizer(Protocol):
 
 def smooth_acceleration(model: Model, qM: BlockDiagonal, qfrc_smooth: Array) -> Smooth:
     """qacc_smooth = M^-1 qfrc_smooth, the acceleration without constraints."""
-    if watched(model):
-        qacc_smooth = solve_refined(qM, regular_factor(qM), qfrc_smooth)
-    else:
-        qacc_smooth = solve_blocks(qM, qfrc_smooth, dof_limbs(model.topology))
-    return Smooth(qfrc_smooth=qfrc_smooth, qacc_smooth=qacc_smooth)
+    return Smooth(qfrc_smooth=qfrc_smooth, qacc_smooth=solve_inertia(model, qM, qfrc_smooth))
 
 
 def solve(

@@ -79,7 +79,7 @@ class RowGroup(Record):
     # J qvel (m/s or rad/s) and reference acceleration (m/s^2 or rad/s^2)
     vel: Array = leaf("dim", "n")
     aref: Array = leaf("dim", "n")
-    # inverse regularization, 1 / R; for pyramids that of an edge
+    # inverse regularization, 1 / R; for pyramids the value of an edge
     D: Array = leaf("dim", "n")
     # value of x below which a one-sided row, or an edge of a pyramid, exerts a force; empty if it is 0
     threshold: Array = leaf("force_count", "n")

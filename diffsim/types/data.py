@@ -211,7 +211,7 @@ class BodyForces(Record):
 
 @record
 class Sensors(Record):
-    """Sensor readings, those of a sensor at its `sensor_adr`: `sensordata`, and `sensor_now` without any delays."""
+    """Sensor readings, each at its `sensor_adr`: `sensordata`, and `sensor_now` without any delays."""
 
     sensordata: Array = leaf("nsensordata")
     sensor_now: Array = leaf("nsensordata")

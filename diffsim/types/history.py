@@ -142,7 +142,7 @@ def filled(clock: Array, times: Array, values: Array) -> Array:
 
 
 def delayed_controls(model: Model, history: Array, time: Array, ctrl: Array) -> Array:
-    """(nu,) controls that act at a time: those of `actuator_delay` seconds ago where an actuator has a delay."""
+    """(nu,) controls that act at a time: the controls of `actuator_delay` seconds ago where there is a delay."""
     for buffers in control_buffers(model.topology):
         delay = model.actuator_delay[buffers.owners]
         past, now = _read_all(buffers, history, time - delay), ctrl[buffers.values]

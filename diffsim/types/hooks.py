@@ -136,7 +136,7 @@ class Hooks:
         gaintype `user`.
       act_bias: (model, state, inputs, data) -> (nu,) force, N or N m, used for actuators with biastype `user`.
       sensor: (model, state, inputs, data) -> (nsensordata,) readings before their cutoff, used for sensors of type
-        `user`, which return zero without it. Its Data has all fields except those of sensors.
+        `user`, which return zero without it. Its Data has all fields but the sensor readings.
       contact_filter: (topology, geom1, geom2) -> (n,) bool, True for pairs of geoms that cannot touch; geom1 and geom2
         (n,) are numpy arrays. Like mjcb_contactfilter, it replaces contype and conaffinity, and does not apply to
         explicit pairs. It is called once when a program is traced, and the contact buffer has no slots for the pairs
@@ -144,7 +144,7 @@ class Hooks:
       sdf: signed distance functions of geoms of type sdf whose `<plugin>` is not one of MuJoCo's, by the name of the
         plugin: (point, parameters) -> distance. The point (3,), m, is in the frame of the mesh's file; the parameters
         (k,) are the numbers of the plugin's `<config>` elements in their order. The distance (), m, is negative inside,
-        and its slope is at most 1. Mass, bounds, pictures and contacts with planes are those of the geom's mesh.
+        and its slope is at most 1. Mass, bounds, pictures and contacts with planes come from the geom's mesh.
       plugins: the plugins of actuators, sensors, bodies and geoms, by the name that the model uses. Give them when the
         model is loaded, since they define its sizes: `diffsim.load(path, hooks=...)`.
     """

@@ -65,7 +65,7 @@ _BONES = ("skin_bonevertadr", "skin_bonevertnum", "skin_bonebodyid")
 def _until_next(first: str, size: str) -> Callable[[Any], np.ndarray]:
     """A function that returns the number of rows of each object, where MuJoCo stores only the first row of each.
 
-    The rows of an object end where those of the next one begin; objects without rows begin at -1.
+    The rows of an object end where the rows of the next one begin; objects without rows begin at -1.
     """
 
     def counts(topology: Any) -> np.ndarray:

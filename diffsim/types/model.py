@@ -119,7 +119,7 @@ class Option(Record):
 
     @property
     def unrolled(self) -> bool:
-        """Whether derivatives are those of the solver's iterations, and not those of the optimum.
+        """Whether the solver's iterations are differentiated, and not the optimum.
 
         "auto" differentiates the iterations if there are few. With PGS or `contact_reach` only the derivative of the
         optimum exists.

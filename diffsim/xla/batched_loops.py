@@ -10,7 +10,7 @@ They have no derivatives.
 | policy | how the worlds of a batch run |
 |---|---|
 | `together` | all worlds, until the last one has ended, as under `jax.vmap` |
-| `quarters` | one quarter of the batch at a time, until few of its worlds are left; those of all quarters at the end |
+| `quarters` | one quarter of the batch at a time, until few of its worlds are left; then what is left of all quarters |
 | `rest` | all worlds until one eighth is left, then this eighth; for short iterations, which do not pay for copies |
 | `slots(n)` | n worlds side by side; when one has ended, the next one takes its slot |
 | `kernel` | one CUDA kernel, each warp of which runs one world (warp/loop.py); as `rest` if that cannot be compiled |

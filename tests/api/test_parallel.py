@@ -11,17 +11,11 @@ import jax
 import pytest
 
 from diffsim import ArgumentError, envs, parallel
+from tests.api.on_devices import output_of
 
 
 def test_eight_devices_share_worlds_and_never_talk() -> None:
-    flags = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
-    root = pathlib.Path(__file__).parents[2]
-    path = os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])
-    environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu", "PYTHONPATH": path}
-    script = pathlib.Path(__file__).with_name("devices.py")
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, env=environment, timeout=300)
-    assert done.returncode == 0, done.stderr[-3000:]
-    found = dict(line.split(maxsplit=1) for line in done.stdout.splitlines())
+    found = dict(line.split(maxsplit=1) for line in output_of("devices.py", 8))
     assert found["devices"] == "8"
     assert float(found["difference"]) < 1e-12
     # the solver iterated, and differently: worlds land at different times
@@ -36,13 +30,7 @@ def test_eight_devices_share_worlds_and_never_talk() -> None:
 
 def test_shard_map_with_its_defaults_gives_the_same_numbers() -> None:
     """Next velocities, and derivatives with respect to each world's state and to a gain that all worlds share."""
-    flags = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=2"
-    path = os.pathsep.join([str(pathlib.Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
-    environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu", "PYTHONPATH": path}
-    script = pathlib.Path(__file__).with_name("two_devices.py")
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, env=environment, timeout=600)
-    assert done.returncode == 0, done.stderr[-3000:]
-    apart = [float(line.split()[-1]) for line in done.stdout.splitlines()]
+    apart = [float(line.split()[-1]) for line in output_of("two_devices.py", 2)]
     assert len(apart) == 2
     assert max(apart) < 1e-12
 

@@ -25,7 +25,7 @@ LIMITED = {ObjType.JOINT: "jnt_limited", ObjType.TENDON: "tendon_limited"}
 
 
 def sensor_rows(draft: Draft) -> None:
-    """Fills the rows of all sensors. Their history buffers come after those of the actuators."""
+    """Fills the rows of all sensors. Their history buffers follow the buffers of the actuators."""
     address = 0
     history = draft.fields["nhistory"]
     for node in draft.nodes["sensor"]:

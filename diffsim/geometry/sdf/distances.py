@@ -1,6 +1,6 @@
-"""Signed distances of distance fields: those of MuJoCo's contacts if the bodies overlap, otherwise the smallest gap.
+"""Signed distances of distance fields: MuJoCo's contact distances if the bodies overlap, otherwise the smallest gap.
 
-If the bodies overlap, the rows are those of their contacts. The smallest distance among them is then MuJoCo's: about
+If the bodies overlap, each contact is a row. The smallest distance among them is then MuJoCo's: about
 half of the depth, or for a mesh the depth of its triangles in the field. MuJoCo 3.8.1 has no distance of fields that
 are apart; its sensors then read their cutoff. Here the last row has the gap between the surfaces. The gap is zero if
 the surfaces cross, and the search for contacts has missed this.

@@ -248,7 +248,7 @@ def _pins(e: Any, cloud: _Cloud, size: int) -> Array:
     for first, last in ranges.reshape(-1, 2):
         pinned[first : last + 1] = True
     # points are numbered with the last axis fastest. For an interpolated flex that is not a grid, the indices of `grid`
-    # must be those of nodes of one cell, although the strides come from `count`: MuJoCo does the same
+    # must be indices of nodes of one cell, although the strides come from `count`: MuJoCo does the same
     few = e.type != "grid" and interpolated
     of_places = np.full(dim, ORDERS[e.dof] + 1) if few else e.count[:dim]
     strides = np.array([e.count[1], 1]) if dim == 2 else np.array([e.count[1] * e.count[2], e.count[2], 1])

@@ -260,10 +260,10 @@ class Fitter:
         back = problem.solve(start, self.settings.stage_iterations, "states")
         if not _squares(back) - _squares(end.outcome) < UNSEEN_RISE * max(scale, 1.0) ** 2:
             return end
-        # derivatives with respect to theta at the new point
         moved = problem.solve(back.point, 0)
-        kept = {name: getattr(end.outcome, name) for name in ("minimum", "message", "left")}
-        return self._end(problem, moved._replace(**kept))
+        if end.outcome.minimum and not moved.minimum:
+            return end
+        return self._end(problem, moved._replace(message=end.outcome.message))
 
     def surrounded(self, end: Ended) -> tuple[Ended, np.ndarray | None]:
         """The end, or a better one next to it; and the covariance (n, n) of theta that jumps cause, or None."""
@@ -351,7 +351,9 @@ class Fitter:
         recorded time.
         """
         settings, rows = self.settings, problem.measured.shape[1]
-        point, earlier, before, count = start, None, 0.0, 0
+        point, earlier = start, None
+        before = 0.0
+        count = 0
         for end in np.unique(np.linspace(0, rows, settings.stages + 1).astype(int))[1:]:
             part = dataclasses.replace(problem, end=int(end))
             ends = [part.solve(point, settings.stage_iterations)]

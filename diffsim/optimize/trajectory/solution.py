@@ -34,8 +34,8 @@ class Solution(Plan):
 
     Attributes:
       noisy: (worlds,) costs in worlds that differ from the model as `Perturbation` says, without feedback.
-      held: (worlds,) costs with feedback in such worlds; other worlds than those of `noisy` if there are at least 256
-        samples.
+      held: (worlds,) costs with feedback in such worlds. With at least 256 samples, these are other worlds than for
+        `noisy`.
       noisy_finals, held_finals: (worlds,) the goal's part of these costs.
       idle: the cost of controls at zero.
       goal: (2,) the final part of the cost, at the start and at the end.

@@ -46,7 +46,8 @@ def runge_kutta(dtype: jnp.dtype) -> Nodes:
     part, path, gain = np.asarray([*STAGES, 1]), *np.zeros((2, VISITS, VISITS))
     gain[[1, 2, 3], [0, 1, 2]] = part[1:4]
     path[[2, 3], [0, 1]] = 1 / 2
-    path[4], gain[4] = np.asarray([1, 1, 1, 0, 0]) / 6, np.asarray([*WEIGHTS, 0]) / 6
+    path[4] = np.asarray([1, 1, 1, 0, 0]) / 6
+    gain[4] = np.asarray([*WEIGHTS, 0]) / 6
     before = ((0, 0), (KNOWN, 0))
     return Nodes(*(jnp.asarray(table, dtype) for table in (part, np.pad(path, before), np.pad(gain, before))))
 
@@ -69,7 +70,8 @@ def quarters(until: Array) -> Nodes:
 def simpson(until: Array) -> Nodes:
     """The point `until` by Simpson's rule over both halves of the way, from accelerations at its begin and quarters."""
     # each acceleration counts for the position with the time that is left
-    path, gain = np.asarray([1, 3, 1, 1, 0]) / 12, np.asarray([1, 4, 2, 4, 1]) / 12
+    path = np.asarray([1, 3, 1, 1, 0]) / 12
+    gain = np.asarray([1, 4, 2, 4, 1]) / 12
     place = np.asarray([0, *range(KNOWN, KNOWN + 4)])
     weights = (jnp.zeros(KNOWN + VISITS, until.dtype).at[place].set(row) for row in (path, gain))
     return Nodes(until, *(until * row for row in weights))

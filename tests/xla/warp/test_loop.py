@@ -110,6 +110,17 @@ def test_what_a_warp_does_not_know_stays_xlas(operation):
     )
 
 
+def test_a_loop_in_a_mesh_runs_in_a_warp():
+    """Where a mesh is set, jax adds `reshard` to a choice with a number; the numbers stay as they are."""
+    x = jnp.arange(4, dtype=jnp.float32)
+    loop = None
+    with jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((1,), ("x",))):
+        loop = Translated.of(
+            lambda state: state[1] < 3, lambda _, s: (jnp.where(s[0] < 2, s[0], 0), s[1] + 1), (), (x, np.int32(0))
+        )
+    assert loop is not None
+
+
 def test_float64_stays_xlas():
     with jax.enable_x64(True):
         assert Translated.of(lambda x: x[0] < 3, lambda _, x: x + 1, (), jnp.ones(4)) is None
