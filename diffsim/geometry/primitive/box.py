@@ -18,6 +18,7 @@ from jax import Array
 from diffsim.geometry.shapes import Candidates, Shape, Vector, candidate, collider, negligible, stack
 from diffsim.math import safe
 from diffsim.math.vector import dot_components, mul_vec_t, pack, total, unpack
+from diffsim.xla.barriers import stored
 from diffsim.xla.select import argmin, number_of, ranked, where_tree
 
 # a parameter beyond every segment, where the true bound is infinite
@@ -33,10 +34,10 @@ EDGES = np.array(
 )
 
 
-@collider
 def sphere_box(sphere: Shape, box: Shape, margin: Array) -> Candidates:
     """The nearest point of the box; from inside the nearest face."""
-    center = unpack(mul_vec_t(box.mat, sphere.pos - box.pos))
+    # stored here and in `_ball_row`, instead of @collider: with it the pair takes 1.3 times as long on a CPU
+    center = stored(unpack(mul_vec_t(box.mat, sphere.pos - box.pos)))
     return stack([_ball_row(center, sphere.size[0], box, _rounding(sphere, box))])
 
 
@@ -79,7 +80,7 @@ def _ball_row(center: Vector, radius: Array, box: Shape, rounding: Array | float
     apart = squared > negligible(squared) ** 2
     length = jnp.sqrt(jnp.where(apart, squared, 1))
     normal = [jnp.where(apart, g / length, n) for g, n in zip(gap, face, strict=True)]
-    dist = jnp.where(apart, length, -inside) - radius
+    normal, dist = stored((normal, jnp.where(apart, length, -inside) - radius))
     reach = radius + 0.5 * dist
     place = [c + reach * n for c, n in zip(center, normal, strict=True)]
     mat = [unpack(row) for row in unpack(box.mat, axis=-2)]
