@@ -43,6 +43,9 @@ ATTRIBUTES = {
     "Selu": {"alpha": 1.6732632, "gamma": 1.0507010},
     "Swish": {"alpha": 1.0},
 }
+# what rsl_rl adds to the standard deviation of observations (its EmpiricalNormalization), in units of an observation
+RSL_RL_EPS = 0.01
+
 # operators that change no number of a batch of vectors
 PASSED = ("Identity", "Cast", "Flatten", "Dropout")
 ARITHMETIC = ("Add", "Sub", "Mul", "Div")
@@ -157,7 +160,7 @@ def from_torch(weights: Any, activation: str | None, output: str | None, prefix:
 
     Args:
       weights: a `torch.nn.Sequential` of `Linear` and activations, another module, its state dict, or a checkpoint that
-        holds one under "model_state_dict".
+        holds one under "model_state_dict" or "actor_state_dict". The normalization of rsl_rl's policies is read, too.
       activation, output: names of the activations between the layers and after the last. None: the activations
         of a `Sequential`, otherwise "elu" and "identity".
       prefix: only weights whose names begin with it are taken, such as "actor.".
@@ -167,8 +170,9 @@ def from_torch(weights: Any, activation: str | None, output: str | None, prefix:
     """
     module = weights if hasattr(weights, "state_dict") else None
     state: Mapping[str, Any] = weights.state_dict() if module is not None else weights
-    state = state.get("model_state_dict", state)
-    matrices = {name: _numpy(value) for name, value in state.items() if name.startswith(prefix) and value.ndim == 2}
+    state = state.get("model_state_dict", state.get("actor_state_dict", state))
+    weights = {name: value for name, value in state.items() if name.startswith(prefix) and name.endswith("weight")}
+    matrices = {name: _numpy(value) for name, value in weights.items() if value.ndim == 2}
     layers = []
     for name, matrix in matrices.items():
         bias = state.get(name.removesuffix("weight") + "bias")
@@ -181,7 +185,14 @@ def from_torch(weights: Any, activation: str | None, output: str | None, prefix:
             'give the prefix of the names that belong to the policy, such as prefix="actor."'
         )
     inner, last = _activations(module) if not prefix else (None, None)
-    mean, scale = np.zeros(sizes[0][0]), np.ones(sizes[0][0])
+    # rsl_rl 5 has "obs_normalizer._mean" in the actor, versions 3 and 4 have "actor_obs_normalizer._mean" beside it
+    moments = {
+        name.rpartition("_")[2]: _numpy(value)
+        for name, value in state.items()
+        if "obs_normalizer._" in name and not name.startswith("critic")
+    }
+    mean = np.broadcast_to(moments.get("mean", 0.0), (1, sizes[0][0]))[0]
+    scale = np.broadcast_to(moments["std"] + RSL_RL_EPS if moments else 1.0, (1, sizes[0][0]))[0]
     return Perceptron(
         layers=layers,
         mean=mean,

@@ -10,6 +10,7 @@ With `torch=True` it has PyTorch's tensors outside. Needs Gymnasium (extra `gym`
 Source: Gymnasium documentation, "VectorEnv" and its autoreset modes.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium
@@ -22,7 +23,8 @@ from jax import Array
 
 from diffsim import viz
 from diffsim.envs.env import Env, EnvState
-from diffsim.envs.wrappers import EpisodeWrapper, VmapWrapper
+from diffsim.envs.wrappers import EpisodeWrapper, RandomizedVmapWrapper, VmapWrapper
+from diffsim.types import Model
 from diffsim.xla.select import where_tree
 
 # observations, rewards, terminated, truncated, infos
@@ -48,6 +50,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
       torch: whether observations, rewards, flags and metrics are PyTorch tensors on the device of JAX. Actions may be
         tensors too. Nothing is copied between PyTorch and JAX. With SAME_STEP, `infos["final_obs"]` has the last
         observations of all worlds, done or not. Needs the extra `torch`.
+      randomization_fn: as in `envs.wrap`: model -> (models, in_axes), a model for each world.
     """
 
     def __init__(
@@ -61,6 +64,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         size: tuple[int, int] = (320, 240),
         drawn: int = 4,
         torch: bool = False,
+        randomization_fn: Callable[[Model], tuple[Model, Model]] | None = None,
     ) -> None:
         if render_mode not in (None, "rgb_array"):
             raise ValueError(f"render_mode is {render_mode!r}; expected None or 'rgb_array'")
@@ -72,7 +76,8 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         self.action_space = batch_space(self.single_action_space, num_envs)
         self.single_observation_space = _space(jax.eval_shape(env.reset, jax.random.key(0)).obs)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
-        self._worlds = EpisodeWrapper(VmapWrapper(env), episode_length)
+        batch = VmapWrapper(env) if randomization_fn is None else RandomizedVmapWrapper(env, randomization_fn)
+        self._worlds = EpisodeWrapper(batch, episode_length)
         self._begin = jax.jit(lambda keys: _with_obs(self._worlds.reset(keys)))
         self._renew = jax.jit(lambda *args: _with_obs(self._reset_where(*args)))
         self._advance = jax.jit(self._one_step)
@@ -137,6 +142,33 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         if self._mode is AutoresetMode.SAME_STEP:
             infos |= {"final_obs": last, "_final_obs": done, "final_info": dict(infos)}
         return self._outside(obs), reward.float(), done & ~truncated, truncated, infos
+
+    @property
+    def episode_length(self) -> int:
+        """Steps after which an episode is truncated."""
+        return self._worlds.length
+
+    @property
+    def ages(self) -> Array:
+        """Steps (num_envs,) since the start of the episode of each world; assign to it to let episodes end apart.
+
+        Raises:
+          ValueError: `reset` was not called yet.
+        """
+        return self._started.info["steps"]
+
+    @ages.setter
+    def ages(self, ages: Any) -> None:
+        state = self._started
+        ages = jnp.broadcast_to(jnp.asarray(ages, state.reward.dtype), state.reward.shape)
+        self._state = state.replace(info=state.info | {"steps": ages})
+
+    @property
+    def _started(self) -> EnvState:
+        """The state of all worlds."""
+        if self._state is None:
+            raise ValueError("reset comes first")
+        return self._state
 
     def render(self) -> tuple[np.ndarray, ...] | None:
         """Pictures (height, width, 3), uint8, of the first `drawn` worlds; None if `render_mode` is None.

@@ -188,6 +188,12 @@ def test_networks_of_pytorch_are_read(tmp_path: pathlib.Path) -> None:
         envs.Policy.load(tmp_path / "model.pt")
     again = envs.Policy.load(tmp_path / "model.pt", prefix="actor.", activation="swish", output="tanh")
     np.testing.assert_allclose(again(jnp.asarray(obs)), expected, atol=1e-12)
+    # as rsl_rl 5 writes: the normalization is a row, which is no matrix of the network
+    state = {f"mlp.{name}": value for name, value in net.state_dict().items()}
+    state |= {"obs_normalizer._mean": torch.full((1, 3), 0.5), "obs_normalizer._std": torch.full((1, 3), 1.99)}
+    torch.save({"actor_state_dict": state, "critic_state_dict": {}, "iter": 3}, tmp_path / "model_3.pt")
+    again = envs.Policy.load(tmp_path / "model_3.pt", activation="swish", output="tanh")
+    np.testing.assert_allclose(again(jnp.asarray(0.5 + 2 * obs)), expected, atol=1e-6)
     with pytest.raises(ArgumentError, match="GELU"):
         envs.Policy.from_torch(torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.GELU()))
 

@@ -78,6 +78,29 @@ def test_seeds_and_wrong_use() -> None:
         worlds.reset(options={"mask": 1})
 
 
+def test_ages_of_episodes() -> None:
+    worlds = VectorEnv(Line(), 2, LENGTH, AutoresetMode.SAME_STEP)
+    with pytest.raises(ValueError, match="reset comes first"):
+        _ = worlds.ages
+    worlds.reset(seed=0)
+    worlds.ages = np.array([LENGTH - 1, 0])
+    cut = [worlds.step(np.zeros((2, 1)))[3] for _ in range(2)]
+    np.testing.assert_array_equal(cut, [[True, False], [False, False]])
+    np.testing.assert_array_equal(worlds.ages, [1, 2])
+
+
+def test_a_model_for_each_world() -> None:
+    class Scaled(Line):
+        model = 1.0
+
+        def step(self, state: envs.EnvState, action: jax.Array) -> envs.EnvState:
+            return super().step(state, self.model * action)
+
+    worlds = VectorEnv(Scaled(), 2, randomization_fn=lambda model: (model * jnp.array([1.0, 3.0]), 0))
+    worlds.reset(seed=0)
+    np.testing.assert_allclose(worlds.step(np.full((2, 1), 0.2))[1], [0.2, 0.6], rtol=1e-6)
+
+
 def test_a_task_is_a_vector_environment() -> None:
     worlds = VectorEnv(envs.make("cartpole"), 2, render_mode="rgb_array", size=(32, 16))
     assert worlds.action_space.shape == (2, 1) and worlds.observation_space.shape == (2, 5)
