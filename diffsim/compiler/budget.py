@@ -1,12 +1,11 @@
-"""Budgets: limits of the size of a model, checked before the work is done.
+"""Limits of the size of a model, checked before the work is done, and the capacities for contacts.
 
 A model file may come from an untrusted source. With sizes, counts and macros that are all legal, a short file can ask
 for more memory or time than any machine has. The limits are far above what the engine simulates at a useful speed.
 
-The second half has the capacities of a model: the numbers of contacts and of pairs of geoms for which it has room. They
-come from the caller or from the model's custom numerics. These numerics come from MJX and drop contacts that MuJoCo
-would keep; if they do, a warning says so when the model is loaded. The rule for models without them is in
-`diffsim.collision`.
+The second half is about capacities: the numbers of contacts and of pairs of geoms for which a model has room. They come
+from the caller or from two custom numerics that MJX defined. Capacities from numerics can drop contacts that MuJoCo
+would keep; then a warning says so when the model is loaded. The rule for models without them is in `diffsim.collision`.
 """
 
 import dataclasses
@@ -22,22 +21,22 @@ from diffsim.compiler.draft import Draft
 from diffsim.mjcf.elements.settings import MOST_NUMBERS
 from diffsim.types.model import Model
 
-# degrees of freedom: the masks of dofs and bodies are about 3 bool arrays of nv x nv, 0.4 GB
+# degrees of freedom: masks that relate dofs and bodies take about 3 bool arrays (nv, nv), 0.4 GB
 MOST_DOFS = 12_000
-# bodies times degrees of freedom of one tree: derived constants need the Jacobians of all its bodies at once
+# bodies times degrees of freedom, summed over trees: derived constants need the Jacobians of all bodies of a tree
 MOST_JACOBIANS = 2500 * 2500
-# geoms: finding candidate pairs takes about 24 bytes for each (ordered) pair of them, 0.9 GB
+# geoms: finding candidate pairs takes about 24 bytes for each ordered pair of geoms, 0.9 GB
 MOST_GEOMS = 6000
 # candidate pairs of geoms
 MOST_PAIRS = 4_000_000
-# actuators and sensors: reading, checking and compiling one takes about 0.25 ms
+# actuators and sensors: reading, checking and compiling one of them takes about 0.25 ms, all of them 3 to 4 s
 MOST_OBJECTS = {"actuator": 12_000, "sensor": 15_000}
 # contacts or pairs that a caller can ask for
 MOST_CONTACTS = 10_000_000
 
 
 def check_sizes(draft: Draft) -> None:
-    """Notes counts, degrees of freedom, activations and keyframes beyond the limits."""
+    """Notes errors for counts, degrees of freedom, activations and keyframes beyond the limits."""
     widths = [int(dof_widths(node.e.type)) for node in draft.nodes["joint"]]
     _check_sum(draft, "joint", widths, MOST_DOFS, "degrees of freedom")
     # bodies times degrees of freedom, summed over all trees; `root` is the child of the world above each body
@@ -74,7 +73,7 @@ def check_sizes(draft: Draft) -> None:
 
 
 def _check_sum(draft: Draft, kind: str, numbers: list[int], most: int, what: str) -> None:
-    """Notes the first object with which the model has more than `most` of something."""
+    """Notes an error at the object where the running sum of `numbers` first exceeds `most`; `what` names the sum."""
     total = np.cumsum(np.array(numbers, float))
     if len(total) and total[-1] > most:
         first = int(np.argmax(total > most))
@@ -83,7 +82,7 @@ def _check_sum(draft: Draft, kind: str, numbers: list[int], most: int, what: str
 
 
 def check_pairs(draft: Draft) -> None:
-    """Notes more candidate pairs of geoms than the limit, before any is made."""
+    """Notes an error if the model has too many candidate pairs of geoms, before any pair is made."""
     fields = draft.fields
     geoms = len(fields["geom_bodyid"])
     if not geoms:

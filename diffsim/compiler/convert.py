@@ -1,11 +1,11 @@
 """from_mujoco: converts a compiled `mujoco.MjModel` to a Model.
 
-Reads attributes only, so `mujoco` itself is never imported.
+It only reads attributes, so `mujoco` itself is never imported.
 
-Geoms of type sdf without a plugin use the octree of their mesh. An MjModel keeps the settings of a plugin, in the order
-in which the plugin declares them, but not its name, only a number that is valid in its process. Therefore the plugin is
-identified by its surface: it is the one of MuJoCo's distance fields with as many settings that is zero on the geom's
-mesh.
+Geoms of type sdf without a plugin use the octree of their mesh. For a plugin, an MjModel keeps the settings, in the
+order in which the plugin declares them, but not the name, only a number that is valid in its process. Therefore the
+plugin is identified by its surface: among MuJoCo's distance fields with the same number of settings, it is the one that
+is zero on the geom's mesh.
 """
 
 import contextlib
@@ -44,7 +44,7 @@ def from_mujoco(
     Args:
       mjmodel: the compiled model.
       max_contacts, max_pairs: contact capacities, as for `diffsim.load`.
-      keep: names of switch fields that stay in the program although they are zero.
+      keep: names of switch fields that stay in the program even if they are zero, as for `diffsim.load`.
 
     Returns:
       The Model.
@@ -52,7 +52,7 @@ def from_mujoco(
     Raises:
       ArgumentError: the argument is something else, such as a path or an `MjSpec`; it is also a TypeError.
       UnsupportedError: the model has plugins of actuators, sensors or bodies; or the plugin of a geom of type sdf is
-        not one of MuJoCo's; or a later version than 3.8 made it, and it has something new or flexes.
+        not one of MuJoCo's; or a version later than 3.8 compiled the model, and it has flexes or a new feature.
     """
     expect(mjmodel, "mjmodel", "mujoco.MjModel; diffsim.load takes XML", "name_bodyadr", "qpos0")
     fields = columns_of(mjmodel, version_of(mjmodel))
@@ -61,7 +61,7 @@ def from_mujoco(
         message = "from_mujoco does not support plugins of actuators, sensors and bodies"
         hint = "load the XML with diffsim.load"
         raise UnsupportedError.of("", message, hint)
-    # our own fields of plugins, empty, and a field of later releases of 3.8
+    # diffsim's own fields of plugins, empty, and geom_surfacevel, which only later releases of 3.8 have
     fields |= no_cables()
     fields |= {
         "plugins": (),
@@ -89,8 +89,9 @@ def from_mujoco(
 def _flex_fields(mjmodel: Any) -> dict[str, Any]:
     """Fields of flexes that an MjModel does not have.
 
-    The material stays unknown. A cell is empty if its stiffness is zero. The parent body of an interpolated flex is the
-    parent of its nodes' bodies, or the body of its nodes if all are pinned.
+    Its material cannot be recovered: Young's modulus and the other fields of it are zero. A cell is empty if its
+    stiffness is zero. The parent body of an interpolated flex is the parent of its nodes' bodies, or the body of its
+    nodes if all of them are pinned.
     """
     materials = {name: np.zeros(mjmodel.nflex) for name in ("flex_young", "flex_poisson", "flex_thickness")}
     parents = np.full(mjmodel.nflex, -1)
@@ -102,6 +103,7 @@ def _flex_fields(mjmodel: Any) -> dict[str, Any]:
         if order:
             first = mjmodel.flex_nodeadr[flex]
             bodies = mjmodel.flex_nodebodyid[first : first + mjmodel.flex_nodenum[flex]]
+            # bodies of nodes that are not pinned have three slides
             slides = mjmodel.body_dofnum[bodies] == 3
             parents[flex] = mjmodel.body_parentid[bodies[slides][0]] if slides.any() else bodies[0]
         if order > 0 and mjmodel.flex_stiffnessadr[flex] >= 0:
@@ -127,13 +129,14 @@ def names_of(mjmodel: Any, prefix: str) -> tuple[str, ...]:
 
 
 def _string(buffer: bytes, start: int) -> str:
+    """The text at an address in one of mjModel's buffers, in which each text ends with a zero byte."""
     return buffer[start : buffer.index(b"\0", start)].decode()
 
 
-# vertices of a mesh at which the candidate fields are evaluated: enough to tell MuJoCo's fields apart
-LOOKED_AT = 500
-# radii of the mesh: the mean distance from the surface of a field, below which the mesh is that surface (its grid is
-# coarse)
+# number of vertices of a mesh at which the candidate fields are evaluated: enough to tell MuJoCo's fields apart
+TESTED_VERTICES = 500
+# largest mean |distance| at the vertices, in radii of the mesh, at which the mesh counts as the surface of a field: the
+# grid of the mesh is coarse
 NEAR = 0.02
 
 
@@ -160,7 +163,7 @@ def _field_of(fields: Mapping[str, Any], mjmodel: Any, geom: int) -> FieldUse:
     instance = int(mjmodel.geom_plugin[geom])
     if instance < 0:
         return SAMPLED
-    # an empty setting has its default
+    # the settings are one text after another; an empty one has its default
     start = int(mjmodel.plugin_attradr[instance])
     rest = mjmodel.plugin_attradr[instance + 1 :]
     stop = int(rest[0]) if len(rest) else len(mjmodel.plugin_attr)
@@ -177,7 +180,7 @@ def _field_of(fields: Mapping[str, Any], mjmodel: Any, geom: int) -> FieldUse:
     first, count = int(fields["mesh_vertadr"][mesh]), int(fields["mesh_vertnum"][mesh])
     vertex = np.asarray(fields["mesh_vert"][first : first + count], float)
     pos, quat = (np.asarray(fields[name][mesh], float) for name in ("mesh_pos", "mesh_quat"))
-    point = vertex[np.linspace(0, count - 1, min(count, LOOKED_AT)).astype(int)] @ matrix(quat).T + pos
+    point = vertex[np.linspace(0, count - 1, min(count, TESTED_VERTICES)).astype(int)] @ matrix(quat).T + pos
     radius = float(np.linalg.norm(vertex, axis=1).max())
     with jax.enable_x64(True):
         values = [interpret(use.function.distance, use.parameters, point) for use in uses]
@@ -190,7 +193,10 @@ def _field_of(fields: Mapping[str, Any], mjmodel: Any, geom: int) -> FieldUse:
 
 
 def elements_searched(mjmodel: Any, flex: int) -> np.ndarray:
-    """(m,) the elements of a flex in the order of MuJoCo's search: depth first, second children first; others last."""
+    """(m,) the elements of a flex in the order in which MuJoCo's search of its bounding volumes meets them.
+
+    The search is depth first and takes second children first. Elements that are not in the tree come last.
+    """
     first = int(mjmodel.flex_bvhadr[flex])
     elements = list[int]()
     waiting = [0] if mjmodel.flex_bvhnum[flex] else []

@@ -1,13 +1,13 @@
-"""derive: fields that follow from the compiled model by physics.
+"""derive: model fields that are computed by simulating or evaluating the compiled model.
 
 Inverse weights, mean inertia, extents and reference lengths are computed by diffsim's own physics, once when a model is
 loaded, on the host, in float64 and without XLA (host/interpret.py explains why and how). Springs that are given by time
 constants, and length ranges of actuators, follow from them.
 
 A singular inertia matrix is an error, and the message names the joints that move the same inertia: all constants that
-need its inverse would be NaN, also for other bodies, and so would all accelerations. If the matrix is singular only at
-qpos0 (three hinges with a common axis, such as a gimbal in its locked pose), the model works from other poses: MuJoCo's
-inverse weights are NaN then; diffsim uses those of a nearby pose, with a warning.
+need its inverse would be NaN, even for other bodies, and so would all accelerations. If the matrix is singular only at
+qpos0 (an example is a gimbal in its locked pose, where two hinges have the same axis), the model works from other
+poses. MuJoCo's inverse weights are NaN then; diffsim uses those of a nearby pose, with a warning.
 Source: mj_setConst and set0 of MuJoCo 3.8.1.
 
 actuator_lengthrange is found by simulation: the shortest and the longest length when the actuator pulls in one
@@ -49,21 +49,21 @@ from diffsim.xla.compiled import ON_CPU, QUICK
 
 Array = jax.Array
 
-# Young's modulus (Pa) of the cells whose modes strain equalities constrain (MuJoCo's choice)
+# Young's modulus of the cells whose modes strain equalities constrain, Pa (MuJoCo's choice)
 STRAINED_YOUNG = 10.0
-# Poisson's ratio of the same
+# Poisson's ratio of these cells (MuJoCo's choice)
 STRAINED_POISSON = 0.3
-# part of the largest eigenvalue below which a mode of a cell costs no energy
+# a mode costs no energy if its eigenvalue is below this fraction of the largest one
 NO_ENERGY = 1e-8
-# part of a mode that remains when its rigid motion is removed; modes with less are rigid
+# a mode is rigid if removing its rigid motion leaves less than this fraction of its squared length
 RIGID = 1e-6
-# statistics that a file can set
+# statistics that a file can set in <statistic>
 FIXED = ("meaninertia", "meanmass", "meansize", "extent", "center")
 
 
 @contextmanager
 def on_host() -> Iterator[None]:
-    """Within this context arrays are float64, and on the CPU if JAX has a CPU backend."""
+    """A context in which arrays are float64, and on the CPU if JAX has a CPU backend."""
     try:
         cpu: AbstractContextManager[Any] = jax.default_device(jax.local_devices(backend="cpu")[0])
     except RuntimeError:
@@ -101,8 +101,8 @@ def _strain_modes(draft: Draft, model: Model) -> None:
     """flex_stiffness of flexes with strain equalities: for each cell the number of modes, then the modes, then zeros.
 
     A mode is an eigenvector of the stiffness of a cell of a fixed material, times the square root of its eigenvalue,
-    minus its projection on the rigid motions of the cell. The eigenvalues of a cube are multiple, so rounding decides
-    which vectors span each eigenspace.
+    minus its projection on the rigid motions of the cell. A cube has repeated eigenvalues, so rounding decides which
+    vectors span each eigenspace.
     """
     topology = model.topology
     for flex in np.flatnonzero((topology.flex_edgeequality == STRAIN) & (topology.flex_interp != 0)).tolist():
@@ -151,17 +151,18 @@ def _spring_dampers(draft: Draft) -> None:
         fields["dof_damping"][dofs] = 2 * inertia / max(MINVAL, timeconst)
 
 
-# constants that are not finite if the inertia matrix is singular
-DIVIDED = ("dof_invweight0", "body_invweight0", "tendon_invweight0", "actuator_acc0")
+# constants that need M^-1, and so are not finite if the inertia matrix is singular
+NEED_INVERSE = ("dof_invweight0", "body_invweight0", "tendon_invweight0", "actuator_acc0")
 
 
 def _sound_constants(draft: Draft, model: Model) -> dict[str, Any]:
-    """The constants of the model; notes degrees of freedom without inertia."""
-    # the trees of meshes exist already
+    """The constants of the model; notes an error for degrees of freedom without inertia."""
+    # the compiler has already built the search trees of meshes
     result = interpret(functools.partial(constants, meshes=False), model)
-    if all(np.isfinite(result[name]).all() for name in DIVIDED):
+    if all(np.isfinite(result[name]).all() for name in NEED_INVERSE):
         return result
-    # a pose about a third of a radian or metre from qpos0 in each scalar joint
+    # a pose about a third of a radian or metre from qpos0 in each scalar joint, by unequal amounts in alternating
+    # directions, so that no symmetry keeps the matrix singular
     address = model.topology.jnt_qposadr[dof_widths(model.topology.jnt_type) == 1]
     nearby = model.qpos0.at[address].add(np.where(np.arange(len(address)) % 2, 0.37, -0.29))
     if not motions_without_inertia(interpret(lambda m: position(m, nearby)[3].qM, model)):
@@ -192,16 +193,17 @@ OFF = (
     | DisableBit.ACTUATION
     | DisableBit.SENSOR
 )
-# steps of the simulation: more take minutes
+# most steps of the simulation: more would take minutes
 MOST_STEPS = 100_000
 
-# m/s or rad/s: a motion that is slower before and after a step has come to rest
+# m/s or rad/s: the model has come to rest if all velocities are below this before and after a step
 AT_REST = 1e-10
 
-# steps that run faster one after the other (0.03 ms each for an arm of two joints) than a batch of them is traced (1 s)
+# With at most this many steps in total, simulations run one after the other: a step takes 0.03 ms for an arm of two
+# joints, while tracing a batched program takes 1 s longer.
 MOST_IN_TURN = 20_000
 
-# options with which the program compiles five times faster and runs slower: it only runs once, for a second
+# compiler options that make compilation five times faster and the program slower: it only runs once, for a second
 QUICKLY = ON_CPU | QUICK | {"xla_disable_hlo_passes": "while-loop-invariant-code-motion"}
 
 
@@ -242,7 +244,8 @@ def length_ranges(draft: Draft, packed: Callable[[dict[str, Any]], Model]) -> No
 
 
 def _simulate(model: Model, settings: LengthRange, actuators: np.ndarray, counted: np.ndarray) -> Any:
-    """(shortest, longest) length in the window, each (2, k), for k actuators that pull and that push."""
+    """The shortest and longest length in the window, each (2, k): while k actuators pull (row 0) and push (row 1)."""
+    # factor by which velocities decay in a step
     fade = float(np.exp(-float(model.opt.timestep) / max(0.01, settings.timeconst)))
 
     def pushed(model: Model, state: State, actuator: Array, sign: Array) -> tuple[State, Array]:
@@ -280,7 +283,7 @@ def _simulate(model: Model, settings: LengthRange, actuators: np.ndarray, counte
 
         begin = jnp.int32(0), make_state(model), huge, -huge, huge, jnp.array(True)
         _, _, lower, upper, length, _ = jax.lax.while_loop(goes_on, advance, begin)
-        # at rest the length no longer changes until the end of the window
+        # if the model came to rest before the window, its last length is the length throughout the window
         return jnp.minimum(lower, length), jnp.maximum(upper, length)
 
     def run_in_turn(model: Model, *rows: Array) -> tuple[Array, Array]:

@@ -40,7 +40,7 @@ class Node:
     Attributes:
       e: its element with all attributes filled.
       source: its element as in the file.
-      id: its index.
+      id: its index among the objects of its kind.
       body: the body to which it belongs.
       frame: the pose of the frames around it, in the frame of its body.
       row: its fields so far, under mjModel's names.
@@ -94,7 +94,7 @@ class Draft:
         return self.spec.compiler_of(node.source)
 
     def add(self, kind: str, node: Node) -> Node:
-        """Append an object."""
+        """Appends an object to those of its kind, and returns it."""
         self.nodes[kind].append(node)
         return node
 
@@ -111,6 +111,7 @@ class Draft:
         return target.id if target else -1
 
     def _names(self, kind: str) -> dict[str, Node]:
+        """The objects of a kind by name; objects without a name have keys that no name can be."""
         nodes = self.nodes[kind]
         index = self._index.get(kind)
         if index is None or len(index) != len(nodes):

@@ -61,7 +61,7 @@ def pack(
       names: names by kind (`diffsim.types.kinds.KINDS`), one for each object; empty for objects without a name.
       texts: contents of the custom texts.
       max_contacts, max_pairs: capacities; None for the rule of `diffsim.collision`.
-      keep: names of switch fields that stay in the program although they are zero.
+      keep: names of switch fields that stay in the program even if they are zero.
 
     Returns:
       The Model, with floats on the default device and in the default precision.
@@ -72,7 +72,7 @@ def pack(
     integers: dict[str, Any] = {f.name: fields[f.name] for f in dataclasses.fields(Topology) if f.name not in OWN}
     for name, value in integers.items():
         integers[name] = np.array(value) if isinstance(value, np.ndarray | list | tuple) else int(value)
-    # for the table of the activation that holds each state of an actuator's law
+    # for actuator_actslots: the activation that holds each state of an actuator's law
     kinds, numbers = (np.asarray(fields[f"actuator_{name}"]).reshape(-1) for name in ("dyntype", "actnum"))
     dynprm, gainprm = (np.asarray(fields[f"actuator_{name}"]).reshape(-1, 10) for name in ("dynprm", "gainprm"))
     # indices of side sites, which mjModel stores among the float parameters of a wrap
@@ -134,7 +134,7 @@ def _leaves(cls: type) -> list[dataclasses.Field]:
 
 
 def _on_device(array: Any) -> jax.Array:
-    """A copy on the default device in the default precision; `jnp.asarray` compiles for each new shape, 10 ms each."""
+    """A copy on the default device in the default precision; `jnp.asarray` would compile 10 ms for each new shape."""
     # only infinite ranges overflow here: all other numbers have been checked
     with np.errstate(over="ignore"):
         return jax.device_put(np.array(array, jax.dtypes.canonicalize_dtype(float)))

@@ -118,7 +118,7 @@ def compile(
       spec: the model as read.
       max_contacts, max_pairs: contact capacities. None takes them from the model's custom numerics `max_contact_points`
         and `max_geom_pairs` or, if it has none, from the rule of `diffsim.collision`.
-      keep: names of switch fields that stay in the program although they are zero (see `Model.replace`).
+      keep: names of switch fields that stay in the program even if they are zero (see `Model.replace`).
       hooks: functions of the user. Plugins must be given here; the others can be set later with `Model.replace`.
       mujoco: the version of MuJoCo whose semantics the model gets, as for `diffsim.load`; None for `spec.mujoco`. The
         Spec keeps it.
@@ -202,7 +202,7 @@ def save_inertials(spec: Spec) -> None:
     for node, row in rows:
         if row["body_mass"] < MINVAL:
             continue
-        # delete existing ones, also inside frames
+        # delete existing ones, including those inside frames
         for old in [child for child in own_elements(node.source) if isinstance(child, Inertial)]:
             assert old.parent is not None
             old.parent.children.remove(old)
@@ -226,7 +226,7 @@ def check_model(draft: Draft, model: Model) -> None:
         draft.problems.unsupported(draft.nodes["equality"][equality].source, reason, SLEEPLESS)
     for sensor, reason in unsupported_sensors(model.topology):
         draft.problems.unsupported(draft.nodes["sensor"][sensor].source, reason)
-    # one error for each two types of geoms that can touch and that diffsim cannot collide
+    # one error for each pair of geom types that can touch and that diffsim cannot collide
     for pair in unsupported_pairs(model.topology, model.opt.disableflags):
         first, second = (draft.nodes["geom"][geom].source for geom in (pair.geom1, pair.geom2))
         message = f"contact with {second.label} at line {second.line}: {pair.reason}"

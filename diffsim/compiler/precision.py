@@ -1,8 +1,8 @@
-"""How ill-conditioned the inertia matrix M of a model is, and the warning where it is beyond float32.
+"""The condition of a model's inertia matrix M, and the warning if float32 is not accurate enough for it.
 
-The measure is the largest M_ii (M^-1)_ii: how much more inertia a dof has while all others are held than while they are
-free. It does not depend on units, and the relative error of accelerations is up to about epsilon times it. Large values
-come from light links that carry heavy ones without armature.
+The measure is the largest M_ii (M^-1)_ii: the ratio of a dof's inertia when all other dofs are held to its inertia when
+they are free. It does not depend on units. The relative error of accelerations is up to about machine epsilon times
+this ratio. It is large if light links carry heavy ones without armature.
 """
 
 import warnings
@@ -16,18 +16,19 @@ from diffsim.base.joints import dofs_block
 from diffsim.solver.conditioning import BEYOND
 from diffsim.types.model import Model
 
-# from here on programs in float32 watch the condition. Of 103 models of public packages none has more than 550
+# float32 programs check the condition in every step if it is above this at qpos0; of 103 models in public packages none
+# has more than 550
 WATCHED = 1e3
-# what armature should reach: a third of BEYOND, for other poses than qpos0
-REACHED = 1e4
-# body_simple of bodies that only slide
+# condition that the recommended armature achieves at qpos0: a third of BEYOND, as it is larger in other poses
+RECOMMENDED = 1e4
+# value of body_simple for bodies that only slide
 SLIDES = 2
-# bodies that the warning names at most
+# the warning names at most this many bodies
 NAMED = 6
 
 
 def condition(fields: Mapping[str, Any]) -> np.ndarray:
-    """(nv,) M_ii (M^-1)_ii at qpos0, at least 1, of a table of fields under mjModel's names."""
+    """(nv,) M_ii (M^-1)_ii at qpos0, at least 1, from a table of fields under mjModel's names."""
     inverse, inertia = (np.array(fields[name], float).ravel() for name in ("dof_invweight0", "dof_M0"))
     # inverse weights are means over the axes of a block; for bodies that only slide they are 1 / mass
     block = dofs_block(np.ravel(fields["jnt_type"]))
@@ -38,19 +39,20 @@ def condition(fields: Mapping[str, Any]) -> np.ndarray:
 
 
 def warn_of_condition(model: Model, fields: Mapping[str, Any]) -> None:
-    """Warns that a float32 model is beyond float32, and says which bodies and how much armature would do."""
+    """Warns if a float32 model is too ill-conditioned; names the bodies and an armature that is large enough."""
     measure = condition(fields)
     if model.qpos0.dtype != np.float32 or not np.any(measure > BEYOND):
         return
     topology = model.topology
-    dofs = np.flatnonzero(measure > REACHED)
+    dofs = np.flatnonzero(measure > RECOMMENDED)
     bodies = list(dict.fromkeys(topology.dof_bodyid[dofs].tolist()))
     names = ", ".join(topology.name("body", body) or f"body {body}" for body in bodies[:NAMED])
-    armature = np.ravel(fields["dof_M0"])[dofs].max() / REACHED
+    armature = np.ravel(fields["dof_M0"])[dofs].max() / RECOMMENDED
     warnings.warn(
-        f"the inertia matrix is beyond float32: its condition is {measure.max():.1e}, and accelerations may be off by "
-        f"over 1% for {names}{' ...' if len(bodies) > NAMED else ''}. Light links carry heavy ones there. Switch "
-        f"jax_enable_x64 on before you load the model, or give these joints an armature of {armature:.1g} or more",
+        f"the inertia matrix is too ill-conditioned for float32: its condition is {measure.max():.1e}, so "
+        f"accelerations may be wrong by more than 1% for {names}{' ...' if len(bodies) > NAMED else ''}. The usual "
+        "cause is a light link that carries a heavy one. Set jax_enable_x64 before you load the model, or give these "
+        f"joints an armature of {armature:.1g} or more",
         PrecisionWarning,
         stacklevel=3,
     )

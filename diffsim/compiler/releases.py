@@ -1,7 +1,8 @@
-"""Compiled models of MuJoCo 3.9 to 4.0: fields that 3.8.1 has under other names, and what is new and not supported.
+"""Reads models that MuJoCo 3.9 to 4.0 compiled, and refuses those with new features that diffsim does not support.
 
-`from_mujoco` asks here. An MjModel does not say which MuJoCo made it, so its version is the version of its package.
-Fields that have the same meaning are read, and the model follows the changes of its version (`base/changes.py`).
+`from_mujoco` uses this module. An MjModel does not say which MuJoCo compiled it, so its version is the version of its
+package. Fields with the same meaning as in 3.8.1 are read, and the model follows the changes of its version
+(`base/changes.py`).
 Source: mjmodel.h of 3.8.1, 3.17.0 and 4.0.0.
 """
 
@@ -30,7 +31,7 @@ from diffsim.types.kinds import KINDS
 from diffsim.types.model import NEQDATA, Model, Option, Statistic
 from diffsim.types.topology import Topology
 
-# how a model in memory becomes one of diffsim without an MjModel
+# how to get a diffsim model without from_mujoco
 HINT = (
     "MjSpec.to_xml() or mujoco.mj_saveLastXML(path, model) writes the XML of a model, and mjx.make_data takes the "
     'model that diffsim.load(xml, mujoco="{}") makes of it'
@@ -39,7 +40,14 @@ WITHOUT = "leave it out of the XML: "
 
 
 class Newer(NamedTuple):
-    """A field that came after 3.8.1: what it holds, its version, the kind of its objects, the value without effect."""
+    """A field that came after 3.8.1.
+
+    Attributes:
+      what: what an object has if the field is set, for the message.
+      since: the version that added it.
+      kind: the kind of its objects.
+      nothing: its value when it has no effect.
+    """
 
     what: str
     since: str
@@ -47,7 +55,7 @@ class Newer(NamedTuple):
     nothing: float = 0
 
 
-# fields that change the motion unless they hold `nothing`
+# fields that change the motion unless they have the value `nothing`
 REFUSED = {
     "geom_adhesion": Newer("adhesion", "3.11", "geom"),
     "pair_adhesion": Newer("adhesion", "3.11", "pair"),
@@ -56,14 +64,15 @@ REFUSED = {
     "jnt_springyield": Newer("springyield", "4.0", "joint"),
     "tendon_springyield": Newer("springyield", "4.0", "tendon"),
 }
-# enums that have more names than in 3.8.1, and other numbers for some: they are read by name
+# Fields with enums, MuJoCo's enum and ours. Later versions have more names, and other numbers for some of them, so
+# these fields are read by name.
 ENUMS: dict[str, tuple[str, type[IntEnum]]] = {
     "actuator_trntype": ("mjtTrn", TrnType),
     "actuator_dyntype": ("mjtDyn", DynType),
     "actuator_gaintype": ("mjtGain", GainType),
     "actuator_biastype": ("mjtBias", BiasType),
 }
-# fields of 3.8.1 that later versions lack, all of them of flexes
+# fields of flexes that later versions no longer have
 GONE = (
     *("nflexevpair", "flex_internal", "flex_bandwidth", "flex_evpairadr", "flex_evpairnum", "flex_evpair"),
     *("flex_vertedgeadr", "flex_vertedgenum", "flex_vertedge", "flex_vertmetric"),
@@ -71,7 +80,7 @@ GONE = (
 
 
 def version_of(mjmodel: Any) -> str:
-    """The version of MuJoCo that made an MjModel, an entry of `base.changes.VERSIONS`.
+    """The version of MuJoCo that compiled an MjModel, an entry of `base.changes.VERSIONS`.
 
     Raises:
       UnsupportedError: diffsim does not know the version.
@@ -85,14 +94,15 @@ def version_of(mjmodel: Any) -> str:
 
 
 def columns_of(mjmodel: Any, version: str) -> dict[str, Any]:
-    """The fields of an MjModel that Topology, Model, Option and Statistic have, as MuJoCo 3.8.1 has them.
+    """The fields of an MjModel that Topology, Model, Option and Statistic have, in the form of MuJoCo 3.8.1.
 
     Args:
       mjmodel: the compiled model.
       version: what `version_of` returns for it.
 
     Raises:
-      UnsupportedError: the model has something that diffsim lacks; the message names every object that has it.
+      UnsupportedError: the model has a feature that diffsim does not support; the message names every object that
+        has one.
     """
     names = [f.name for cls in (Topology, Model) for f in dataclasses.fields(cls)]
     fields: dict[str, Any] = {name: getattr(mjmodel, name) for name in names if hasattr(mjmodel, name)}
@@ -102,17 +112,17 @@ def columns_of(mjmodel: Any, version: str) -> dict[str, Any]:
     fields["mujoco"] = version
     if version == changes.DEFAULT:
         return fields
-    found = Problems()
-    for message in _lacking(mjmodel, fields):
-        found.unsupported(None, f"{message}, not supported yet", WITHOUT + HINT.format(version))
+    problems = Problems()
+    for message in _unsupported_features(mjmodel, fields):
+        problems.unsupported(None, f"{message}, not supported yet", WITHOUT + HINT.format(version))
     if mjmodel.nflex:
-        found.unsupported(
+        problems.unsupported(
             None, f"from_mujoco does not read flexes that MuJoCo {version} compiled", HINT.format(version)
         )
-    found.raise_if_any()
-    # without flexes these are zero or empty
+    problems.raise_if_any()
+    # the model has no flexes, so these are zero or empty
     fields |= {name: 0 if name.startswith("n") else np.zeros(0, np.int32) for name in GONE if name not in fields}
-    # the last number of an equality is for `mj_setConst` alone
+    # later versions have one more number for each equality, which only `mj_setConst` uses
     fields["eq_data"] = mjmodel.eq_data[:, :NEQDATA]
     for name, value in fields.items():
         if isinstance(value, np.ndarray) and value.dtype == bool:
@@ -122,8 +132,8 @@ def columns_of(mjmodel: Any, version: str) -> dict[str, Any]:
     return fields
 
 
-def _lacking(mjmodel: Any, fields: dict[str, Any]) -> Iterator[str]:
-    """What a model of a later version has and diffsim lacks, a message each."""
+def _unsupported_features(mjmodel: Any, fields: dict[str, Any]) -> Iterator[str]:
+    """Yields a message for each feature of a model of a later version that diffsim does not support."""
     for column, new in REFUSED.items():
         values = np.asarray(getattr(mjmodel, column, ()))
         for index in np.flatnonzero(values != new.nothing).tolist():
@@ -150,7 +160,7 @@ def _lacking(mjmodel: Any, fields: dict[str, Any]) -> Iterator[str]:
 
 
 def _package(mjmodel: Any) -> Any:
-    """The package that a model belongs to, `mujoco`."""
+    """The module `mujoco` whose class the model is."""
     return sys.modules.get(type(mjmodel).__module__.partition(".")[0])
 
 

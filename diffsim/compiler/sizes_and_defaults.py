@@ -1,8 +1,8 @@
 """The last passes before packing: integer fields of the tree, sizes, and empty arrays for kinds without objects.
 
 The structure of the tree (parents, addresses, trees, simple bodies) follows from a few integer arrays and from poses;
-two frames count as equal within 1e-6. Bodies are in depth-first order, joints in the order of bodies, dofs in the order
-of joints. diffsim/types declares the fields of a model.
+frames that differ by less than 1e-6 count as equal. Bodies are in depth-first order, joints in the order of bodies,
+dofs in the order of joints. diffsim/types declares the fields of a model.
 Source: MuJoCo "Computation" (kinematic tree) and mjModel's field comments.
 """
 
@@ -20,7 +20,7 @@ from diffsim.types.topology import Topology
 Array = np.ndarray
 Integers = dict[str, Array]
 
-# elements of positions (m) and quaternions that differ by less are equal, as in MuJoCo
+# numbers in positions (m) and quaternions that differ by less are equal, as in MuJoCo
 FRAME_TINY = 1e-6
 # an element of a unit axis below this is zero (mjEPS)
 AXIS_TINY = 1e-14
@@ -100,7 +100,10 @@ _UNIT = np.array([1.0, 0.0, 0.0, 0.0])
 
 
 def same_frame(pos: Array, quat: Array, ipos: Array, iquat: Array) -> SameFrame:
-    """The frame of the body, or of its inertia, with which a pose coincides; kinematics saves work with it."""
+    """Which frame a pose in a body coincides with: the body's or its inertia's, fully or in rotation; or none.
+
+    Kinematics copies frames that coincide instead of composing poses.
+    """
     if same_rotation(quat, _UNIT):
         return SameFrame.BODY if same_vector(pos, np.zeros(3)) else SameFrame.BODYROT
     if same_rotation(quat, iquat):
@@ -115,6 +118,7 @@ def same_frames(fields: Integers) -> Integers:
     for kind in ("geom", "site"):
         rows = zip(fields[kind + "_pos"], fields[kind + "_quat"], fields[kind + "_bodyid"], strict=True)
         result[kind + "_sameframe"] = np.array([same_frame(p, q, ipos[b], iquat[b]) for p, q, b in rows], np.int32)
+    # the inertial frame is only compared with the body's frame: no pose has a zero quaternion
     nowhere = np.zeros(4)
     result["body_sameframe"] = np.array(
         [same_frame(p, q, np.zeros(3), nowhere) for p, q in zip(ipos, iquat, strict=True)], np.int32
@@ -157,7 +161,7 @@ def _joints_are_simple(fields: Integers, joints: range) -> bool:
 
 
 def simple_under_tendons(fields: Integers) -> Integers:
-    """body_simple after tendons: bodies on the path of a tendon with armature are not simple."""
+    """body_simple with 0 for bodies on the path of a tendon with armature, which couples their dofs."""
     simple = fields["body_simple"].copy()
     for tendon in np.flatnonzero(fields["tendon_armature"]):
         first = fields["tendon_adr"][tendon]
@@ -169,7 +173,7 @@ def simple_under_tendons(fields: Integers) -> Integers:
 
 
 def actuator_targets(fields: Integers) -> Integers:
-    """jnt_actuatorid, tendon_actuatorid: the actuator that adds damping or armature there; -1 none, -2 several."""
+    """jnt_actuatorid, tendon_actuatorid: the actuator that adds damping or armature; -1 for none, -2 for several."""
     joint = np.full(len(fields["jnt_type"]), -1, np.int32)
     tendon = np.full(len(fields["tendon_adr"]), -1, np.int32)
     target = {TrnType.JOINT: joint, TrnType.JOINTINPARENT: joint, TrnType.TENDON: tendon}
@@ -214,7 +218,7 @@ STATISTIC = {
 
 
 def rows(draft: Draft) -> None:
-    """Arrays of all objects in the world body, after their poses are final."""
+    """Arrays of all objects in the world body; their poses are final now."""
     for kind in ("body", "joint", "geom", "site", "camera", "light"):
         draft.columns(kind)
 
@@ -222,7 +226,7 @@ def rows(draft: Draft) -> None:
 def tree(draft: Draft) -> None:
     """Addresses and ancestry of bodies, joints and dofs."""
     fields = draft.fields
-    # checked only now, because a static body between it and the world may have been fused
+    # checked only now, because a static body between the joint and the world may have been fused
     for node in draft.nodes["joint"]:
         if is_free(node.e.type) and node.body is not None and node.body.row["body_parentid"] > 0:
             draft.problems.add(node.source, "a free joint is only allowed on a child of the world")
@@ -280,7 +284,7 @@ def empty_fields(draft: Draft) -> None:
     fields["stat"] = dict(STATISTIC)
 
 
-# the largest number of a model in float32
+# the largest number that a model can have, since it may be stored in float32
 LARGEST = float(np.finfo(np.float32).max)
 TOO_LARGE = "some number in the file is too large"
 
@@ -316,12 +320,12 @@ def _owner(draft: Draft, size: str, row: int) -> Node | None:
 
 
 def _fit(values: np.ndarray) -> bool:
-    """Whether all numbers are within the bounds; the minimum and maximum are NaN if any number is."""
+    """Whether all numbers fit float32; a NaN makes the minimum and maximum NaN, and both comparisons false."""
     return not values.size or bool(values.min() >= -LARGEST and values.max() <= LARGEST)
 
 
 def relations(draft: Draft) -> None:
-    """Relations of bodies, tendons and actuators: coincident frames, simple bodies, actuators with armature."""
+    """Fields that relate bodies, tendons and actuators: coincident frames, simple bodies, actuators with armature."""
     fields = draft.fields
     fields.update(same_frames(fields))
     fields.update(simple_bodies(fields))

@@ -1,11 +1,11 @@
-"""A mesh, from its element to its inertial frame.
-
-The surface is checked, moved by refpos, refquat and scale, then to its center and principal axes.
+"""Compiles one `<mesh>`: reads its surface and expresses it in its inertial frame.
 
 The surface comes from a file, from numbers in the XML, from a builtin shape or from a distance field. Files may come
-from strangers: counts, indices and coordinates are checked before they are used. The surface of a distance field stays
-in the frame of the field. As in MuJoCo, its principal moments in decreasing order are nevertheless used as the moments
-about x, y and z of that frame.
+from strangers: counts, indices and coordinates are checked before they are used. Then refpos, refquat and scale are
+applied, and the vertices are moved to the center of mass and the principal axes.
+
+The surface of a distance field stays in the frame of the field. As in MuJoCo, its principal moments in decreasing order
+are nevertheless used as the moments about x, y and z of that frame.
 
 Meshes that can collide get a convex hull. Vertices and normals are rounded to float32, as in MuJoCo.
 Source: MuJoCo "XML reference", mesh; user_mesh.cc (3.8.1) for the order of the steps.
@@ -40,18 +40,19 @@ from diffsim.mjcf.resources import MOST_FACES, MOST_VERTICES, AssetError, check_
 Array = np.ndarray
 Fields = dict[str, Any]
 
-# arrays that a <mesh> may contain, which have the same names in Surface, with their number of columns
+# number of columns of the arrays that a <mesh> may contain; Surface has fields with the same names
 INLINE = {"vertex": 3, "face": 3, "normal": 3, "texcoord": 2}
 # arrays that only pictures use
-SEEN = ("normal", "texcoord")
+PICTURE_ARRAYS = ("normal", "texcoord")
 
-# m: the largest coordinate, as everywhere in MuJoCo (mjMAXVAL)
+# the largest coordinate, m: MuJoCo's limit for any number (mjMAXVAL)
 FURTHEST = 1e10
 
-# a principal moment may exceed the sum of the other two by this much, in the moments of a unit density (m^5): rounding
-TRIANGLE_ABSOLUTE = 1e-9
-# and by this part of itself
-TRIANGLE_RELATIVE = 1e-6
+# No principal moment exceeds the sum of the other two. Rounding may violate this by so much, in moments of unit
+# density, m^5 ...
+MOMENT_ABSOLUTE = 1e-9
+# ... plus this fraction of the moment
+MOMENT_RELATIVE = 1e-6
 
 
 def mesh_source(draft: Draft, node: Node) -> Surface:
@@ -92,15 +93,20 @@ def mesh_source(draft: Draft, node: Node) -> Surface:
             values = np.clip(values, -(2**31), 2**31 - 1).astype(kind) if name == "face" else values.astype(kind)
         inline[name] = values.reshape(-1, INLINE[name])
     surface = replace(surface, **inline)
-    # arrays for pictures may be damaged: a normal with NaN will point up
-    seen = {name: np.where(np.isfinite(array), array, 0) for name in SEEN if len(array := getattr(surface, name))}
-    surface = replace(surface, **seen)
+    # damaged arrays for pictures are repaired, not refused: NaN becomes 0, and a normal of 0 will point up
+    for name in PICTURE_ARRAYS:
+        array = getattr(surface, name)
+        if len(array):
+            surface = replace(surface, **{name: np.where(np.isfinite(array), array, 0)})
     _check_surface(surface, obj=content == "model/obj")
     return surface
 
 
 def _check_surface(surface: Surface, obj: bool) -> None:
-    """Raises AssetError if a surface is too small, too large, or uses vertices that do not exist."""
+    """Raises AssetError if a surface has too few or too many vertices or triangles, or uses vertices that do not exist.
+
+    obj: whether it comes from an OBJ file, which may have any number of texture coordinates.
+    """
     nvert = len(surface.vertex)
     if nvert < 4:
         raise AssetError(f"a mesh needs at least 4 vertices, {nvert} given")
@@ -115,7 +121,7 @@ def _check_surface(surface: Surface, obj: bool) -> None:
 
 
 def check_reach(vertex: Array) -> None:
-    """Raises AssetError if a vertex is too far out for products of coordinates."""
+    """Raises AssetError if a coordinate is not finite, or so large that products of coordinates may overflow."""
     fits = np.abs(vertex) <= FURTHEST
     if not fits.all():
         message = f"vertex {np.argmax(~fits.all(axis=1))} is not finite or is further out than {FURTHEST:g} m"
@@ -130,12 +136,12 @@ class Mesh:
       surface: vertices and triangles.
       pos, quat: pose of the inertial frame in the frame of the source.
       scale: (3,) attribute 'scale'.
-      volume: m^3, or m^2 (the area) of a shell.
+      volume: m^3; of a shell the area, m^2.
       box: (3,) m, half sizes of the box with equal inertia.
       low, high: (3,) m, corners of the bounding box.
       hull: the convex hull, None if it is not needed.
       polygons: flat sides of the hull, None without a hull.
-      polynormal: (npolygon, 3) their unit normals.
+      polynormal: (npolygon, 3) unit normals of the polygons.
       octree: the sampled signed distance, None if it is not needed.
     """
 
@@ -159,7 +165,7 @@ class Mesh:
 
 
 def compile_mesh(e: Any, source: Surface, collides: bool, sampled: bool) -> Mesh:
-    """A mesh in its inertial frame.
+    """Compiles a mesh: its hull, normals and inertial frame, with all vertices in that frame.
 
     Args:
       e: the `<mesh>` with all attributes filled.
@@ -171,7 +177,8 @@ def compile_mesh(e: Any, source: Surface, collides: bool, sampled: bool) -> Mesh
       AssetError: the surface has no volume, or its triangles are not consistently oriented.
     """
     kind = "shell" if e.builtin == "plate" else e.inertia
-    stays = e.first(Plugin) is not None
+    # the surface of a distance field must stay in the frame of the field
+    keeps_frame = e.first(Plugin) is not None
     vertex = source.vertex.astype(float)
     edge = repeated_edge(vertex, source.face) if kind == "exact" else None
     if edge:
@@ -196,7 +203,7 @@ def compile_mesh(e: Any, source: Surface, collides: bool, sampled: bool) -> Mesh
     check_reach(vertex)
     solid = hull.face if kind == "convex" and hull else surface.face
     pos, quat, volume, box = _inertial_frame(vertex, surface.face, solid, kind)
-    if stays:
+    if keeps_frame:
         pos = np.zeros(3)
         quat = np.array(IDENTITY)
     axes = matrix(quat)
@@ -222,7 +229,10 @@ def compile_mesh(e: Any, source: Surface, collides: bool, sampled: bool) -> Mesh
 
 
 def _completed(source: Surface, vertex: Array, hull: Hull | None, smooth: bool) -> Surface:
-    """The surface with triangles (by default of the hull) and normals (by default means over triangles)."""
+    """The surface with all of its arrays.
+
+    Triangles default to those of the hull, normals to the mean normal of the triangles at a vertex.
+    """
     face = source.face if len(source.face) or hull is None else hull.face
     normal, facenormal, facetexcoord = source.normal, source.facenormal, source.facetexcoord
     if not len(normal):
@@ -272,7 +282,7 @@ def _inertial_frame(vertex: Array, face: Array, solid: Array, kind: str) -> tupl
     moments, quat = diagonalize(full)
     if not np.isfinite(moments).all() or moments[2] <= 0:
         raise AssetError("the inertia of the mesh has no positive eigenvalues", "is it flat?")
-    allowed = moments * (1 - TRIANGLE_RELATIVE) - TRIANGLE_ABSOLUTE
+    allowed = moments * (1 - MOMENT_RELATIVE) - MOMENT_ABSOLUTE
     if (moments.sum() - moments < allowed).any():
         raise AssetError("the inertia of the mesh violates A + B >= C", 'repair its triangles, or try inertia="convex"')
     # the sum of two moments minus the third is V times the square of one side / 6

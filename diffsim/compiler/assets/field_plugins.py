@@ -37,7 +37,7 @@ POINTS = 300
 
 
 class FieldUse(NamedTuple):
-    """A distance field: the name of its plugin (empty: no field) and its parameters (k,)."""
+    """A distance field: the name of its plugin (empty if there is no field) and its parameters (k,)."""
 
     name: str
     parameters: np.ndarray
@@ -180,7 +180,8 @@ def _marching_cubes(values: Array, low: Array, high: Array) -> Surface:
       The surface in float32, with area-weighted mean normals.
     """
     values = values.astype(np.float32)
-    # for each cube the set of its corners inside, as 8 bits; then the cubes that the surface passes, with x fastest
+    # for each cube, 8 bits that say which of its corners are inside; then the cubes that the surface crosses: those
+    # with corners on both sides (neither 0 nor 255), with x fastest
     inside = (values < 0).astype(np.uint8)
     corners = np.zeros([size - 1 for size in values.shape], np.uint8)
     for corner in range(8):
@@ -199,6 +200,7 @@ def _marching_cubes(values: Array, low: Array, high: Array) -> Surface:
     normal = np.zeros_like(vertex)
     for corner in range(3):
         np.add.at(normal, face[:, corner], np.cross(c - b, a - b))
+    # from grid units to metres, in MuJoCo's order of operations
     place = 2 * ((high - low) / 2) * vertex / (np.array(values.shape) - 1) + low
     return Surface(place.astype(np.float32), face, unit_or_up(normal).astype(np.float32))
 
@@ -218,7 +220,8 @@ def _crossed_edges(values: Array, axis: int) -> tuple[Array, Array, Array]:
     vertex = place.astype(np.float32)
     vertex[:, axis] += start / (start - end)
     edge = np.concatenate([np.full((len(place), 1), axis), place], axis=1)
-    # the first cube with this edge is the one before it along both other axes, if there is one
+    # Up to four cubes share an edge. The first of them is the one before the edge along both other axes, if there is
+    # one; in it the edge has the number 4 axis + behind[0] + 2 behind[1] (see `STARTS`).
     others = [other for other in range(3) if other != axis]
     behind = np.minimum(place[:, others], 1)
     cube = place.copy()

@@ -1,7 +1,7 @@
 """hfield_rows: height fields from numbers in the XML, a PNG image or a binary file, scaled to [0, 1].
 
-Rows of hfield_data go from -y to +y, columns from -x to +x. hfield_size is (half width in x, half width in y, height of
-the value 1, depth of the base). In the XML, as in images, the first row is the one at +y.
+Rows of hfield_data go from -y to +y, columns from -x to +x. hfield_size is (half width in x, half width in y, height at
+elevation 1, thickness of the base), in m. In the XML, as in images, the first row is the one at +y.
 Source: MuJoCo "XML reference", hfield.
 """
 
@@ -16,7 +16,7 @@ Array = np.ndarray
 # the two formats of height fields, by their media type
 PNG = "image/png"
 BINARY = "image/vnd.mujoco.hfield"
-# media types by the ending of a file; those that are no height field are refused by name
+# media types by the extension of a file; all but PNG are listed so that the message can name what is refused
 KINDS = {
     ".png": PNG,
     ".ktx": "image/ktx",
@@ -25,7 +25,7 @@ KINDS = {
     ".msh": "model/vnd.mujoco.msh",
 }
 
-# in units of the file: a field whose elevations differ by less is flat (mjEPS)
+# a height field whose elevations differ by less, in units of the file, is flat (mjEPS)
 FLAT = 1e-14
 
 

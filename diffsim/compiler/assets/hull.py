@@ -1,6 +1,7 @@
-"""Convex hulls: their triangles (by Qhull, as MuJoCo finds them), the graph of their edges, and their polygons.
+"""Convex hulls: triangles (by Qhull, which MuJoCo uses too), the graph of edges, and polygons.
 
-Collisions search the graph for the vertex furthest along a direction and clip polygons against each other. Host only.
+Collisions search the graph for the vertex furthest along a direction, and clip polygons against each other. All of it
+runs on the host when a model is compiled.
 Source: user_mesh.cc (3.8.1) for the layout of mesh_graph and for what counts as one polygon; Qhull 2020.2 (poly_r.c,
 poly2_r.c) for the order of its lists.
 """
@@ -17,9 +18,10 @@ from diffsim.mjcf.resources import AssetError
 
 Array = np.ndarray
 
-# triangles whose normals agree to this angle, by azimuth and by polar angle, are one polygon
+# rad: neighbouring triangles whose normals have the same azimuth and polar angle, rounded to multiples of this, belong
+# to one polygon (MuJoCo's choice)
 ANGLE = 0.01
-# faces of the hull with which Qhull starts
+# number of triangles of the tetrahedron with which Qhull starts
 TETRAHEDRON = 4
 
 
@@ -41,18 +43,20 @@ class Hull:
     def vertex(self) -> Array:
         """The vertices of the mesh that are corners of the hull, in the order of Qhull's list.
 
-        Qhull adds one vertex after another, each as the apex of a cone of new triangles. It moves the vertices of new
-        triangles to the end of its list: the apex, then the others as it meets them. At last it cuts larger sides into
-        triangles, which moves their vertices once more. So the place of a vertex is that of the last cone that has it.
-        A tetrahedron is no cone: Qhull starts with it, and makes for each vertex of its list the triangle without it.
+        Qhull adds one vertex after another, each as the apex of a cone of new triangles. It moves the vertices of the
+        new triangles to the end of its list: first the apex, then the others as it meets them. Finally it cuts larger
+        flat sides into triangles, which moves their vertices once more. So vertices are sorted by the last cone in
+        which they occur. A hull that is a tetrahedron has no cone: its k-th triangle leaves out the k-th vertex.
         """
         if len(self.newest) == TETRAHEDRON:
             return np.unique(self.newest).sum() - self.newest.sum(axis=1)
+        # consecutive triangles with the same apex are one cone; all triangles that were cut are the last one (-1)
         apex = np.where(self.cut, -1, self.newest[:, 0])
         cone = np.repeat(np.cumsum(np.diff(apex, prepend=apex[0]) != 0), 3)
         corner, tip = self.newest.ravel(), np.repeat(apex, 3)
         last = np.zeros(corner.max() + 1, int)
         np.maximum.at(last, corner, cone)
+        # corners within their last cone, sorted by cone, the apex first; each vertex counts where it is met first
         met = np.flatnonzero(cone == last[corner])
         met = met[np.lexsort((met, corner[met] != tip[met], cone[met]))]
         return corner[met][np.sort(np.unique(corner[met], return_index=True)[1])]
@@ -60,7 +64,7 @@ class Hull:
 
 @dataclass(frozen=True)
 class Polygons:
-    """Flat sides of a hull: vertices of the mesh one polygon after another, and the length of each."""
+    """Flat sides of a hull: the vertices of one polygon after another, and the number of vertices of each."""
 
     vertex: Array
     count: Array
@@ -72,7 +76,11 @@ class Polygons:
 
 
 def convex_hull(vertex: Array, most: int = -1) -> Hull:
-    """The hull of points (n, 3). `most`: largest number of its vertices, -1 for all. Raises AssetError if flat."""
+    """The convex hull of points (n, 3) m, with at most `most` vertices (-1: no limit).
+
+    Raises:
+      AssetError: the points are in one place, on one line or in one plane.
+    """
     # imported here: only models with meshes pay for it
     from scipy.spatial import ConvexHull, QhullError
 
@@ -94,7 +102,7 @@ def convex_hull(vertex: Array, most: int = -1) -> Hull:
 
 
 def _check_spread(vertex: Array) -> None:
-    """Points in one place, on a line or in a plane have no hull."""
+    """Raises AssetError if all points (n, 3) are in one place, on one line or in one plane."""
     offset = vertex - vertex[0]
     length = np.sqrt(squares(offset))
     apart = np.flatnonzero(length > SMALLEST)
@@ -112,18 +120,22 @@ def _check_spread(vertex: Array) -> None:
 
 
 def graph(hull: Hull) -> Array:
-    """mesh_graph: counts, where each vertex's neighbours begin, vertices, neighbours (each list ended by -1), faces.
+    """mesh_graph of a mesh: the edges of its hull as lists of neighbours.
 
-    Vertices and faces are numbered as in the mesh, neighbours as in the list of vertices. The order matters: where a
-    plane touches a hull, MuJoCo takes the first neighbours of the lowest vertex that are low enough. A vertex has its
-    triangles in the order in which they were made, and its neighbours in the order in which these triangles list them.
-    Qhull shuffles the triangles of a vertex further where it merges some of them into a larger side with more than
-    four corners; the neighbours of such a vertex may stand in another order than MuJoCo's.
+    It has, one after the other: the numbers of vertices and faces of the hull; where the neighbours of each vertex
+    begin; the vertices; the neighbours of each vertex, ended by -1; the faces. Vertices and corners of faces are
+    indices of the mesh, neighbours are positions in the list of vertices.
+
+    The order of neighbours matters: where a plane touches a hull, MuJoCo takes the first neighbours of the lowest
+    vertex that are low enough. Here the triangles of a vertex come in the order in which Qhull made them, and its
+    neighbours in the order in which these triangles list them. Where Qhull merges triangles into a flat side with more
+    than four corners, it shuffles the triangles of the vertex further; the neighbours may then be in another order than
+    MuJoCo's.
     """
     vertex = hull.vertex
     place = np.zeros(vertex.max() + 1, int)
     place[vertex] = np.arange(len(vertex))
-    # the directed edges from each corner of each triangle to the two others, the first of equal ones alone
+    # the directed edges from each corner of each triangle to the other two; of equal edges only the first is kept
     edges = place[hull.newest][:, [[0, 1], [0, 2], [1, 0], [1, 2], [2, 0], [2, 1]]].reshape(-1, 2)
     edges = edges[np.sort(np.unique(edges @ [len(vertex), 1], return_index=True)[1])]
     edges = edges[np.argsort(edges[:, 0], kind="stable")]
@@ -136,32 +148,33 @@ def graph(hull: Hull) -> Array:
 
 
 def polygons(vertex: Array, hull: Hull) -> Polygons:
-    """The polygons of a hull: triangles that hang together and whose normals agree; each begins at its first edge."""
+    """The polygons of a hull: connected triangles whose normals agree; each begins at its first edge."""
     key = _direction_keys(vertex, hull.face)
     edges = directed_edges(hull.face)
-    # triangles whose normals agree and which share an edge, which the other one has backwards
+    # Two triangles share an edge if one of them has it reversed. Its key contains the direction of the normal, so only
+    # triangles whose normals agree are joined.
     partner = first_places(*_edge_keys(edges, np.repeat(np.unique(key, return_inverse=True)[1], 3), len(vertex)))
     shared = np.flatnonzero(partner >= 0)
     joined = linked_parts(np.stack([shared, partner[shared]], axis=1) // 3, len(hull.face))
-    # numbered in order of the first triangle
+    # polygons are numbered in the order of their first triangles
     owner = np.repeat(first_seen(joined)[1], 3)
-    # an edge between two triangles of one polygon is met in both directions
+    # an edge inside a polygon occurs in both directions; the others are its rim
     inner = first_places(*_edge_keys(edges, owner, len(vertex))) >= 0
     rim = (key[np.repeat(np.arange(len(key)), 3)] >= 0) & ~inner
     return _paths(edges[rim], owner[rim])
 
 
 def polygon_normals(vertex: Array, sides: Polygons) -> Array:
-    """Unit normals (n, 3) by the first three vertices of each polygon; by all of them where these are on a line."""
+    """Unit normals (n, 3) by the first three vertices of each polygon, or by all of them if these are on a line."""
     normal = _normals(vertex, sides, lambda normal, *_: squares(normal) < (SMALLEST * 10) ** 2)
     return np.where(squares(normal)[:, None] > 0, normal, [1.0, 0.0, 0.0])
 
 
 def rounding_fields(fields: Mapping[str, Any]) -> dict[str, Array]:
-    """`mesh_polyrounding` of a compiled model: its normals less those of its vertices in float32.
+    """`mesh_polyrounding` of a compiled model: mesh_polynormal minus the normals that the float32 vertices give.
 
-    These are worth little where the first three vertices of a polygon are near each other. By the rule of
-    `geometry.hull.polytope.polygon_normals`, which it is to be added to.
+    The normals of the rounded vertices are inaccurate where the first three vertices of a polygon are near each other.
+    `geometry.hull.polytope.polygon_normals` computes them in the same way and adds this correction.
     """
     vertex = np.reshape(fields["mesh_vert"], (-1, 3)).astype(np.float32).astype(float)
     first = np.repeat(np.ravel(fields["mesh_vertadr"]), np.ravel(fields["mesh_polynum"]))
@@ -173,10 +186,10 @@ def rounding_fields(fields: Mapping[str, Any]) -> dict[str, Array]:
 
 
 def _normals(vertex: Array, sides: Polygons, on_a_line: Callable[[Array, Array, Array], Array]) -> Array:
-    """Unit normals (n, 3), zero for a polygon without area, by the first three vertices of each.
+    """Unit normals (n, 3) by the first three vertices of each polygon; zero for a polygon without area.
 
-    on_a_line: whether these three are on a line, given the cross product (n, 3) of the ways from the first one to the
-    second and third, and both ways (n, 3). Where they are, all vertices of the polygon count.
+    on_a_line: says whether these three are on a line, given u x v, u and v (n, 3), where u and v point from the first
+    vertex to the second and third. If they are, the areas of all triangles at the first vertex are summed instead.
     """
     begin, *ends = (vertex[sides.vertex[sides.start + k]] for k in range(3))
     one, other = (end - begin for end in ends)
@@ -189,7 +202,7 @@ def _normals(vertex: Array, sides: Polygons, on_a_line: Callable[[Array, Array, 
 
 
 def polygons_of_vertices(sides: Polygons, nvert: int) -> tuple[Array, Array]:
-    """For each vertex of the mesh how many polygons it is a corner of, and these one vertex after another."""
+    """The number of polygons at each vertex of the mesh, and these polygons, one vertex after another."""
     owner = np.repeat(np.arange(len(sides.count)), sides.count)
     order = np.argsort(sides.vertex, kind="stable")
     return np.bincount(sides.vertex, minlength=nvert).astype(np.int32), owner[order].astype(np.int32)
@@ -200,14 +213,15 @@ def _direction_keys(vertex: Array, face: Array) -> Array:
     corner = vertex[face]
     normal = cross_product(corner[:, 1] - corner[:, 0], corner[:, 2] - corner[:, 0])
     length = np.sqrt(squares(normal))
-    # adding zero makes a negative zero positive, which the azimuth depends on
+    # adding zero turns -0 into 0: arctan2 distinguishes them
     normal = normal / np.where(length < SMALLEST, 1.0, length)[:, None] + 0.0
+    # normals along z have no azimuth
     upright = np.abs(normal[:, 2]) > 1 - 1e-7
     azimuth = _rounded(np.arctan2(normal[:, 1], normal[:, 0]) / ANGLE)
     polar = _rounded(np.arccos(np.clip(normal[:, 2], -1, 1)) / ANGLE)
     azimuth[upright] = 0.0
     polar[upright] = np.where(normal[upright, 2] < 0, _rounded(np.pi / ANGLE), 0.0)
-    # both are below 1000 in size
+    # both angles are below 1000 in size: one integer holds them, and 1e6 makes it positive
     return np.where(length < SMALLEST, -1, (azimuth * 1000 + polar + 1e6).astype(np.int64))
 
 
@@ -217,7 +231,7 @@ def _rounded(values: Array | float) -> Array:
 
 
 def _edge_keys(edges: Array, owner: Array, nvert: int) -> tuple[Array, Array]:
-    """One number for each edge with its owner, and for the reversed edge with the same owner."""
+    """An integer for each edge and its owner, and the integer of the reversed edge with the same owner."""
     a = edges[:, 0].astype(np.int64)
     b = edges[:, 1].astype(np.int64)
     owner = owner.astype(np.int64)
@@ -225,7 +239,7 @@ def _edge_keys(edges: Array, owner: Array, nvert: int) -> tuple[Array, Array]:
 
 
 def _paths(edges: Array, owner: Array) -> Polygons:
-    """The rim of each side as a path of vertices that begins with its first edge; without those that do not close."""
+    """Follows the rim of each polygon from its first edge; leaves out polygons whose rim has fewer than three edges."""
     order = np.argsort(owner, kind="stable")
     edges, owner = edges[order].astype(np.int64), owner[order].astype(np.int64)
     count = np.bincount(owner)
@@ -235,7 +249,7 @@ def _paths(edges: Array, owner: Array) -> Polygons:
     span = edges.max(initial=0) + 1
     follow = first_places(owner * span + edges[:, 0], owner * span + edges[:, 1])
     vertex = np.zeros(len(edges), np.int32)
-    # all sides take one step along their rim at a time
+    # all polygons take one step along their rim at a time
     side = np.flatnonzero(count)
     at = start[side]
     for step in range(count.max(initial=0)):

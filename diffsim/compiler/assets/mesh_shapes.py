@@ -32,9 +32,9 @@ _ICOSAHEDRON_FACES = np.array(
 )  # fmt: skip
 
 
-# vertices of a wedge, all on a sphere: Qhull needs about 3 s for the hull of this many
+# vertices of a wedge: Qhull takes about 3 s for so many points on a sphere
 MOST_IN_HULL = 100_000
-# edges of a cone: Qhull needs about 3 s for two flat polygons with this many corners
+# edges of a cone: Qhull takes about 3 s for two flat polygons with so many corners
 MOST_IN_RING = 5_000
 
 
@@ -150,7 +150,10 @@ def supertorus(params: Array) -> Surface:
 
 
 def wedge(params: Array) -> Surface:
-    """Points with frames on a part of the unit sphere, seen from its center; denser in the middle for gamma > 0."""
+    """Points with frames on a part of the unit sphere, seen from its center; denser in the middle for gamma > 0.
+
+    params: the numbers of points around and upward, half angles of view around and upward (degrees), gamma.
+    """
     count = _grid(params)
     gamma = params[4]
     check_count(count[0] * count[1], MOST_IN_HULL, "vertices of a wedge")
@@ -163,6 +166,7 @@ def wedge(params: Array) -> Surface:
     angles = [(gamma * x**5 + (1 - gamma) * x) * limit * pi / 180 for x, limit in zip(edges, fov, strict=True)]
     a, e = np.meshgrid(*((x[1:] + x[:-1]) / 2 for x in angles), indexing="ij")
     vertex = np.stack([np.cos(e) * np.sin(a), np.sin(e), -np.cos(e) * np.cos(a)], axis=-1)
+    # the frame at each point: outward, right, up
     right = np.stack([np.cos(a), np.zeros_like(a), np.sin(a)], axis=-1)
     up = np.stack([-np.sin(e) * np.sin(a), np.cos(e), np.sin(e) * np.cos(a)], axis=-1)
     frames = np.stack([cross_product(up, right), right, up], axis=2)
@@ -212,6 +216,7 @@ def _whole(value: float, least: int, most: int, what: str) -> int:
 
 
 def _grid(params: Array) -> tuple[int, int]:
+    """The numbers of points along both sides of a grid."""
     count = (_whole(params[0], 1, MOST_VERTICES, "resolution"), _whole(params[1], 1, MOST_VERTICES, "resolution"))
     check_count(count[0] * count[1], MOST_VERTICES, "vertices")
     return count

@@ -75,6 +75,7 @@ def mesh_fields(draft: Draft) -> None:
 
 
 def _stacked(arrays: list[Array], width: int) -> Array:
+    """The rows of all arrays (k, width), one array after the other."""
     return np.concatenate([np.zeros((0, width), arrays[0].dtype), *arrays]) if arrays else np.zeros((0, width))
 
 

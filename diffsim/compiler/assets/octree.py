@@ -1,18 +1,18 @@
 """The octree of a mesh: cells are divided into eight where the surface passes through them.
 
-The root is the bounding box of the mesh, enlarged by 1.1. A cell that meets a triangle has eight children, down to a
-maximum depth. Then further cells are divided until cells with a common face differ by at most one level. Positions are
-integers in units of the finest cell, so shared corners are found without comparing floats. Cells are numbered in the
-order in which they are made. The index of a child among its eight is a sum: 1 if it is the upper one along x, 2 along
-y, 4 along z.
+The root is the bounding box of the mesh, enlarged by a factor of 1.1. A cell that meets a triangle has eight children,
+down to a maximum depth. Then further cells are divided until cells with a common face differ by at most one level.
+Positions are integers in units of the finest cell, so shared corners are found without comparing floats. Cells are
+numbered in the order in which they are made. The three bits of a child's index, 0 to 7, say whether it is the upper
+child along x (bit 1), y (bit 2) and z (bit 4).
 
 Corners are numbered by their position in the grid of finest cells. A corner of a leaf is a hanging corner if it lies on
 an edge or face of a larger neighbour without being a corner of it. There the field is the mean of its values at the two
 ends of that edge or at the four corners of that face, which makes it continuous across faces.
 
-Source: `mjCOctree` and `boxTriangle` of user_objects.cc (MuJoCo 3.8.1). Sums have MuJoCo's order, because rounding
-decides where a triangle only touches a box. Schwarz and Seidel 2010, "Fast parallel surface and solid voxelization on
-GPUs".
+Source: `mjCOctree` and `boxTriangle` of user_objects.cc (MuJoCo 3.8.1). Sums are in MuJoCo's order, because rounding
+decides whether a triangle that only touches a box meets it. Schwarz and Seidel 2010, "Fast parallel surface and solid
+voxelization on GPUs".
 """
 
 from collections.abc import Iterator
@@ -31,9 +31,9 @@ DEPTH = 6
 FINEST = 1 << DEPTH
 # grid points along a side of the root
 GRID = FINEST + 1
-# the root is the bounding box of the mesh times this, as in MuJoCo: the surface stays inside
+# factor by which the root is larger than the bounding box of the mesh, so that the surface stays inside (MuJoCo's)
 ROOM = 1.1
-# (8, 3) bool: which children of a cell are the upper ones along x, y, z
+# (8, 3) 0 or 1: whether each child of a cell is the upper one along x, y, z
 SLOTS = np.array([[slot & 1, slot >> 1 & 1, slot >> 2] for slot in range(8)])
 # (6, 4) the corners of each side of a cell: lower and upper along x, y, z
 SIDE_CORNERS = np.array(
@@ -43,9 +43,9 @@ SIDE_CORNERS = np.array(
         for side in (0, 1)
     ]
 )
-# pairs of a cell and a triangle that are tested at once: arrays of this length fit the cache
+# pairs of a cell and a triangle that are tested at once: arrays of this length fit into the processor's cache
 CHUNK = 1 << 17
-# pairs on one level: more would take minutes and gigabytes
+# most such pairs on one level: more would take minutes and gigabytes
 MOST_PAIRS = 1 << 26
 
 
@@ -140,17 +140,22 @@ def chunks(count: int) -> Iterator[slice]:
 
 
 def _balanced(cells: Cells) -> Cells:
-    """The octree with leaves divided until neighbours differ by at most one level."""
+    """The octree whose leaves have been divided until neighbours differ by at most one level."""
     while True:
         leaves = cells.leaves
         beside = neighbours(cells, leaves)
         level = cells.level[leaves][:, None]
         other = cells.level[beside]
-        coarse = (beside >= 0) & (other > level + 1), (beside >= 0) & (level > other + 1)
-        large = np.stack([np.where(coarse[0], leaves[:, None], -1), np.where(coarse[1], beside, -1)], axis=2).ravel()
+        # leaves that are more than one level coarser than a neighbour, or whose neighbour is that much coarser
+        leaf_too_large = (beside >= 0) & (other > level + 1)
+        neighbour_too_large = (beside >= 0) & (level > other + 1)
+        large = np.stack(
+            [np.where(leaf_too_large, leaves[:, None], -1), np.where(neighbour_too_large, beside, -1)], axis=2
+        )
         large = large[large >= 0]
         if not len(large):
             return cells
+        # each once, in the order in which they were found
         _, first = np.unique(large, return_index=True)
         cells = cells.divided(large[np.sort(first)])
 
@@ -158,7 +163,7 @@ def _balanced(cells: Cells) -> Cells:
 def neighbours(cells: Cells, leaves: Array) -> Array:
     """(k, 6) the neighbours of some leaves (k,) across their lower and upper face along x, y and z; -1 at the border.
 
-    If several leaves touch a face, it is the one just below the middle of the face.
+    If several leaves touch a face, the neighbour is the one just below the middle of the face.
     """
     # the leaf that contains each finest cell
     owner = np.full((FINEST,) * 3, -1)
@@ -190,12 +195,13 @@ def boxes_meet_triangles(low: Array, high: Array, corner: Array) -> Array:
     low, size, corner = low[near], (high - low)[near], corner[near]
     edge = np.roll(corner, -1, axis=1) - corner
     normal = cross_product(edge[:, 0], edge[:, 1])
-    # the plane passes between the two corners of the box that are extreme along the normal
+    # the plane of the triangle passes between the two corners of the box that are extreme along the normal
     along = dot(normal, low)
     critical = np.where(normal > 0, size, 0.0)
     point = corner[:, 0]
     meets = (along + dot(normal, critical - point)) * (along + dot(normal, size - critical - point)) <= 0
-    # in the projection along each axis, the box is not entirely outside any edge of the triangle
+    # In the projection along each axis, the box must not be entirely outside any edge of the triangle. `across` and
+    # `along` are the inward normal of the edge, and `reach` is its distance plus the support of the box along it.
     for axis in range(3):
         b = (axis + 1) % 3
         c = (axis + 2) % 3
@@ -211,7 +217,7 @@ def boxes_meet_triangles(low: Array, high: Array, corner: Array) -> Array:
 
 
 class Hanging(NamedTuple):
-    """Hanging corners (h,), and the two or four corners (h, 4) whose mean is their value; -1 fills rows of two."""
+    """Hanging corners (h,), and the corners (h, 4) whose mean is their value: four, or two followed by -1, -1."""
 
     corner: Array
     among: Array
@@ -228,7 +234,7 @@ def corners_of(cells: Cells, which: Array) -> Array:
 
 
 def hanging(cells: Cells) -> Hanging:
-    """All hanging corners; the first larger neighbour counts."""
+    """All hanging corners; a corner with several larger neighbours hangs on the first of them."""
     leaves = cells.leaves
     beside = neighbours(cells, leaves)
     # a row for each leaf, side of it, and corner of this side
@@ -245,6 +251,8 @@ def hanging(cells: Cells) -> Hanging:
 def completed(values: Array, hangs: Hanging) -> Array:
     """(GRID^3,) the values at all corners. Those at hanging corners are filled in, coarse levels first."""
     values = values.copy()
+    # The lowest set bit of its coordinates tells on which level a corner first exists. Its value only depends on
+    # corners of coarser levels.
     bits = np.bitwise_or.reduce(places(hangs.corner), axis=-1)
     for level in range(1, DEPTH + 1):
         now = bits & -bits == FINEST >> level
@@ -258,7 +266,10 @@ def completed(values: Array, hangs: Hanging) -> Array:
 
 
 def _ends(cells: Cells, larger: Array, corner: Array) -> Array:
-    """(k, 4) the corners of larger cells (k,) between which corners (k,) lie: two, four or none; -1 fills the rest."""
+    """(k, 4) the corners of larger cells (k,) between which corners (k,) lie: the ends of an edge or corners of a face.
+
+    A row is filled with -1: after two entries for an edge, and entirely if the corner is one of the cell's own corners.
+    """
     place = places(corner)
     low = cells.corner[larger]
     size = cells.size[larger][:, None]
@@ -281,4 +292,5 @@ def _ends(cells: Cells, larger: Array, corner: Array) -> Array:
 
 
 def _numbers(place: Array) -> Array:
+    """(...,) the numbers of corners at positions (..., 3), in finest cells; the inverse of `places`."""
     return (place[..., 0] * GRID + place[..., 1]) * GRID + place[..., 2]

@@ -1,12 +1,12 @@
 """The signed distance of a surface at the corners of its octree: a field that is trilinear in each cell.
 
-For each cell a list has the triangles that can be nearest to some point in it. The list of a child is a part of its
-parent's list, found with bounding balls of the triangles. The distance is negative if the corner is behind the nearest
-triangle. If several triangles are equally near, as at edges, the first one in MuJoCo's bounding volume hierarchy
-counts.
+Each cell has a list of the triangles that can be nearest to some point in it. The list of a child is a part of its
+parent's list, found with bounding balls of the triangles. The distance of a corner is negative if it is behind the
+nearest triangle. If several triangles are equally near, as at edges, the first one in MuJoCo's bounding volume
+hierarchy counts.
 
-The nearest part of a triangle (corner, edge or interior) follows from the signs of dot products. Sums have MuJoCo's
-order, because rounding decides between parts of several triangles that are equally near.
+The nearest part of a triangle (corner, edge or interior) follows from the signs of dot products. Sums are in MuJoCo's
+order, because rounding decides which of several triangles is nearest when they are equally near.
 Source: `mjCOctree::ComputeSdfCoeffs`, `pointTriDistSqWithUV`, `mjCBoundingVolumeHierarchy::MakeBVH` of user_objects.cc
 and `mjCMesh::MakeCenter` of user_mesh.cc (MuJoCo 3.8.1). Ericson, "Real-time collision detection", 5.1.5.
 """
@@ -33,7 +33,7 @@ from diffsim.mjcf.files.surface import cross_product, dot, squares
 
 Array = np.ndarray
 
-# relative tolerance by which a triangle is kept although another seems nearer: rounding of the bounds
+# relative tolerance of the bounds: rounding must not drop a triangle that is nearest
 SLACK = 1e-9
 
 
@@ -117,7 +117,7 @@ def _corner_distances(cells: Cells, surface: _Surface, hanging: Array, every: Ar
     count = len(surface.triangle)
     done[hanging] = True
     lists = _Lists(np.arange(count), np.zeros(1, int), np.array([count]))
-    # the index of each cell's list among the lists of its level
+    # the position of each cell's list among the lists of its level
     place = np.zeros(len(cells.level), int)
     for level in range(DEPTH + 1):
         cell = np.flatnonzero(cells.level == level)
@@ -136,7 +136,7 @@ def _corner_distances(cells: Cells, surface: _Surface, hanging: Array, every: Ar
 
 
 def _shortened(surface: _Surface, cells: Cells, which: Array, lists: _Lists, number: Array) -> _Lists:
-    """Lists of the triangles that can be nearest to a point in some cells (k,), from their lists `number` (k,)."""
+    """The triangles that can be nearest to a point in each of some cells (k,), picked from the lists `number` (k,)."""
     low, high = cells.low_high(which)
     reach = np.sqrt(squares(high - low)) / 2
     faces, counts = [np.zeros(0, int)], [np.zeros(0, int)]
@@ -152,6 +152,7 @@ def _distances(surface: _Surface, point: Array, lists: _Lists, number: Array) ->
     result = [np.zeros(0)]
     for part, owner, face in _nearby(surface, point, np.zeros(len(point)), lists, number):
         here = point[part]
+        # of equally near triangles, the one with the smallest index: the first in MuJoCo's order
         squared = nearest(here[owner], surface.triangle[face]).squared
         starts = np.flatnonzero(np.diff(owner, prepend=-1))
         equal = squared == np.minimum.reduceat(squared, starts)[owner]
@@ -164,14 +165,15 @@ def _distances(surface: _Surface, point: Array, lists: _Lists, number: Array) ->
 def _nearby(
     surface: _Surface, point: Array, reach: Array, lists: _Lists, number: Array
 ) -> Iterator[tuple[slice, Array, Array]]:
-    """The triangles that can be nearest to some place within `reach` (k,) of points (k, 3), for parts of the points.
+    """The triangles that can be nearest to some place within `reach` (k,) of points (k, 3), part by part.
 
-    Each point has a list of candidates, `number` (k,). The distance d to the triangle whose ball has the nearest center
-    is an upper bound of the distance to the surface. A place within the reach r is at most d + r from that triangle and
-    at least |p - c| - R - r from a triangle with ball (c, R), so triangles with |p - c| - R > d + 2 r are dropped.
+    Each point p has a list of candidates, `number` (k,). The distance d to the triangle whose ball has the nearest
+    center is an upper bound of the distance to the surface. A place within the reach r is at most d + r from that
+    triangle and at least |p - c| - R - r from a triangle with ball (c, R), so triangles with |p - c| - R > d + 2 r are
+    dropped.
 
     Yields:
-      The part of the points; for each remaining triangle its point within the part; and the triangle.
+      A slice of the points; for each remaining triangle the point that it belongs to, within the slice; the triangle.
     """
     check_pairs(int(lists.length[number].sum()))
     for part in _portions(lists.length[number]):
@@ -187,7 +189,7 @@ def _nearby(
 
 
 def _portions(counts: Array) -> list[slice]:
-    """Consecutive slices of lists with about as many entries each as a chunk, to limit the size of arrays."""
+    """Consecutive slices of lists, each with about a chunk of entries in total, to limit the size of arrays."""
     if not len(counts):
         return []
     ends = np.cumsum(counts)
@@ -197,7 +199,8 @@ def _portions(counts: Array) -> list[slice]:
     return [slice(start, stop) for start, stop in pairwise(marks)]
 
 
-# sine of the angle to the triangle's plane below which a point does not count as outside
+# a point is outside if the line to its nearest point rises above the triangle's plane by an angle with at least this
+# sine
 OUTSIDE = 1e-12
 
 # the parts of a triangle, in the order in which they are tested
@@ -205,10 +208,12 @@ A, B, AB, C, AC, BC, INSIDE = range(7)
 
 
 class Nearest(NamedTuple):
-    """Squared distances (k,) m^2, and barycentric coordinates (k,) of the nearest points at the last two corners.
+    """The nearest points of k triangles.
 
-    As in MuJoCo, the distance is infinite if two corners coincide and the nearest point would be inside the remaining
-    side.
+    Attributes:
+      squared: (k,) m^2, squared distance. As in MuJoCo it is infinite if two corners coincide and the nearest point
+        would be inside the side between them and the third corner.
+      second, third: (k,) barycentric coordinates of the nearest point for the second and third corner.
     """
 
     squared: Array
@@ -223,7 +228,7 @@ def nearest(point: Array, triangle: Array) -> Nearest:
     ac = c - a
     part, second, third = _parts(*(dot(side, point - corner) for corner in (a, b, c) for side in (ab, ac)))
     off = point - (a + second[:, None] * ab + third[:, None] * ac)
-    # measured from the corner at which the part starts, as in MuJoCo, for equal rounding
+    # as in MuJoCo, measured from the corner at which the part starts, so that rounding agrees
     on_bc, at_b, at_c = (part == place for place in (BC, B, C))
     off[on_bc] = point[on_bc] - (b[on_bc] + third[on_bc, None] * (c - b)[on_bc])
     off[at_b] = point[at_b] - b[at_b]
@@ -234,6 +239,8 @@ def nearest(point: Array, triangle: Array) -> Nearest:
 
 def _parts(d1: Array, d2: Array, d3: Array, d4: Array, d5: Array, d6: Array) -> tuple[Array, Array, Array]:
     """The nearest part (k,), and the barycentric coordinates of the second and third corner.
+
+    Each part has a region of points p that are nearest to it; Ericson, 5.1.5, derives the conditions.
 
     Args:
       d1, d2: (k,) ab . (p - a), ac . (p - a), with the point p and the corners a, b, c.
@@ -272,7 +279,7 @@ def outside(point: Array, triangle: Array, near: Nearest) -> Array:
     return dot(off, normal) > OUTSIDE * np.sqrt(dot(normal, normal)) * np.sqrt(near.squared)
 
 
-# m: sides and centers that differ by less count as equal (mjEPS)
+# sides and centers that differ by less, m, count as equal (mjEPS)
 MARGIN = 1e-14
 
 

@@ -2,9 +2,12 @@
 
 A cube has six faces, one below the other (right, left, up, down, front, back), or one face that is repeated. A file
 outside the model's folder that may not be opened becomes one white pixel, with a warning.
+
 Patterns are gradients, checkers and flat colours with marks on them, byte for byte as in MuJoCo: a colour c in [0, 1]
-is the byte floor(255 c). The size in the header of a PNG image is checked before the image is decompressed. Values are
-those of MuJoCo's decoder: 8 bits; a texture of one channel has the first channel of the image.
+is the byte floor(255 c).
+
+The size in the header of a PNG image is checked before the image is decompressed. Pixels equal those of MuJoCo's
+decoder: they have 8 bits, and a texture of one channel has the first channel of the image.
 
 Source: MuJoCo "XML reference", texture; `mjCTexture` of 3.8.1. The PNG specification (header, sRGB chunk). Matsumoto
 and Nishimura 2000 and ISO C++, [rand.eng.mers], mt19937_64, for the numbers that place random marks.
@@ -27,7 +30,7 @@ Array = np.ndarray
 
 # attributes with the files of a cube's faces, in the order of its faces
 FACES = ("fileright", "fileleft", "fileup", "filedown", "filefront", "fileback")
-# letters of the faces in attribute 'gridlayout'
+# letters of the faces in attribute 'gridlayout', in the same order
 LETTERS = "RLUDFB"
 # media types by the extension of a file
 KINDS = {".png": "image/png", ".ktx": "image/ktx"}
@@ -80,6 +83,7 @@ def _texture(draft: Draft, node: Node) -> tuple[Array, ColorSpace]:
 
 
 def _builtin(e: Any) -> Array:
+    """Pixels (height, width, channels) of a builtin pattern."""
     if e.nchannel != 3 and (e.nchannel < 3 or e.type != TextureType.TWO_D):
         raise AssetError(f"attribute 'nchannel': a builtin texture needs 3 channels, not {e.nchannel}")
     flat = e.type == TextureType.TWO_D
@@ -129,7 +133,7 @@ def _image(draft: Draft, node: Node, attribute: str) -> tuple[Array, ColorSpace]
 
 
 def _cube_of_one(e: Any, image: Array) -> Array:
-    """A cube from one image, whose squares are the faces; a single square is all faces."""
+    """A cube from one image: each face is a square of it. An image of a single square is used for all faces."""
     rows, columns = (int(number) for number in e.gridsize)
     height, width, channels = image.shape
     if min(rows, columns) < 1 or rows * columns > len(e.gridlayout):
@@ -309,13 +313,13 @@ TEMPER = (
 
 
 def uniform(seed: int, count: int) -> Array:
-    """(count,) numbers in [0, 1), as `std::uniform_real_distribution<double>` draws them from mt19937_64."""
+    """(count,) random numbers in [0, 1), equal to C++'s `std::uniform_real_distribution<double>` with mt19937_64."""
     start = [seed]
     for k in range(1, WORDS):
         start.append((SEEDING * (start[-1] ^ (start[-1] >> 62)) + k) % 2**64)
     words = np.empty(WORDS + -(-count // MIDDLE) * MIDDLE, np.uint64)
     words[:WORDS] = start
-    # each word depends on the words WORDS, WORDS - 1 and WORDS - MIDDLE before it, so MIDDLE words are made at once
+    # word k depends on words k - WORDS, k - WORDS + 1 and k - WORDS + MIDDLE, so MIDDLE words are made at once
     for first in range(0, count, MIDDLE):
         joined = (words[first : first + MIDDLE] & ~LOW) | (words[first + 1 : first + MIDDLE + 1] & LOW)
         mixed = (joined >> ONE) ^ ((joined & ONE) * TWIST)
@@ -351,7 +355,10 @@ def png_gray(data: bytes) -> Array:
 
 
 def png_pixels(data: bytes, channels: int) -> Array:
-    """(rows, columns, channels) uint8: pixels, top row first; 1, 3 or 4 channels. Raises AssetError if damaged."""
+    """(rows, columns, channels) uint8: pixels, top row first. Raises AssetError if the file is damaged.
+
+    channels: 1, 3 or 4.
+    """
     image = _decoded(data)
     if channels == 1:
         return _gray(image)[:, :, None]
@@ -371,6 +378,7 @@ def png_is_srgb(data: bytes) -> bool:
 
 
 def _decoded(data: bytes) -> Image.Image:
+    """The image in a PNG file, checked for its size first. Raises AssetError if the file is damaged."""
     png_size(data)
     try:
         with warnings.catch_warnings():
@@ -383,6 +391,7 @@ def _decoded(data: bytes) -> Image.Image:
 
 
 def _gray(image: Image.Image) -> Array:
+    """(rows, columns) uint8: the first channel; of 16-bit images the upper 8 bits."""
     if image.mode.startswith("I"):
         return (np.asarray(image).astype(np.int64) >> 8).clip(0, 255).astype(np.uint8)
     if image.mode in ("1", "P"):

@@ -1,6 +1,6 @@
 """Actuators: transmission, limits and activations. Shortcuts such as `<motor>` are general actuators at this point.
 
-A positive biasprm[2] holds dampratio until set_const converts it to damping at qpos0.
+A positive biasprm[2] is a damping ratio until `simulate.constants` converts it to damping at qpos0.
 Source: MuJoCo "Modeling", actuator shortcuts; "Computation", actuation model.
 """
 
@@ -57,6 +57,7 @@ def actuator_rows(draft: Draft) -> None:
 
 
 def _actuator_row(draft: Draft, node: Node) -> Fields:
+    """The fields of one actuator, except for its activations and history; notes errors."""
     e = node.e
     transmission, name = e.target
     target = draft.find(node.source, KIND[transmission], name)
@@ -104,6 +105,7 @@ def _inherited_ranges(draft: Draft, node: Node, transmission: TrnType, target: N
     """ctrlrange and actrange; with inheritrange, one of them comes from the range of the target."""
     e = node.e
     ranges = {"ctrlrange": np.array(e.ctrlrange), "actrange": np.array(e.actrange)}
+    # position and intvelocity actuators: force kp (ctrl - length)
     servo = e.gaintype == GainType.FIXED and e.biastype == BiasType.AFFINE and e.gainprm[0] == -e.biasprm[1]
     if not servo or e.inheritrange <= 0 or target is None:
         return ranges
@@ -170,6 +172,7 @@ def _activations(draft: Draft, nodes: list[Node]) -> list[int]:
 
 
 def _check_actdim(draft: Draft, node: Node, count: int) -> None:
+    """Notes an error if attribute 'actdim' contradicts the number of states of the actuator's law."""
     actdim = node.e.actdim
     states = DYNAMICS[node.e.dyntype].states
     misfit = f"attribute 'actdim': {actdim} does not match dyntype '{node.e.dyntype.name.lower()}'"
@@ -191,6 +194,7 @@ def _check(draft: Draft, node: Node) -> None:
         draft.problems.add(place, f"attribute 'actearly': cannot be false for dyntype '{e.dyntype.name.lower()}'")
     if e.delay > 0 and e.nsample <= 0:
         draft.problems.add(place, "attribute 'delay' needs a history buffer", "set nsample")
+    # parameters of a muscle: range (2), force, scale, lmin, lmax, vmax, fpmax, fvmax
     muscles = [(e.gaintype == GainType.MUSCLE, e.gainprm), (e.biastype == BiasType.MUSCLE, e.biasprm)]
     for parameters in (values for muscle, values in muscles if muscle):
         if parameters[0] >= parameters[1]:

@@ -56,6 +56,7 @@ def _camera_row(draft: Draft, node: Node) -> dict:
     if sized and (e.resolution <= 0).any():
         draft.problems.add(node.source, "attribute 'sensorsize' needs a positive resolution")
     fovy = e.fovy
+    # without a sensor size, MuJoCo stores znear as both focal lengths
     znear = (draft.spec.visual.first(Map) or Map()).filled().znear
     intrinsic = np.array([znear, znear, 0.0, 0.0])
     if sized and e.sensorsize is not None:
@@ -81,7 +82,7 @@ def _camera_row(draft: Draft, node: Node) -> dict:
 
 
 def _lengths(e: Any, length: str, pixel: str) -> np.ndarray:
-    """(2,) m, a length of the camera (focal length or principal point), from pixels if they are given."""
+    """(2,) m, the focal length or principal point, from attribute `pixel` if it is given, else from `length`."""
     value = np.zeros(2) if getattr(e, length) is None else np.array(getattr(e, length), float)
     pixels = getattr(e, pixel)
     if pixels is None:

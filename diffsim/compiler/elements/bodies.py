@@ -1,8 +1,8 @@
 """Bodies: pose, mass and inertial frame, from `<inertial>` or from the geoms.
 
 With one geom the inertial frame is the frame of the geom. The inertias of several geoms are summed by the parallel axis
-theorem and diagonalized. Then the bounds and the check A + B >= C of the compiler settings apply, and a free body can
-be moved to its inertial frame (`alignfree`).
+theorem and diagonalized. Then the compiler's bounds on mass and inertia apply, the principal moments are checked for
+A + B >= C, and the frame of a free body can be moved to its inertial frame (`alignfree`).
 Source: MuJoCo "Modeling", body and inertial; compiler attributes boundmass, boundinertia, balanceinertia, alignfree.
 """
 
@@ -21,7 +21,7 @@ Array = np.ndarray
 
 
 def body_poses(draft: Draft) -> None:
-    """body_pos and body_quat, including frames around the body, and fields that do not depend on geoms."""
+    """body_pos and body_quat, including the <frame>s around the body, and other fields that do not depend on geoms."""
     mocap = 0
     for node in draft.nodes["body"]:
         e = node.e
@@ -69,7 +69,7 @@ def _massless(node: Node) -> dict:
 def inertial_row(draft: Draft, node: Node) -> dict:
     """Mass (kg), moments of inertia (kg m^2) and inertial frame of a body, as given or from its geoms."""
     settings = draft.settings(node)
-    # it may be inside a frame, which does not move it
+    # <inertial> may be inside a <frame>, whose pose does not apply to it
     inertial = next((child for child in own_elements(node.source) if isinstance(child, Inertial)), None)
     row = _massless(node) if inertial is None else _inertial(draft, node, inertial)
     infer = settings.inertiafromgeom
@@ -106,7 +106,7 @@ def _inertial(draft: Draft, node: Node, source: Inertial) -> dict:
         inertia, quat = diagonalize(np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]]))
         if inertia[2] < TINY:
             draft.problems.add(source, "attribute 'fullinertia': must have positive eigenvalues")
-            # this avoids a second message
+            # avoids a second message about the same numbers
             inertia = np.ones(3)
     return {"body_ipos": np.array(e.pos, float), "body_iquat": quat, "body_mass": e.mass, "body_inertia": inertia}
 
@@ -158,10 +158,10 @@ def _has_inertia(node: Node) -> bool:
 
 
 def _align_free(draft: Draft, node: Node) -> None:
-    """Moves the frame of a free body without children to its inertial frame, and the objects on it back.
+    """Moves the frame of a free body without children to its inertial frame; the objects on it keep their world poses.
 
-    With fusestatic, MuJoCo 3.8.1 compiles cameras and lights again afterwards, which undoes their move; so does
-    diffsim.
+    With fusestatic, MuJoCo 3.8.1 compiles cameras and lights again afterwards, which undoes their correction; diffsim
+    does the same.
     """
     joints = node.under.get("joint", [])
     if len(joints) != 1 or not is_free(joints[0].e.type) or node.under.get("body"):
@@ -181,7 +181,7 @@ def _align_free(draft: Draft, node: Node) -> None:
 
 
 def move(node: Node, prefix: str, pos: Array, quat: Array) -> None:
-    """Transforms a pose, or a position and a direction, by the pose (pos, quat) of its frame."""
+    """Applies the transform (pos, quat) to an object: to its pose, or to its position and direction."""
     row = node.row
     turn = row.get(prefix + "_quat", np.array([1.0, 0, 0, 0]))
     row[prefix + "_pos"], turned = compose(pos, quat, row[prefix + "_pos"], turn)

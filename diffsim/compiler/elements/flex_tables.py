@@ -49,9 +49,9 @@ def number_edges(element: Array) -> tuple[Array, Array]:
 
 def flaps(element: Array, elemedge: Array) -> Array:
     """(nedge, 2) the vertices opposite each edge in its first and last triangle; -1 if there is only one."""
-    opposite = np.arange(3)
+    # edge k of a triangle is opposite its vertex k
     edge = elemedge.ravel()
-    vertex = element[:, opposite].ravel()
+    vertex = element.ravel()
     result = np.full((int(elemedge.max()) + 1, 2), -1)
     _, first = np.unique(edge, return_index=True)
     result[:, 0] = vertex[first]
@@ -62,7 +62,7 @@ def flaps(element: Array, elemedge: Array) -> Array:
 
 
 def borders(element: Array) -> Borders:
-    """Shell, layers and pairs of a flex."""
+    """The shell, layers and pairs of a flex with elements (m, dim + 1)."""
     dim = element.shape[1] - 1
     number = len(element)
     # sort all fragments by their vertices, then by element: equal neighbours in this order are shared by two elements
@@ -81,7 +81,8 @@ def borders(element: Array) -> Borders:
     pairs = np.zeros((0, 2), int)
     near = border[joined].any(axis=1) if dim < 3 else np.zeros(len(joined), bool)
     if near.any():
-        # two elements with a common fragment at the border: each with the vertex of the other that is not in it
+        # two elements with a common fragment at the border: each is paired with the vertex of the other that is not in
+        # the fragment
         common = fragment[1:][same][near]
         joined = joined[near]
         apart = (element[joined][..., None] != common[:, None, None]).all(axis=-1)

@@ -43,8 +43,8 @@ CONTACT = (
     "activelayers",
     "passive",
 )
-# arrays that hold one flex after another: the name of the size and one of the fields of each, by the prefix of its
-# address and count (such as node for flex_nodeadr and flex_nodenum)
+# Arrays that hold the rows of one flex after another. A key such as "node" stands in the names of the address and count
+# of a flex (flex_nodeadr, flex_nodenum); its value has the name of the total size and a field with that many rows.
 BLOCKS = {
     "node": ("nflexnode", "flex_nodebodyid"),
     "vert": ("nflexvert", "flex_vertbodyid"),
@@ -58,11 +58,11 @@ BLOCKS = {
     "stiffness": ("nflexstiffness", "flex_stiffness"),
     "bending": ("nflexbending", "flex_bending"),
 }
-# those whose address is -1 if a flex has no rows
+# blocks whose address is -1 if a flex has no rows
 OPTIONAL = ("shelldata", "evpair", "texcoord", "stiffness", "bending")
-# those with a count for each flex
+# blocks with a count for each flex
 COUNTED = ("node", "vert", "edge", "elem", "evpair")
-# axes of a grid count as orthogonal if the cosine of their angle is at most this: the poses are rounded
+# axes of a grid count as orthogonal if the cosine of their angle is at most this, which allows for rounded poses
 ORTHOGONAL = 1e-8
 
 
@@ -106,6 +106,7 @@ def flex_rows(draft: Draft) -> None:
             fields[f"flex_{what}num"] = counts
     for name in parts[0]:
         fields[name] = np.concatenate([part[name] for part in parts])
+    # mjModel has two numbers for each edge of any flex; those that are not used are zero
     rest = 2 * fields["nflexedge"] - len(fields["flex_vertedge"])
     fields["flex_vertedge"] = np.pad(fields["flex_vertedge"], (0, rest)).reshape(-1, 2)
     # the address of each vertex's edges, for flexes with flexvert equalities
@@ -195,6 +196,7 @@ def _flex(draft: Draft, node: Node, places: tuple[Array, Array], edgeequality: i
 
 
 def _elements(e: Any) -> Array:
+    """(m, dim + 1) the vertices of each element. Raises FlexError if attribute 'dim' or 'element' is wrong."""
     if e.dim not in (1, 2, 3):
         raise FlexError(f"attribute 'dim': must be 1, 2 or 3, not {e.dim}")
     if not len(e.element) or len(e.element) % (e.dim + 1):
@@ -217,7 +219,12 @@ def _texture_corners(e: Any, element: Array) -> Array:
 
 
 def _bodies(draft: Draft, node: Node, order: int) -> tuple[Array, Array | None, Array]:
-    """The bodies of the vertices, (n,) or (1,); vertices (n, 3) in their frames, or None; the bodies of the nodes."""
+    """The bodies and places of vertices, and the bodies of nodes.
+
+    Returns:
+      The bodies of the vertices, (n,), or (1,) for all of them; the vertices (n, 3) m in the frames of the bodies, None
+      if they are at the origins; the bodies of the nodes.
+    """
     e = node.e
     known = dict[str, int]()
 
@@ -282,7 +289,7 @@ def _check(
 
 
 def _check_grid(node: Array, empty: Array, order: int) -> None:
-    """Raises FlexError if the first filled cell does not have three sides at right angles."""
+    """Raises FlexError if the sides of the first cell that is not empty are not at right angles."""
     cell = np.array(np.unravel_index(int(np.argmin(empty)), empty.shape)) * order
     size = tuple(np.array(empty.shape) * order + 1)
     index = [
@@ -304,7 +311,7 @@ def _check_level(world: Array, edge: Array) -> None:
 
 
 def _world(places: tuple[Array, Array], bodies: Array, vertex: Array | None) -> Array:
-    """(n, 3) m: vertices at qpos0 in the world."""
+    """(n, 3) m: vertices at qpos0 in the world; `places` are the positions and rotations of all bodies."""
     pos, mat = places
     return pos[bodies] if vertex is None else pos[bodies] + np.einsum("nij,nj->ni", mat[bodies], vertex)
 
@@ -318,8 +325,8 @@ def _tables(
     elasticity = (e.first(FlexElasticity) or FlexElasticity()).filled()
     bends = e.dim == 2 and Elastic2D.BEND in elasticity.elastic2d
     if bends and not interpolated:
-        three = draft.fields["body_jntnum"][vertbody] == 3
-        if not three.all():
+        has_three = draft.fields["body_jntnum"][vertbody] == 3
+        if not has_three.all():
             raise FlexError("bending does not support pins: every vertex needs a body with three joints")
     weld = draft.fields["body_weldid"][vertbody[edge]]
     fixed = np.ones(len(edge), bool) if rigid else weld[:, 0] == weld[:, 1]

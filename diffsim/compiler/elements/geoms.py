@@ -1,11 +1,11 @@
-"""Geoms: pose, size, bounds, mass and inertia, which bodies sum.
+"""Geoms: pose, size, bounds, and the mass and inertia that they contribute to their bodies.
 
 fromto gives the center, the half length, and a z axis that points from the second point to the first. The mass is
 given, or is density times volume (times area for shells); mass_properties.py has the formulas.
 
 A mesh geom is placed at the inertial frame of its mesh. A primitive that is fitted to a mesh takes its sizes from the
-box with equal inertia or, with the compiler setting `fitaabb`, from the bounding box. It only keeps the pose and the
-index of the mesh.
+box with equal inertia or, with the compiler setting `fitaabb`, from the bounding box. Of the mesh itself it only keeps
+the pose and the index.
 Source: MuJoCo "Modeling", geom; "XML reference", geom, mesh and fitscale.
 """
 
@@ -131,7 +131,7 @@ def _from_to(draft: Draft, node: Node, kind: GeomType, size: Array) -> tuple[Arr
 
 
 def check_size(draft: Draft, node: Node, kind: GeomType, size: Array) -> None:
-    """Notes sizes that are not positive; for a plane only the third, the spacing of the grid that is drawn."""
+    """Notes sizes that are not positive, and replaces them by 1; of a plane only the third, the grid spacing."""
     needed = [2] if kind == GeomType.PLANE else range(MASS_PROPERTIES[kind].sizes)
     name = ("an " if kind == GeomType.ELLIPSOID else "a ") + kind.name.lower()
     count = MASS_PROPERTIES[kind].sizes
@@ -168,7 +168,7 @@ class _Form:
       pos, quat: pose in the frame of its body.
       size: (3,) m.
       shape: its mass properties and bounds.
-      data: index of its mesh or height field, -1 without.
+      data: index of its mesh or height field, -1 if it has none.
       material: name of its material.
       field: the distance field of a geom of type sdf.
     """
@@ -197,6 +197,7 @@ def _form(draft: Draft, node: Node, kind: GeomType) -> _Form | None:
         return _mesh_form(draft, node, kind, mesh, form)
     if kind == GeomType.HFIELD and field is not None:
         x, y, top, base = field.e.size
+        # as in MuJoCo, the mass is that of a box whose top is at half of the full elevation
         size = np.array([x, y, 0.25 * top + 0.5 * base])
         return _Form(pos, quat, size, hfield_shape(field.e.size), field.id, e.material)
     if kind not in MASS_PROPERTIES:
@@ -233,7 +234,7 @@ def _mesh_form(draft: Draft, node: Node, kind: GeomType, asset: Node, form: _For
 
 
 def _field(draft: Draft, node: Node, mesh: Mesh) -> FieldUse:
-    """The distance field of a geom of type sdf: that of its plugin, by default the octree of its mesh."""
+    """The distance field of a geom of type sdf: the field of its plugin, or by default the octree of its mesh."""
     try:
         field = field_of(draft, node) or SAMPLED
     except AssetError as error:
@@ -246,6 +247,7 @@ def _field(draft: Draft, node: Node, mesh: Mesh) -> FieldUse:
 
 
 def _geom_row(draft: Draft, node: Node, kind: GeomType, form: _Form) -> dict:
+    """The fields of a geom, and its "mass" (kg) and "inertia" (3,) kg m^2 for its body; notes errors."""
     e, body, size, shape = node.e, node.body, form.size, form.shape
     if kind == GeomType.PLANE and body is not None and moves(body):
         draft.problems.add(node.source, "a plane is only allowed on a body that does not move")

@@ -1,7 +1,7 @@
 """Joints and their dofs: units, limits, axes, qpos0, qpos_spring.
 
 Degrees become radians in the range of limited hinges and balls, and in ref and springref of hinges. Slides are in m.
-Source: MuJoCo "Modeling", joint; its compiler's joint rules.
+Source: MuJoCo "Modeling", joint.
 """
 
 from math import pi
@@ -79,7 +79,11 @@ def _limits(draft: Draft, node: Node, kind: JointKind) -> tuple[bool, Array]:
 
 
 def _check_stack(draft: Draft, body: Node) -> None:
-    """Notes more than 6 dofs, a rotation after a ball, a free joint with other joints, and mocap bodies with joints."""
+    """Notes joints that cannot be on one body together.
+
+    A body has at most 6 dofs, no hinge or ball after a ball, no other joint beside a free joint, and no joint at all if
+    it is a mocap body.
+    """
     joints = body.under.get("joint", [])
     kinds = [kind_of(joint.e.type) for joint in joints]
     if sum(kind.nv for kind in kinds) > 6:
@@ -96,7 +100,7 @@ def _check_stack(draft: Draft, body: Node) -> None:
 
 
 def configuration(draft: Draft) -> None:
-    """qpos0, qpos_spring, and the fields of dofs, which repeat the values of their joint."""
+    """qpos0 and qpos_spring; repeats the fields of dofs, which so far have one row for each joint."""
     reference, spring = [], []
     for node in draft.nodes["joint"]:
         kind = kind_of(node.e.type)

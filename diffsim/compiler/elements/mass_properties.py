@@ -1,12 +1,12 @@
 """Volume, inertia and bounds of the primitive shapes, in numpy float64.
 
 A row of `MASS_PROPERTIES` has what the compiler needs to know about a geom type: the number of its sizes (m), its
-volume (m^3, or area in m^2 for shells, where density is per area), the moments of inertia of 1 kg about its center
-(m^2), its bounding radius and box (m). Host only.
+volume (m^3; for shells the area in m^2, where density is per area), the moments of inertia of 1 kg about its center
+(m^2), its bounding radius and box (m).
 
-The last part computes geom_fluid (12,) for fluidshape="ellipsoid". The geom counts as an ellipsoid; its added (virtual)
-mass and inertia follow from the kappa integrals of potential flow, by Gauss-Kronrod quadrature on [0, inf) with the
-substitution l = x^3 / (1 - x)^2.
+The last part computes geom_fluid (12,) for fluidshape="ellipsoid". The geom is replaced by an ellipsoid, whose virtual
+(added) mass and inertia follow from the kappa integrals of potential flow. They are computed by Gauss-Kronrod
+quadrature on [0, inf) with the substitution l = x^3 / (1 - x)^2.
 Source: MuJoCo "Modeling" (geom sizes, shellinertia) and "Computation" (fluid forces, ellipsoid model); Thomsen's
 formula for the area of an ellipsoid; Lamb 1932, art. 114 and 115.
 """
@@ -25,10 +25,11 @@ Vector = np.ndarray
 
 # exponent of Thomsen's formula for the area of an ellipsoid, which is accurate to 1%; MuJoCo's value
 THOMSEN = 1.6075
-# m: distance between the two ellipsoids that bound a thin shell, as in MuJoCo
+# distance between the two ellipsoids that bound a thin shell, m, as in MuJoCo
 SHELL_THICKNESS = 1e-6
-# m: half width and half depth of the box of a plane, which is infinite
+# half width of the bounding box of a plane, m: MuJoCo's stand-in for infinity (mjMAXVAL)
 PLANE_HALF_WIDTH = 1e10
+# half depth of the same box, m
 PLANE_HALF_DEPTH = 5e9
 
 
@@ -38,6 +39,7 @@ def _cross_sum(squares: Vector) -> Vector:
 
 
 def _ellipsoid_area(size: Vector) -> float:
+    """The area by Thomsen's formula, m^2."""
     a, b, c = size**THOMSEN
     return 4 * pi * ((a * b + b * c + c * a) / 3) ** (1 / THOMSEN)
 
@@ -52,7 +54,7 @@ def _ellipsoid_shell(size: Vector) -> Vector:
 def _capsule_solid(size: Vector) -> Vector:
     radius = size[0]
     height = 2 * size[1]
-    # the shares of the two half balls and of the cylinder in the mass
+    # fractions of the mass in the two half balls and in the cylinder
     ball = 4 * radius / (4 * radius + 3 * height)
     rod = 1 - ball
     across = rod * (3 * radius**2 + height**2) / 12 + ball * (
@@ -65,7 +67,7 @@ def _capsule_solid(size: Vector) -> Vector:
 def _capsule_shell(size: Vector) -> Vector:
     radius = size[0]
     height = 2 * size[1]
-    # the shares of the two half spheres and of the side in the mass
+    # fractions of the mass in the two half spheres and in the side
     ball = 2 * radius / (2 * radius + height)
     rod = 1 - ball
     # distances of the center of mass of a hemispherical shell: from its sphere's center, and from the capsule's
@@ -84,6 +86,7 @@ def _cylinder_solid(size: Vector) -> Vector:
 def _cylinder_shell(size: Vector) -> Vector:
     radius = size[0]
     height = 2 * size[1]
+    # fractions of the mass in each end disk and in the side
     disk = radius / (2 * radius + 2 * height)
     side = 1 - 2 * disk
     across = side * (6 * radius**2 + height**2) / 12 + 2 * disk * (radius**2 / 4 + size[1] ** 2)
@@ -187,7 +190,7 @@ MASS_PROPERTIES: dict[GeomType, MassProperties] = {
 
 
 def bounding_box(shape: MassProperties, size: Vector) -> Vector:
-    """(6,) m: center and half sizes of the bounding box in the geom's frame; a plane is the half space below it."""
+    """(6,) m: center and half sizes of the bounding box in the geom's frame; a plane bounds the half space below it."""
     return np.concatenate([shape.center(size), shape.half(size)])
 
 
@@ -209,7 +212,7 @@ _HALF_WEIGHTS = np.array(
 )  # fmt: skip
 _NODES = np.concatenate([_HALF_NODES, [0.5], 1 - _HALF_NODES[::-1]])
 _WEIGHTS = np.concatenate([_HALF_WEIGHTS, [0.10474107], _HALF_WEIGHTS[::-1]])
-# l and dl / dx at the nodes
+# l and dl / dx at the nodes x
 _LENGTHS = _NODES**3 / (1 - _NODES) ** 2
 _SLOPES = _NODES**2 * (3 - _NODES) / (1 - _NODES) ** 3
 
@@ -226,18 +229,30 @@ def semiaxes(kind: GeomType, size: Vector) -> Vector:
 
 
 def _kappa(a: float, b: float, c: float) -> float:
-    """a b c times the integral over l of 1 / sqrt((a^2 + l)^3 (b^2 + l) (c^2 + l)), with l scaled to the size."""
+    """a b c times the integral over l >= 0 of 1 / sqrt((a^2 + l)^3 (b^2 + l) (c^2 + l)); l is scaled to the size."""
     scale = (a**3 * b * c) ** 0.4
     along, side, other = (1 + scale * _LENGTHS / x**2 for x in (a, b, c))
     return float(np.sum(scale * _SLOPES * _WEIGHTS / (along * np.sqrt(along * side * other)))) / a**2
 
 
 def fluid_coefficients(kind: GeomType, size: Vector, drag: Vector) -> Vector:
-    """(12,) 1, the five drag and lift coefficients, virtual mass (3,), virtual inertia (3,)."""
+    """(12,) geom_fluid: 1, the five drag and lift coefficients, virtual mass (3,), virtual inertia (3,).
+
+    Per unit of fluid density, an ellipsoid with half axes a, b, c and volume V has along axis a (Lamb, art. 114, 115)
+
+      virtual mass = V k_a / (2 - k_a),
+      virtual inertia = V / 5 (b^2 - c^2)^2 (k_c - k_b) / (2 (b^2 - c^2) - (b^2 + c^2) (k_c - k_b)).
+
+    Args:
+      kind: the geom type.
+      size: (3,) m.
+      drag: (5,) attribute 'fluidcoef'.
+    """
     axes = semiaxes(kind, size)
     x, y, z = axes
     kappa = np.array([_kappa(x, y, z), _kappa(y, z, x), _kappa(z, x, y)])
     volume = 4.0 / 3.0 * pi * x * y * z
+    # row a of each array stands for the axes b and c that follow it cyclically
     square = axes**2
     following, last = np.roll(square, -1), np.roll(square, -2)
     difference = following - last

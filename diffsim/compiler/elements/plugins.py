@@ -8,7 +8,7 @@ user is a hook (`types/hooks.py`). Source: MuJoCo "XML reference", extension.
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -33,14 +33,31 @@ KNOWN = {pid.NAME: "actuator", touch_grid.NAME: "sensor", cable.NAME: "body"}
 JOBS = {"actuator": "force", "sensor": "sensor", "body": "passive", "geom": "distance"}
 
 
+class _Instance(NamedTuple):
+    """An instance of a plugin.
+
+    Attributes:
+      plugin: name of the plugin.
+      settings: its settings as texts, by key.
+      states: number of states of a plugin of the user.
+      parameters: (k,) parameters of a plugin of the user.
+      of_user: whether the user has given the plugin as a hook.
+    """
+
+    plugin: str
+    settings: dict[str, str]
+    states: int
+    parameters: np.ndarray
+    of_user: bool
+
+
 def plugin_instances(draft: Draft) -> None:
     """Fields of all instances: plugins, plugin_stateadr, plugin_statenum, plugin_numberadr, ..., and their sizes.
 
     Notes in `Draft.instance_of` which instance an element uses.
     """
     spec = draft.spec
-    # (plugin, settings, number of states, parameters, whether it is not a plugin of the user)
-    rows = []
+    rows = list[_Instance]()
     elements: list[Any] = list(spec.all(PluginInstance))
     inner: list[Any] = spec.all(PluginElement)
     others: list[Any] = [node.source for kind in ("actuator", "sensor") for node in draft.nodes[kind]]
@@ -61,7 +78,15 @@ def plugin_instances(draft: Draft) -> None:
         values = None if plugin is None else _checked(draft, element, plugin.values, settings, {})
         states = 0 if plugin is None else count_of(plugin.states, values or {})
         parameters = np.concatenate([np.zeros(0), *map(np.ravel, (values or {}).values())])
-        rows.append((name or "", settings, states, parameters, plugin is None))
+        rows.append(
+            _Instance(
+                plugin=name or "",
+                settings=settings,
+                states=states,
+                parameters=parameters,
+                of_user=plugin is not None,
+            )
+        )
         node = draft.add("plugin", Node(element, element, len(rows) - 1))
         if node.name:
             numbers[node.name] = node.id
@@ -70,24 +95,25 @@ def plugin_instances(draft: Draft) -> None:
         if number is None:
             draft.problems.add(element, f"no plugin instance is called '{element.instance}'")
             continue
-        name = rows[number][0]
+        name = rows[number].plugin
         draft.instance_of[id(element)] = number
         if element.plugin not in (None, name):
             message = f"instance '{element.instance}' belongs to plugin '{name}', not to '{element.plugin}'"
             draft.problems.add(element, message)
     draft.problems.raise_if_any()
-    states = np.array([row[2] for row in rows], int)
-    counts = np.array([len(row[3]) for row in rows], int)
+    states = np.array([row.states for row in rows], int)
+    counts = np.array([len(row.parameters) for row in rows], int)
+    of_user = np.array([row.of_user for row in rows], bool)
     draft.fields.update(
         nplugin=len(rows),
         npluginstate=int(states.sum()),
         npluginnumber=int(counts.sum()),
         plugin_stateadr=addresses(states),
         plugin_statenum=states,
-        plugin_numberadr=np.where(np.array([row[4] for row in rows], bool), -1, addresses(counts)).astype(int),
+        plugin_numberadr=np.where(of_user, addresses(counts), -1).astype(int),
         plugin_numbernum=counts,
-        plugin_number=np.concatenate([np.zeros(0), *(row[3] for row in rows)]),
-        plugins=tuple(json.dumps(row[:2]) for row in rows),
+        plugin_number=np.concatenate([np.zeros(0), *(row.parameters for row in rows)]),
+        plugins=tuple(json.dumps((row.plugin, row.settings)) for row in rows),
     )
 
 
@@ -129,7 +155,7 @@ def plugin_rows(draft: Draft) -> None:
 
 
 def _check_unused(draft: Draft) -> None:
-    """Notes what is wrong with instances that no element uses: MuJoCo sets them up all the same."""
+    """Notes errors in the settings of instances that no element uses, since MuJoCo initializes these too."""
     for number in set(range(len(draft.nodes["plugin"]))) - set(draft.instance_of.values()):
         element = draft.nodes["plugin"][number].source
         name, settings = json.loads(draft.fields["plugins"][number])
@@ -147,7 +173,7 @@ def _check_unused(draft: Draft) -> None:
 
 
 def cable_rows(draft: Draft) -> None:
-    """Fields of cables: each body but the first of an instance bends against its parent."""
+    """Fields of cables: each body of an instance, except for the first, bends against its parent."""
     fields = draft.fields
     seen = set[int]()
     rows: list[tuple[int, np.ndarray, np.ndarray]] = []
@@ -164,7 +190,7 @@ def cable_rows(draft: Draft) -> None:
         geom = int(fields["body_geomadr"][node.id])
         body = node.id
         section = cable.section(int(fields["geom_type"][geom]), np.asarray(fields["geom_size"][geom]))
-        # the curvature at rest: the rotation vector from the parent to the body at qpos0
+        # the curvature at rest: the rotation vector from the parent to the body at qpos0, with an angle in (-pi, pi]
         quat = np.asarray(fields["body_quat"][body], float)
         sine = float(np.linalg.norm(quat[1:]))
         angle = 2 * np.arctan2(sine, quat[0])
@@ -189,6 +215,8 @@ def plugin_dim(draft: Draft, node: Node) -> int:
 
 def own_states(fields: Mapping) -> np.ndarray:
     """(nu, 2) bool: which states of mujoco.pid each actuator has; no columns if no actuator has this plugin."""
+    # mujoco.pid is the only plugin of MuJoCo for actuators, and plugins of MuJoCo have no address of parameters; the
+    # number appended is for actuators without a plugin (-1)
     plugin = np.asarray(fields["actuator_plugin"]).reshape(-1)
     of_pid = (plugin >= 0) & (np.append(np.asarray(fields["plugin_numberadr"], int), 0)[plugin] < 0)
     has = np.zeros((len(plugin), pid.STATES if of_pid.any() else 0), bool)
@@ -198,12 +226,12 @@ def own_states(fields: Mapping) -> np.ndarray:
 
 
 def _identity(element: Any) -> int:
-    """The identity of an instance: bodies of one composite share the list of settings of its plugin."""
+    """A number that is equal for elements of the same instance: bodies of a composite share the list of settings."""
     return id(element.children if isinstance(element.parent, Body) else element)
 
 
 def _checked(draft: Draft, element: Element, read, settings: dict[str, str], instead):  # type: ignore[no-untyped-def]
-    """The result of `read` for settings; notes an error and returns `instead` if it raises ValueError."""
+    """read(settings); if it raises ValueError, the error is noted and the result is `instead`."""
     try:
         return read(settings)
     except ValueError as error:

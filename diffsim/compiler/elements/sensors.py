@@ -47,6 +47,7 @@ def sensor_rows(draft: Draft) -> None:
 
 
 def _sensor_row(draft: Draft, node: Node) -> dict:
+    """The fields of a sensor, except for its addresses; notes errors."""
     e = node.e
     sensor = SENSORS[node.e.type]
     (objtype, objname), (reftype, refname) = e.ends

@@ -1,8 +1,8 @@
 """Objects without a body: options, materials, custom numerics, texts and tuples, keyframes.
 
-A keyframe is a state to start from. Values that it does not give, that are NaN, or that are beyond the end of a short
-attribute have their initial values. An incomplete pose of a mocap body counts as not given. A short qpos is completed
-from qpos0; MuJoCo intends the same, but reads qpos0 before angles are in radians and bodies are in place.
+A keyframe is a state to start from. Numbers that it does not give, because an attribute is missing, is too short or
+contains NaN, are those of the initial state. An incomplete pose of a mocap body counts as not given. A short qpos is
+completed from qpos0; MuJoCo intends the same, but reads qpos0 before angles are in radians and bodies are in place.
 Source: MuJoCo XML reference, option, statistic, custom, keyframe.
 """
 
@@ -21,7 +21,7 @@ from diffsim.mjcf.orientation import IDENTITY, unit
 from diffsim.types.kinds import OBJECT_KIND
 from diffsim.types.model import Option
 
-# attributes of a material that are fields of the same name
+# attributes of a material that are fields with the prefix mat_
 MATERIAL = (
     "rgba",
     "texuniform",
@@ -47,7 +47,7 @@ def options(draft: Draft) -> None:
 
 
 def materials(draft: Draft) -> None:
-    """mat_rgba and the other fields of materials; mat_texid has a texture for each role, -1 for none."""
+    """mat_rgba and the other fields of materials; mat_texid has the index of a texture for each role, or -1."""
     for node in draft.nodes["material"]:
         numbers = {f"mat_{name}": getattr(node.e, name) for name in MATERIAL}
         textures = np.full(len(TextureRole), -1)
@@ -104,7 +104,7 @@ def tuples(draft: Draft) -> None:
 
 
 def key_rows(draft: Draft) -> None:
-    """Rows of all keyframes; `<size nkey>` can ask for more than the file has."""
+    """Rows of all keyframes; if `<size nkey>` is larger than their number, the rest are initial states."""
     fields = draft.fields
     mocap = fields["body_mocapid"] >= 0
     initial = {
@@ -117,8 +117,8 @@ def key_rows(draft: Draft) -> None:
     }
     for node in draft.nodes["key"]:
         row = {f"key_{name}": _key_values(draft, node, name, value) for name, value in initial.items()}
-        # MuJoCo's compiler leaves quaternions shorter than 1e-7 as they are. For joints its engine normalizes again: a
-        # zero quaternion of a joint becomes the identity, one of a mocap body stays zero
+        # A zero quaternion of a joint becomes the identity, a zero quaternion of a mocap body stays zero. In MuJoCo the
+        # compiler leaves quaternions shorter than 1e-7 as they are, and the engine normalizes those of joints again.
         qpos = row["key_qpos"].copy()
         for kind, address in zip(fields.get("jnt_type", ()), fields["jnt_qposadr"], strict=True):
             start = kind_of(kind).quaternion
@@ -141,12 +141,12 @@ def key_rows(draft: Draft) -> None:
     draft.fields["nkey"] = len(draft.nodes["key"]) + missing
 
 
-# attributes whose numbers only count in groups of this size
+# attributes whose numbers come in groups of this size; an incomplete group is ignored
 WHOLE = {"mpos": 3, "mquat": 4}
 
 
 def _key_values(draft: Draft, node: Node, name: str, initial: np.ndarray) -> np.ndarray:
-    """The numbers that a keyframe gives, completed by the initial ones."""
+    """The numbers that a keyframe gives, completed by the initial state."""
     value = getattr(node.e, name)
     if value is None:
         return initial

@@ -32,6 +32,8 @@ class _Bone(NamedTuple):
 
 
 class _Skin(NamedTuple):
+    """Vertices (n, 3) m, texture coordinates (n, 2) or (0, 2), triangles (m, 3), and bones."""
+
     vertex: Array
     texcoord: Array
     face: Array
@@ -109,7 +111,7 @@ def _from_numbers(node: Node) -> _Skin:
 
 
 def _from_file(draft: Draft, node: Node) -> _Skin:
-    """A skin from a file."""
+    """A skin from an SKN file. Raises AssetError if the file is damaged."""
     inline = [name for name in ("vertex", "texcoord", "face") if getattr(node.e, name) is not None]
     if inline or node.source.each(Bone):
         raise AssetError("a skin cannot have both a file and vertices or bones")
@@ -124,6 +126,7 @@ def _from_file(draft: Draft, node: Node) -> _Skin:
     place = 4
 
     def take(count: int, kind: str = "<f4") -> Array:
+        """The next `count` numbers of the file."""
         nonlocal place
         if count < 0 or place + count > len(words):
             raise AssetError("is damaged: its counts need more bytes than it has")

@@ -1,8 +1,8 @@
-"""Sleep policies of trees, from their root bodies or, by default, from actuators, tendons and flexes.
+"""Sleep policies of trees: from attribute 'sleep' of their root bodies, or by default from what acts on them.
 
-By default, a tree does not sleep if an actuator or a spring to another tree acts on it. A tree cannot sleep if a tendon
-connects it to others in a way that could not wake it. Trees that start asleep (`sleep="init"`) must be able to sleep at
-qpos0. Source: MuJoCo XML reference, "body/sleep"; mj_setConst and mj_resetData of 3.8.1.
+By default, a tree does not sleep if an actuator, a flex or a spring to another tree acts on it. A tree cannot sleep if
+a tendon connects it to other trees in a way that could not wake it. Trees that start asleep (`sleep="init"`) must be
+able to sleep at qpos0. Source: MuJoCo XML reference, "body/sleep"; mj_setConst and mj_resetData of 3.8.1.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ FLEXES = ("flex_vertbodyid", "flex_nodebodyid")
 
 
 def tree_rows(draft: Draft) -> None:
-    """Addresses and counts of each tree's bodies and dofs; the number of trees of each tendon and the first two."""
+    """Addresses and counts of each tree's bodies and dofs; for each tendon, its number of trees and the first two."""
     fields = draft.fields
     for kind in ("body", "dof"):
         tree = fields[f"{kind}_treeid"]
@@ -35,7 +35,7 @@ def tree_rows(draft: Draft) -> None:
 
 
 def sleep_policies(draft: Draft) -> None:
-    """tree_sleep_policy; all trees are awake so far."""
+    """tree_sleep_policy; also sets all trees awake, until `check_sleepers` finds those that start asleep."""
     fields = draft.fields
     fields.update(tree_asleep0=np.full(fields["ntree"], AWAKE), sensordata_asleep0=np.zeros(fields["nsensordata"]))
     policy = np.full(fields["ntree"], SleepPolicy.AUTO)
@@ -48,7 +48,7 @@ def sleep_policies(draft: Draft) -> None:
             policy[tree] = node.e.sleep
         before = tree
 
-    # trees that stay awake by default; the last place is for static bodies (tree -1)
+    # whether each tree stays awake by default; static bodies have the tree -1, which is the last place
     busy = np.zeros(fields["ntree"] + 1, bool)
     for actuator in range(len(fields["actuator_trntype"])):
         busy[_trees_of_actuator(fields, actuator)] = True

@@ -30,6 +30,7 @@ def tendon_rows(draft: Draft) -> None:
 
 
 def _tendon_row(draft: Draft, node: Node) -> Fields:
+    """The fields of a tendon, except for its path; notes errors."""
     e = node.e
     force_limited = check_limits(draft, node, "actuatorfrc", e.actuatorfrclimited, e.actuatorfrcrange)
     lower, upper = e.actuatorfrcrange
@@ -62,7 +63,7 @@ def _tendon_row(draft: Draft, node: Node) -> Fields:
 
 
 def _wrap(draft: Draft, source: Element) -> Fields:
-    """One object on the path."""
+    """The row of one object on a path; notes errors."""
     if isinstance(source, WrapJoint):
         return _row(WrapType.JOINT, draft.find(source, "joint", source.joint), source.coef)
     if isinstance(source, WrapSite):
@@ -85,7 +86,7 @@ def _row(kind: WrapType, target: Node | None, parameter: float) -> Fields:
 
 
 def _check_path(draft: Draft, node: Node, path: list[WrapType]) -> None:
-    """Checks the order of objects on a path."""
+    """Notes errors in a path and in the order of its objects."""
     place = node.source
     if not path:
         draft.problems.add(place, "the path of a tendon cannot be empty")
@@ -109,7 +110,7 @@ def _check_path(draft: Draft, node: Node, path: list[WrapType]) -> None:
 
 
 def _check_wrap(draft: Draft, node: Node, before: WrapType, kind: WrapType, after: WrapType) -> None:
-    """Checks one object on a spatial path with its neighbours."""
+    """Notes errors of one object on a spatial path, given the types of its neighbours."""
     place = node.source
     if kind == WrapType.PULLEY and after == WrapType.PULLEY:
         draft.problems.add(place, "a pulley cannot follow a pulley or end the path")

@@ -3,10 +3,10 @@
 Bodies are in depth-first order. Joints, geoms, sites, cameras and lights are in the order of their bodies. The pose of
 a `<frame>` is applied to its children.
 
-With `fusestatic`, a body without joints to which nothing refers by name passes its objects, its children and its mass
-to its parent (the world gets no mass). With `discardvisual`, a geom is removed if it cannot collide and no pair,
-tendon, sensor or tuple refers to it; its mass has been added to its body before. Then meshes without a geom are
-removed.
+With `fusestatic`, a body is merged into its parent if it has no joints and nothing refers to it by name. The parent
+gets its objects, its children and its mass (the world gets no mass). With `discardvisual`, a geom is removed if it
+cannot collide and nothing refers to it by name; its mass has been added to its body before. Then meshes that no geom
+uses are removed.
 Source: MuJoCo XML reference, compiler; mjCModel::FuseStatic, IndexAssets (3.8.1).
 """
 
@@ -24,7 +24,7 @@ from diffsim.mjcf.orientation import compose, diagonalize, matrix
 from diffsim.mjcf.schema import Element, references
 from diffsim.mjcf.spec import Spec
 
-# objects on bodies, by class
+# the kind of each class of objects on bodies
 ON_BODY: dict[type[Element], str] = {
     Joint: "joint",
     FreeJoint: "joint",
@@ -34,7 +34,7 @@ ON_BODY: dict[type[Element], str] = {
     Light: "light",
 }
 
-# objects in sections of their own
+# the objects of each kind that is not on bodies, in sections of the file
 SECTIONS: dict[str, Callable[[Spec], Sequence[Element]]] = {
     "flex": lambda spec: spec.flexes,
     "mesh": lambda spec: spec.meshes,
@@ -69,6 +69,7 @@ def flatten(draft: Draft) -> None:
 
 
 def _add_body(draft: Draft, source: Body, parent: Node | None, frame: Pose) -> None:
+    """Adds a body and everything in it; `frame` is the pose of the <frame>s around it."""
     e = draft.spec.resolve(source)
     node = draft.add("body", Node(e, source, len(draft.nodes["body"]), frame=frame, parent=parent))
     if parent is not None:
@@ -94,8 +95,8 @@ def _add_children(draft: Draft, body: Node, source: Element, frame: Pose) -> Non
             body.under.setdefault(kind, []).append(node)
 
 
-# objects on bodies: their kind, and the prefix of their fields
-HANGING = {"joint": "jnt", "geom": "geom", "site": "site", "camera": "cam", "light": "light"}
+# the prefix of the fields of each kind of objects on bodies
+PREFIXES = {"joint": "jnt", "geom": "geom", "site": "site", "camera": "cam", "light": "light"}
 # kinds of objects that can refer to a body or geom
 REFERRING = ("camera", "light", "skin", "pair", "exclude", "equality", "tendon", "actuator", "sensor", "tuple")
 
@@ -153,7 +154,7 @@ def discard_visual(draft: Draft) -> None:
 
 
 def _named(draft: Draft, space: str) -> Iterator[str]:
-    """Yields the names of a kind (`space`) to which other objects refer."""
+    """Yields the names of objects of kind `space` to which other objects refer."""
     for kind in REFERRING:
         for node in draft.nodes[kind]:
             for part in node.source.walk():
@@ -161,7 +162,10 @@ def _named(draft: Draft, space: str) -> Iterator[str]:
 
 
 def _fuse(body: Node) -> None:
-    """Moves everything that belongs to a body to its parent."""
+    """Moves everything that belongs to a body to its parent.
+
+    Cameras and lights keep their poses, because MuJoCo compiles them again after this (see `bodies._align_free`).
+    """
     parent = body.parent
     assert parent is not None
     pose = body.row["body_pos"], body.row["body_quat"]
@@ -174,7 +178,7 @@ def _fuse(body: Node) -> None:
     siblings = parent.under["body"]
     index = siblings.index(body)
     siblings[index : index + 1] = body.under.get("body", [])
-    for kind, prefix in HANGING.items():
+    for kind, prefix in PREFIXES.items():
         for node in body.under.get(kind, []):
             node.body = parent
             if kind not in ("camera", "light"):
@@ -199,13 +203,13 @@ def _add_mass(parent: Node, body: Node) -> None:
 
 
 def _renumber(draft: Draft, before: dict[int, Node]) -> None:
-    """Updates lists and indices after objects were removed; `before` has the bodies by their old indices."""
+    """Updates lists and indices after objects have been removed; `before` has the bodies by their old indices."""
     bodies = draft.nodes["body"]
     for index, body in enumerate(bodies):
         body.id = index
     for body in bodies:
         body.row["body_parentid"] = body.parent.id if body.parent else 0
-    for kind, prefix in HANGING.items():
+    for kind, prefix in PREFIXES.items():
         nodes = draft.nodes[kind] = [node for body in bodies for node in body.under.get(kind, [])]
         for index, node in enumerate(nodes):
             node.id = index

@@ -1,8 +1,8 @@
-"""interpret: run a JAX function once, in numpy, without compiling it.
+"""interpret: runs a JAX function once, in numpy, without compiling it.
 
 The derived constants of a model are computed once per load, by physics written in JAX. XLA would take seconds to
-compile what numpy runs in milliseconds, so the traced function is interpreted: each of its operations by its rule
-in `xla/numpy_rules.py`, or by JAX itself where the table has none. The result is the same; only the time differs.
+compile what numpy runs in milliseconds. So the function is traced, and each operation of the trace is run by a numpy
+function of `xla/numpy_rules.py`, or by JAX itself if there is none. The result is the same; only the time differs.
 """
 
 import functools
@@ -26,7 +26,8 @@ Values = Sequence[Any]
 
 def interpret(function: Callable[..., Any], *arguments: Any) -> Any:
     """function(*arguments) as numpy arrays; arguments are pytrees of arrays."""
-    # jax keeps what it traced for as long as the function lives: this one goes with the call
+    # JAX caches a trace for as long as the traced function lives. This lambda dies with the call, and its trace with
+    # it.
     closed, shape = jax.make_jaxpr(lambda *inputs: function(*inputs), return_shape=True)(*arguments)
     leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(arguments)]
     results = run_jaxpr(closed, leaves)
@@ -34,19 +35,19 @@ def interpret(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def run_jaxpr(closed: ClosedJaxpr, arguments: Values) -> list[Any]:
-    """The results of a traced function, given the leaves of its arguments; as XLA, it says nothing of overflows."""
+    """The results of a traced function, given the leaves of its arguments. Like XLA, it does not warn of overflows."""
     with np.errstate(all="ignore"):
         return _run(closed, *arguments)
 
 
 class _Step(NamedTuple):
-    """One operation; values are numbered.
+    """One operation of a program. Values are referred to by their numbers in the program.
 
     Attributes:
       rule: its function in numpy.
       inputs: the values that it reads.
-      outputs: the value that it gives, or a list of them.
-      last: values that nothing reads later.
+      outputs: its result, or a list of several results.
+      last: the inputs that no later operation reads.
       equation: JAX's equation.
     """
 
@@ -58,19 +59,28 @@ class _Step(NamedTuple):
 
 
 class _Program:
-    """A traced function whose values are numbered: literals, arguments, and what is computed; nothing reads 0."""
+    """A traced function as a list of steps.
+
+    All values (literals, arguments, results of operations) are numbered. Results that nothing reads have the number 0.
+
+    Attributes:
+      literals: the value with each number if it is a literal, else None.
+      numbers: the numbers of JAX's variables.
+      arguments, results: the numbers of the arguments and of the results.
+      steps: the operations in order.
+    """
 
     def __init__(self, jaxpr: Any) -> None:
         self.literals: list[Any] = [None]
         self.numbers: dict[Any, int] = {}
         self.arguments = [self._number(variable) for variable in (*jaxpr.constvars, *jaxpr.invars)]
         self.results = [self._number(variable) for variable in jaxpr.outvars]
-        # backwards: what has not been seen so far is read for the last time
+        # going backwards, the first time that a value is seen is the last time that it is read
         seen, steps = {*self.results}, []
         for equation in reversed(jaxpr.eqns):
             outputs = [self._number(variable) for variable in equation.outvars]
             outputs = [output if output in seen else 0 for output in outputs]
-            # nothing reads it
+            # nothing reads its results
             if not any(outputs) and not equation.effects:
                 continue
             inputs = [self._number(variable) for variable in equation.invars]
@@ -81,6 +91,7 @@ class _Program:
         self.steps = steps[::-1]
 
     def _number(self, variable: Any) -> int:
+        """The number of a variable or literal; a new one if it has none yet."""
         if isinstance(variable, Literal):
             self.literals.append(np.asarray(variable.val))
             return len(self.literals) - 1
@@ -90,7 +101,7 @@ class _Program:
         return self.numbers[variable]
 
     def _rule(self, equation: Any) -> Rule:
-        """An operation as a function of its inputs alone."""
+        """The numpy function of an operation; it returns NotImplemented if JAX must run the operation."""
         name, params = equation.primitive.name, equation.params
         if name in CALLS:
             return functools.partial(_run, params[CALLS[name]])
@@ -105,7 +116,7 @@ class _Program:
         return rule_of(name, params) or (lambda *inputs: NotImplemented)
 
     def run(self, arguments: Values) -> list[Any]:
-        """The results."""
+        """The results for these arguments."""
         values = self.literals.copy()
         for number, value in zip(self.arguments, arguments, strict=True):
             values[number] = value
@@ -119,18 +130,18 @@ class _Program:
             else:
                 for number, value in zip(outputs, result, strict=True):
                     values[number] = value if type(value) is np.ndarray else np.asarray(value)
-            # what nothing reads later is let go
+            # frees the memory of values that nothing reads later
             for number in last:
                 values[number] = None
         return [values[number] for number in self.results]
 
 
-# kept for as long as what was traced
+# programs, kept for as long as their traces
 _PROGRAMS: weakref.WeakKeyDictionary[Any, _Program] = weakref.WeakKeyDictionary()
 
 
 def _run(function: Any, *arguments: Any) -> list[Any]:
-    """The results of a traced function, closed or without constants."""
+    """The results of a traced function; it may be closed over constants or not."""
     closed = isinstance(function, ClosedJaxpr)
     jaxpr, constants = (function.jaxpr, map(np.asarray, function.consts)) if closed else (function, ())
     if (program := _PROGRAMS.get(jaxpr)) is None:
@@ -140,16 +151,16 @@ def _run(function: Any, *arguments: Any) -> list[Any]:
 
 @functools.cache
 def _formula(name: str, *kinds: tuple[tuple[int, ...], Any]) -> ClosedJaxpr:
-    """A product written out, for operands of these shapes and types."""
+    """The trace of a product that `xla/bilinear.py` writes out, for operands of these shapes and types."""
     return jax.make_jaxpr(FORMULAS[name])(*(jax.ShapeDtypeStruct(*kind) for kind in kinds))
 
 
 def _while(
     *inputs: Any, cond_jaxpr: Any, body_jaxpr: Any, cond_nconsts: int, body_nconsts: int, **params: Any
 ) -> Values:
-    """`lax.while_loop`: the constants of the condition come first, then those of the body, then what is carried.
+    """`lax.while_loop`. The inputs are the constants of the condition, those of the body, and the initial state.
 
-    Under `vmap` each element of a batch has its own condition, and stays as it is once that fails.
+    Under `vmap` each element of a batch has its own condition, and no longer changes once it is false.
     """
     of_condition, of_body = inputs[:cond_nconsts], inputs[cond_nconsts : cond_nconsts + body_nconsts]
     state = inputs[cond_nconsts + body_nconsts :]
@@ -164,9 +175,9 @@ def _while(
 
 
 def _scan(*inputs: Any, jaxpr: Any, length: int, reverse: bool, **params: Any) -> Values:
-    """`lax.scan`: constants come first, then what is carried, then arrays that are read row by row."""
+    """`lax.scan`. The inputs are constants, the initial carry, and the arrays that are read row by row."""
     if "ft_in" in params:
-        # jax 0.12 keeps the numbers of constants and of what is carried in a tree of the inputs
+        # jax 0.12 stores the numbers of constants and of carried values in a tree of the inputs
         num_consts, num_carry, _ = map(len, params["ft_in"].unpack())
     else:
         num_consts, num_carry = params["num_consts"], params["num_carry"]
