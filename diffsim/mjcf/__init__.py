@@ -1,6 +1,7 @@
 """MJCF: reads XML into a typed, checked Spec and writes it back. `diffsim.mjcf.read("humanoid.xml")`.
 
-kinds.py has the kinds of attributes, elements/ a class for each element, reader.py the passes, spec.py their result.
+kinds.py defines the kinds of attributes, elements/ a class for each element, reader.py the passes that read a file, and
+spec.py the Spec that they make.
 """
 
 from diffsim.mjcf.attributes import Tristate as Tristate

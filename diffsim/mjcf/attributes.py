@@ -38,6 +38,7 @@ from diffsim.mjcf.schema import Element
 
 
 def _attribute(kind: Kind) -> Any:
+    """A dataclass field for an attribute of this kind; None means that the element does not have it."""
     return field(default=None, metadata={"kind": kind})
 
 
@@ -112,7 +113,7 @@ def File(folder: str = "", **options: Any) -> Any:
     return _attribute(FileKind(folder=folder, defaultable=False, **options))
 
 
-# ways to give an orientation; those after `quat` override an inherited one
+# attributes that can give an orientation; the ones after `quat` override an inherited orientation
 ORIENTATIONS = ("quat", "axisangle", "xyaxes", "zaxis", "euler")
 
 # MuJoCo's default time constant (s) and damping ratio of soft constraints
@@ -127,7 +128,7 @@ E = TypeVar("E", bound=Enum)
 
 
 def keywords(members: Iterable[E], **spelled: str) -> dict[str, E]:
-    """The words for members of an enum: their names in lower case, or as given in `spelled`."""
+    """The word for each of some members of an enum: its name in lower case, or as given in `spelled`."""
     return {spelled.get(member.name, member.name.lower()): member for member in members}
 
 

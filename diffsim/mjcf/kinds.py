@@ -79,7 +79,7 @@ class Kind:
 
 @dataclass(frozen=True, kw_only=True)
 class TextKind(Kind):
-    """Text; `length` is its number of characters, `letters` are the allowed ones."""
+    """Text; `length` is the required number of characters, and `letters` are the characters that are allowed."""
 
     length: int | None = None
     letters: str = ""
@@ -160,7 +160,7 @@ class KeywordKind(Kind):
 
 @dataclass(frozen=True, kw_only=True)
 class KeywordsKind(KeywordKind):
-    """Different words separated by blanks; if `ordered`, they must have the order of `words`."""
+    """Several different words, separated by blanks; if `ordered`, in the order of `words`."""
 
     ordered: bool = False
 
@@ -344,17 +344,20 @@ def number(value: float) -> str:
 
 
 def _integer(token: str, least: int | None, most: int | None) -> int:
+    """A word as an integer within bounds; without `most`, the bound is the largest int32. Raises BadValue."""
     if not _INTEGER.fullmatch(token):
         raise BadValue(f"'{shortened(token)}' is not an integer")
     value = int(token)
+    largest = 2**31 - 1 if most is None else most
     if least is not None and value < least:
         raise BadValue(f"must be at least {least}, not {value}")
-    if value > (2**31 - 1 if most is None else most):
-        raise BadValue(f"must be at most {2**31 - 1 if most is None else most}, not {value}")
+    if value > largest:
+        raise BadValue(f"must be at most {largest}, not {value}")
     return value
 
 
 def _real(token: str, infinite: bool) -> float:
+    """A word as a number, which may be infinite if `infinite`. Raises BadValue."""
     if not _REAL.fullmatch(token):
         raise BadValue(f"'{shortened(token)}' is not a number")
     value = float(token)
@@ -364,6 +367,7 @@ def _real(token: str, infinite: bool) -> float:
 
 
 def _count(tokens: Sequence[str], fewest: int, length: int | None, what: str) -> None:
+    """Raises BadValue unless there are `fewest` to `length` words."""
     if len(tokens) >= fewest and (length is None or len(tokens) <= length):
         return
     allowed = str(length) if fewest == length else f"{fewest} to {length}"

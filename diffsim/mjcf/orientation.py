@@ -18,7 +18,7 @@ Vector = np.ndarray
 TINY = 1e-14
 # off-diagonal element below which a matrix counts as diagonal (mju_eig3's eigEPS)
 EIGEN_TINY = 1e-12
-# sine of the angle below which zaxis counts as vertical (mjuu_z2quat)
+# zaxis counts as vertical if the sine of its angle to the z axis is below this (mjuu_z2quat)
 VERTICAL = 1e-10
 # Jacobi rotations after which MuJoCo gives up; a few are enough
 MOST_ROTATIONS = 500
@@ -73,7 +73,7 @@ def rotate(quat: ArrayLike, vector: ArrayLike) -> Vector:
 
 
 def compose(pos: ArrayLike, quat: ArrayLike, child_pos: ArrayLike, child_quat: ArrayLike) -> tuple[Vector, Vector]:
-    """The pose of a child frame in the frame in which (pos, quat), the pose of its parent, is given."""
+    """The pose of a child: (pos, quat) is its parent's pose, (child_pos, child_quat) its pose in the parent's frame."""
     return np.asarray(pos, float) + rotate(quat, child_pos), multiply(quat, child_quat)
 
 
@@ -122,7 +122,7 @@ def from_axes(xyaxes: ArrayLike) -> Vector:
 def from_matrix(m: Vector) -> Vector:
     """The quaternion of a rotation matrix.
 
-    The largest component comes from the diagonal, and the others follow by division by it, which is well conditioned.
+    The largest component follows from the diagonal. The others are divided by it, which is well conditioned.
     """
     trace = m[0, 0] + m[1, 1] + m[2, 2]
     antisymmetric = np.array([m[2, 1] - m[1, 2], m[0, 2] - m[2, 0], m[1, 0] - m[0, 1]])
@@ -144,7 +144,7 @@ def from_matrix(m: Vector) -> Vector:
 
 
 def from_euler(euler: Sequence[float] | Vector, sequence: str, degree: bool) -> Vector:
-    """The quaternion of three rotations; lower case letters are axes of the moving frame, upper case fixed ones."""
+    """The quaternion of three rotations; lower-case letters are axes of the moving frame, upper-case ones are fixed."""
     quat = np.array(IDENTITY)
     for angle, letter in zip(euler, sequence, strict=True):
         half = (angle / 180.0 * pi if degree else angle) / 2
@@ -189,6 +189,7 @@ def diagonalize(symmetric: Vector) -> tuple[Vector, Vector]:
         if values[lead] + EIGEN_TINY < values[lead + 1]:
             values[[lead, lead + 1]] = values[[lead + 1, lead]]
             turn = np.zeros(4)
+            # cosine and sine of 45 degrees, with MuJoCo's digits
             turn[0] = turn[(lead + 2) % 3 + 1] = 0.707106781186548
             quat = unit(multiply(quat, turn))[0]
     return values, quat
@@ -197,8 +198,8 @@ def diagonalize(symmetric: Vector) -> tuple[Vector, Vector]:
 def product(a: Vector, b: Vector) -> Vector:
     """(n, 3) the product of matrices (n, 3) and (3, 3), summed in MuJoCo's order.
 
-    Rounding decides which axes belong to equal eigenvalues, and on which side of a sharp edge a point of an octree
-    lies; in this order it decides as in MuJoCo.
+    Rounding decides which axes are found for equal eigenvalues, and on which side of a sharp edge a point of an octree
+    lies; in this order of summation, both are the same as in MuJoCo.
     """
     return a[:, :1] * b[:1] + a[:, 1:2] * b[1:2] + a[:, 2:] * b[2:]
 

@@ -33,11 +33,11 @@ from diffsim.mjcf.urdf import translate
 TEXT_NAME = "<xml>"
 # root elements of MJCF and of URDF
 ROOTS = ("mujoco", "robot")
-# levels of elements: Python's recursion limit leaves room for this many
+# most levels of nested elements that fit into Python's recursion limit
 DEEPEST = 400
-# levels of models that attach models
+# most levels of models that attach models
 DEEPEST_ATTACH = 32
-# elements of a file with its includes: reading them takes about 2 s
+# most elements of a file with its includes: reading this many takes about 2 s
 MOST_ELEMENTS = 25_000
 
 
@@ -169,7 +169,7 @@ def _open(
 def _element(
     node: Node, cls: type[AnyElement], parent: Element | None, problems: Problems, in_default: bool, depth: int = 0
 ) -> AnyElement:
-    """The element of an XML node, with its children; errors are noted, and the rest is read all the same."""
+    """The element of an XML node, with its children; errors are noted, and reading goes on."""
     values = _values(node, cls, problems, in_default)
     element = cls.of(values, tag=node.tag, said=node.said, file=node.file, line=node.line, parent=parent)
     if cls.unsupported:
@@ -225,6 +225,7 @@ def _values(node: Node, cls: type[Element], problems: Problems, in_default: bool
 
 
 def _unknown_attribute(node: Node, name: str, cls: type[Element], legal: Iterable[str], problems: Problems) -> None:
+    """Notes why an attribute is not allowed: it is not for default classes, is too new, was removed, or is unknown."""
     if name in {xml_name(field_name) for field_name in cls.legal()}:
         problems.add(node, f"attribute '{name}' is not allowed in a default class")
     elif since := versions.NEWER_ATTRIBUTES.get(node.tag, {}).get(name):
@@ -237,6 +238,7 @@ def _unknown_attribute(node: Node, name: str, cls: type[Element], legal: Iterabl
 
 
 def _unknown_element(node: Node, parent: Element, problems: Problems) -> None:
+    """Notes why an element is not allowed: it is too new, was removed, is misplaced, or is unknown."""
     if since := versions.NEWER_ELEMENTS.get(parent.tag, {}).get(node.tag):
         problems.unsupported(node, f"is new in MuJoCo {since}, not supported yet")
         return
@@ -248,6 +250,7 @@ def _unknown_element(node: Node, parent: Element, problems: Problems) -> None:
 
 
 def _check_alternatives(element: Element, problems: Problems) -> None:
+    """Notes attributes that cannot be given together."""
     for group in element.alternatives:
         names = [xml_name(name) for name in group if getattr(element, name) is not None]
         if len(names) > 1:
@@ -283,7 +286,7 @@ def _recheck(spec: Spec, complete: bool, problems: Problems) -> None:
 
 
 def _check_section(section: Element, in_default: bool, problems: Problems) -> None:
-    """Notes what reading would have noted: missing, illegal and contradicting attributes, misplaced children."""
+    """Notes the errors that reading would note: missing, illegal and contradicting attributes, misplaced children."""
     for element in section.walk():
         legal = element.legal(in_default)
         for name in element.given():
@@ -316,16 +319,16 @@ def _check(spec: Spec, complete: bool, problems: Problems) -> None:
         check_references(spec, problems)
 
 
-# m/s: trees that move slower may fall asleep; the default since MuJoCo 3.11
+# default of sleep_tolerance since MuJoCo 3.11, m/s: trees that move slower may fall asleep
 SLEEP_TOLERANCE = 1e-3
 
-# the tag of each section
+# the tag of each class of sections
 SETTING_TAGS: dict[type[Element], str] = {cls: tag for tag, cls in SECTIONS.items()}
 
 
 def assemble(root: Mujoco, resources: Resources, problems: Problems, mujoco: str = changes.DEFAULT) -> Spec:
     """The Spec of a tree of elements: merges settings and world bodies, builds default classes."""
-    # all world bodies become one, which is the last section
+    # all <worldbody> sections are merged into one, which becomes the last section
     worlds = root.each(Body)
     place = worlds[0] if worlds else root
     world = Body(tag="worldbody", name="world", parent=root, file=place.file, line=place.line)
@@ -352,7 +355,7 @@ def assemble(root: Mujoco, resources: Resources, problems: Problems, mujoco: str
 
 
 def merge(sections: Iterable[AnyElement], cls: type[AnyElement]) -> AnyElement:
-    """Repeated sections of settings as one with all attributes filled; the last value counts, also in sub-elements."""
+    """Merges repeated sections of settings into one with all attributes filled; the last value of each counts."""
     sections = list(sections)
     last = sections[-1] if sections else cls(tag=SETTING_TAGS.get(cls, ""))
     merged = cls(tag=last.tag, file=last.file, line=last.line, parent=last.parent)

@@ -14,9 +14,9 @@ from pathlib import Path, PurePosixPath
 
 from diffsim.base.errors import expect
 
-# bytes of an XML file
+# largest size of an XML file, bytes
 LARGEST_XML = 64 * 2**20
-# bytes of a mesh, image or height field
+# largest size of a mesh, image or height field, bytes
 LARGEST_ASSET = 2**30
 
 
@@ -58,11 +58,11 @@ class Resources:
         self.allow_outside = folder is not None if allow_outside is None else allow_outside
 
     def xml(self, name: str, near: str = "") -> tuple[str, bytes]:
-        """The full name and the contents of an XML file, searched in the model's folder and next to file `near`."""
+        """The full name and contents of an XML file, looked for in the model's folder and next to the file `near`."""
         return self._read(_places(name, "", near), LARGEST_XML)
 
     def asset(self, name: str, folder: str = "", near: str = "", strippath: bool = False) -> bytes:
-        """The contents of an asset, searched in `folder` below the model's folder and in the folder of file `near`."""
+        """The contents of an asset, looked for in `folder` below the model's folder and next to the file `near`."""
         place = PurePosixPath(_tidy(name)).name if strippath else name
         return self._read(_places(place, folder, near), LARGEST_ASSET)[1]
 
@@ -74,6 +74,7 @@ class Resources:
         return ""
 
     def _read(self, places: list[str], largest: int) -> tuple[str, bytes]:
+        """The name and contents of the first file that exists: in memory, in memory without its folder, on disk."""
         for place in places:
             if place in self.assets:
                 return place, _bounded(place, self.assets[place], largest)
@@ -109,6 +110,7 @@ class Resources:
 
     @staticmethod
     def _open(place: str, path: Path, largest: int) -> bytes:
+        """The contents of a file. Raises ResourceError if it is larger than `largest` bytes or cannot be read."""
         try:
             if path.stat().st_size > largest:
                 raise ResourceError(f"file '{place}' is larger than {largest >> 20} MiB")
@@ -118,6 +120,7 @@ class Resources:
 
 
 def _is_file(place: str, path: Path | None) -> bool:
+    """Whether there is a regular file at a path. Raises ResourceError if the path cannot be one."""
     try:
         return path is not None and path.is_file()
     except (OSError, ValueError) as problem:
@@ -125,6 +128,7 @@ def _is_file(place: str, path: Path | None) -> bool:
 
 
 def _no_name(place: str, problem: Exception) -> ResourceError:
+    """The error for a text that cannot be the name of a file."""
     return ResourceError(f"'{place[:80]}' is not a file name ({getattr(problem, 'strerror', None) or problem})")
 
 
@@ -141,6 +145,7 @@ def _places(name: str, folder: str, near: str) -> list[str]:
 
 
 def _bounded(name: str, data: bytes, largest: int) -> bytes:
+    """The contents of a file in memory, as bytes. Raises ResourceError if there are more than `largest`."""
     if isinstance(data, str):
         data = data.encode()
     if len(data) > largest:
@@ -148,17 +153,18 @@ def _bounded(name: str, data: bytes, largest: int) -> bytes:
     return data
 
 
+# limits far above what models need, which keep a damaged or malicious file from taking gigabytes:
 # vertices of a mesh
 MOST_VERTICES = 1_000_000
 # triangles of a mesh
 MOST_FACES = 2_000_000
-# triangles of an STL file: MuJoCo's limit
+# triangles of an STL file (MuJoCo's limit)
 MOST_STL_FACES = 200_000
 # pixels of an image, elevations of a height field: 4096 x 4096
 MOST_PIXELS = 2**24
-# vertices and triangles of all meshes of a model, elevations of all its height fields
+# vertices and triangles of all meshes of a model together, elevations of all its height fields together
 MOST_IN_ALL = 2**25
-# pixels of all textures of a model
+# pixels of all textures of a model together
 MOST_TEXELS = 2**27
 
 

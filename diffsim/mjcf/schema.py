@@ -23,7 +23,7 @@ from diffsim.mjcf.kinds import BadValue, Kind, NameKind, ReferenceKind
 
 # -------------------------------------------------------------------------------------------------------- elements
 
-# number of characters of an attribute's text that `repr` shows
+# largest number of characters of an attribute's text that `repr` shows
 LONGEST = 60
 
 
@@ -48,7 +48,7 @@ class Element:
     unsupported: ClassVar[str] = ""
 
     tag: str = field(default="", kw_only=True)
-    # the tag in the user's file, if that is not MJCF
+    # the tag in the user's file, if the file is not MJCF (a URDF)
     said: str = field(default="", kw_only=True, repr=False)
     file: str = field(default="", kw_only=True)
     line: int = field(default=0, kw_only=True)
@@ -70,7 +70,7 @@ class Element:
         return {field.name: field.default for field in dataclasses.fields(cls) if field.name != "children"}
 
     def __init_subclass__(cls) -> None:
-        # otherwise each dataclass would generate its own, which also shows attributes that are not set
+        # otherwise each dataclass would generate its own `__repr__`, which also shows attributes that are not set
         cls.__repr__ = Element.__repr__
 
     def __repr__(self) -> str:
@@ -86,7 +86,7 @@ class Element:
                 value = kind.accept(value)
             except BadValue as bad:
                 raise self._refused(f"attribute '{xml_name(name)}': {bad.message}", bad.hint) from None
-        elif kind is None and name not in _PLACE:
+        elif kind is None and name not in _NOT_ATTRIBUTES:
             hint = near_match(name, self.attributes())
             raise AttributeError(f"<{self.tag}> has no attribute '{name}'" + (f"; {hint}" if hint else ""), name=name)
         object.__setattr__(self, name, value)
@@ -119,6 +119,7 @@ class Element:
         return part
 
     def _refused(self, message: str, hint: str = "") -> MjcfError:
+        """An error with the file and line of this element."""
         return MjcfError([Problem(self.file, self.line, self.label, message, hint)])
 
     @property
@@ -182,13 +183,13 @@ class Element:
         return copy
 
     def over(self, inherited: "Element") -> Self:
-        """A copy with all attributes filled: those that are not given are `inherited`, or have MJCF's defaults."""
-        own, below = self.__dict__, inherited.__dict__
+        """A copy in which attributes that are not given have the values of `inherited` or else MJCF's defaults."""
+        own = self.__dict__
         values: dict[str, Any] = {}
         for name, kind in self.attributes().items():
             value = own[name]
-            under = below.get(name, kind.default)
-            values[name] = under if value is None else kind.over(under, value)
+            before = inherited.__dict__.get(name, kind.default)
+            values[name] = before if value is None else kind.over(before, value)
         for group in self.supersede:
             chosen = [name for name in group if own[name] is not None]
             values.update({name: None for name in group if chosen and name not in chosen})
@@ -208,8 +209,8 @@ class Element:
 
 AnyElement = TypeVar("AnyElement", bound=Element)
 
-# the fields of an element that are not attributes
-_PLACE = frozenset(field.name for field in dataclasses.fields(Element))
+# the fields of an element that are not attributes: its tag, its place, its children
+_NOT_ATTRIBUTES = frozenset(field.name for field in dataclasses.fields(Element))
 
 
 @functools.cache
@@ -234,7 +235,7 @@ class Child:
     once: bool = False
 
 
-# allowed sub-elements by the class of the element, and by its tag if elements of the class differ in this
+# allowed sub-elements by the class of the element, and by its tag if elements of one class may contain different ones
 _children: dict[tuple[type[Element], str], dict[str, Child]] = {}
 
 
@@ -259,7 +260,7 @@ def children_of(parent: type[Element], tag: str = "") -> Mapping[str, Child]:
     return _children.get((parent, tag)) or _children.get((parent, ""), {})
 
 
-# object types that share their names with another type: the kind of these names
+# the kind of the names of object types that share their names with another type
 _SPACE_OF = {ObjType.XBODY: "body"}
 
 
@@ -287,7 +288,10 @@ def references(element: Element) -> list[tuple[str, str, str]]:
 
 
 def own_names(element: Element) -> set[tuple[str, str]]:
-    """The names, with their kinds, by which others can refer to an element. An asset without a name has its file's."""
+    """The names by which other elements can refer to an element, as (kind, name).
+
+    An asset without a name is known by the name of its file.
+    """
     names = set()
     for attribute, kind in element.attributes().items():
         if isinstance(kind, NameKind) and (name := getattr(element, attribute) or getattr(element, "known_as", None)):

@@ -1,10 +1,12 @@
 """Parses XML text to a plain tree of tags, attributes, files and lines, in which includes are expanded.
 
 The text may be malicious. Document types are refused before the parser sees the text, so that there are no entities to
-expand and nothing to download. resources.py limits the size of files, and reader.py the depth of nesting; therefore
-`huge_tree`, which kinematic chains of more than 256 links need, is safe. Comments are removed first, because many MJCF
-files have comments that XML forbids (`<!-- -- -->`). If the parser refuses a document, a second attempt corrects what
-MuJoCo's parser accepts: values without a space after them (`name="a"type="box"`), and the characters & and < in values.
+expand and nothing to download. resources.py limits the size of files, and reader.py the depth of nesting. Therefore
+lxml's option `huge_tree`, which kinematic chains of more than 256 links need, is safe.
+
+Comments are removed first, because many MJCF files have comments that XML forbids (`<!-- -- -->`). If the parser
+refuses a document, a second attempt corrects two things that MuJoCo's parser accepts: values without a space after them
+(`name="a"type="box"`), and the characters & and < in values.
 
 Each `<include file="..."/>` is replaced by the children of the root of that file. A file can be included once, and not
 by itself. Settings in an included file apply to the whole model, as if they were written in place of the include.
@@ -30,12 +32,13 @@ DEEPEST = 64
 _VALUE = re.compile(r"=\s*(\"[^\"]*\"|'[^']*')")
 # an ampersand that does not begin an entity of XML
 _AMPERSAND = re.compile(r"&(?!(?:amp|lt|gt|quot|apos|#\d+|#x[0-9a-fA-F]+);)")
-# the declaration <?xml ...?>, and the encoding in it
+# the declaration <?xml ...?>
 _DECLARATION = re.compile(r"\s*<\?xml\b[^>]*\?>", re.DOTALL)
+# the encoding in the declaration
 _ENCODING = re.compile(rb"^\s*<\?xml\b[^>]*?\bencoding\s*=\s*[\"']([A-Za-z0-9._-]{1,40})[\"']")
 # supported encodings, all of which are decoded in a time proportional to the size of the file
 ENCODINGS = ("utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "ascii", "iso8859-1", "iso8859-15", "cp1252")
-# byte order marks
+# byte order marks, with the encodings that they stand for
 _MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 
 
@@ -116,6 +119,7 @@ def _tree(text: str, file: str) -> "etree._Element":
 
 
 def _node(element: "etree._Element", file: str) -> Node:
+    """lxml's tree as a tree of nodes; a loop, because files may be nested deeper than Python can recurse."""
     root = Node(str(element.tag), _texts(element), file, element.sourceline or 0)
     waiting = [(element, root)]
     while waiting:
@@ -128,10 +132,12 @@ def _node(element: "etree._Element", file: str) -> Node:
 
 
 def _texts(element: "etree._Element") -> dict[str, str]:
+    """The attributes of an element."""
     return {str(name): str(value) for name, value in element.attrib.items()}
 
 
 def _decoded(text: bytes | str, file: str) -> str:
+    """The text of a file, by its byte order mark, its declared encoding, or UTF-8. Raises MjcfError."""
     if isinstance(text, str):
         return text.removeprefix("\ufeff")
     declared = _ENCODING.match(text[:400])
@@ -162,6 +168,7 @@ def _without_comments(text: str, file: str) -> str:
 
 
 def _refused(file: str, line: int, message: str, hint: str = "") -> MjcfError:
+    """An error in a file, outside any element."""
     return MjcfError([Problem(file, line, "", message, hint)])
 
 

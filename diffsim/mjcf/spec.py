@@ -14,7 +14,8 @@ A program changes a Spec through its elements:
     spec.delete(spec.joint("wrist"), cascade=True)
     model = diffsim.compile(spec)
 
-Values are checked when they are assigned, references between elements by `diffsim.compile` (or `diffsim.mjcf.check`).
+Values are checked when they are assigned. References between elements are checked by `diffsim.compile` (or
+`diffsim.mjcf.check`).
 Numbers are in the units of the file: angles are in degrees unless `spec.compiler.angle` is "radian".
 
 Default classes form a tree of named sets of values that elements inherit. A nested class starts as a copy of the class
@@ -50,8 +51,8 @@ from diffsim.mjcf.schema import AnyElement, Element, own_names, references, xml_
 # the default class from which all others start
 MAIN = "main"
 
-# kinds of elements that `Spec.find` knows
-FOUND = (
+# kinds of elements that `Spec.find` can find
+FINDABLE = (
     "body",
     "frame",
     "joint",
@@ -238,9 +239,9 @@ class Spec:
     flex = _Named()
     skin = _Named()
 
-    # sections, which are created if they do not exist: `spec.asset.add("mesh", ...)`. `default` is the default class
-    # `main`; nested classes are `spec.find("default", name)`. Called with a name, the sections equality, tendon,
-    # actuator and sensor find their element: `spec.actuator("knee")`
+    # Sections, which are created if they do not exist: `spec.asset.add("mesh", ...)`. `default` is the default class
+    # `main`; `spec.find("default", name)` finds nested classes. A section that is called with a name returns its
+    # element of that name: `spec.actuator("knee")`.
     default = _Section()
     asset = _Section()
     contact = _Section()
@@ -254,11 +255,11 @@ class Spec:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            """Says how to reach what a Spec does not have, such as `spec.find("model", name)`."""
+            """Raises AttributeError with a hint, such as `spec.find("model", name)`, for names that a Spec lacks."""
             kind = name.removesuffix("s")
             if name.startswith("_"):
                 hint = ""
-            elif kind in FOUND:
+            elif kind in FINDABLE:
                 hint = f'; use spec.find("{kind}", name)'
             else:
                 hint = near_match(name, [known for known in dir(type(self)) if known[0] != "_"])
@@ -327,8 +328,8 @@ class Spec:
             return named[name]
         what = kind if isinstance(kind, str) else kind.__name__.lower()
         message, hint = absent(what, name, named)
-        if isinstance(kind, str) and kind not in FOUND:
-            hint = near_match(kind, FOUND, listed=len(FOUND))
+        if isinstance(kind, str) and kind not in FINDABLE:
+            hint = near_match(kind, FINDABLE, listed=len(FINDABLE))
         raise KeyError(f"{message}; {hint}" if hint else message)
 
     def section(self, tag: str) -> Any:
@@ -341,8 +342,8 @@ class Spec:
 
         Args:
           element: of this model.
-          cascade: whether to delete the pairs, tendons, equalities, actuators, sensors and tuples that refer to it too,
-            and everything that refers to these. Other elements lose the reference (a geom its material).
+          cascade: whether to also delete the pairs, tendons, equalities, actuators, sensors and tuples that refer to
+            it, and everything that refers to these. Other elements lose the reference, as a geom loses its material.
 
         Raises:
           MjcfError: other elements refer to it, and `cascade` is False; the message lists them.
@@ -396,7 +397,7 @@ class Spec:
         ]
 
     def _forget(self, user: Element, attribute: str) -> None:
-        """Deletes an element that makes no sense without its target; otherwise only clears the reference."""
+        """Deletes `user` if it makes no sense without the object that `attribute` names; else clears the attribute."""
         around = user
         while around.parent is not None and not (isinstance(around.parent, Section) and around.parent.tag in REFERRING):
             around = around.parent

@@ -1,4 +1,4 @@
-"""URDF: converted to MJCF nodes, each with the file and line of its URDF element, then read like any MJCF.
+"""URDF: converts it to MJCF nodes, each with the file and line of its URDF element, which are then read like any MJCF.
 
 Links become bodies, nested as the joints define. Links without a parent are fixed to the world (add a free joint to let
 the robot move). A link called "world" is the world itself, without its inertial. Angles are in radians. In a `<mujoco>`
@@ -30,14 +30,14 @@ EXTENSION = ("compiler", "option", "size")
 # name of the link that is the world
 WORLD = "world"
 
-# how many folders are searched for a package: the robot's and those above it
+# number of folders in which a package is looked for: the robot's folder and those above it
 HIGHEST = 8
 
 # attributes of <inertia>, in the order of MJCF's fullinertia
 INERTIA = ("ixx", "iyy", "izz", "ixy", "ixz", "iyz")
 
-# MJCF joints for each type of URDF joint: suffix of the name, type, and the axis (0, 1 or 2) of a frame whose z axis is
-# the axis of the URDF joint
+# For each type of URDF joint its MJCF joints: the suffix of the name, the type, and which axis (0, 1 or 2) it has of a
+# frame whose z axis is the axis of the URDF joint.
 JOINTS: Mapping[str, tuple[tuple[str, str, int], ...]] = {
     "revolute": (("", "hinge", 2),),
     "continuous": (("", "hinge", 2),),
@@ -48,7 +48,7 @@ JOINTS: Mapping[str, tuple[tuple[str, str, int], ...]] = {
     "spherical": (("", "ball", 2),),
 }
 
-# MJCF's size of each shape: the URDF attributes, the number of values in each, and the factor to half sizes
+# For each shape, the URDF attributes that give MJCF's size: name, number of values, and factor (MJCF has half sizes).
 SHAPES: Mapping[str, tuple[tuple[str, int, float], ...]] = {
     "box": (("size", 3, 0.5),),
     "cylinder": (("radius", 1, 1.0), ("length", 1, 0.5)),
@@ -63,10 +63,24 @@ def translate(root: Node, resources: Resources, problems: Problems) -> Node:
 
 
 class _Robot:
-    """One robot while it is converted: its links by name, and the meshes and names so far."""
+    """One robot while it is converted.
+
+    Attributes:
+      root: the `<robot>`.
+      resources: where its files are.
+      problems: where errors are noted.
+      sections: the sections of its `<mujoco>` element.
+      colors: colors by the name of their material.
+      names: names of geoms so far.
+      meshes: the scales in which each mesh file has been used so far.
+      assets: the `<asset>` section so far.
+      settings: the `<compiler>` section.
+    """
 
     def __init__(self, root: Node, resources: Resources, problems: Problems) -> None:
-        self.root, self.resources, self.problems = root, resources, problems
+        self.root = root
+        self.resources = resources
+        self.problems = problems
         extension = self.one(root, "mujoco")
         self.sections = [] if extension is None else extension.children
         self.colors = self._colors()
@@ -88,6 +102,7 @@ class _Robot:
     # ------------------------------------------------------------------------------------------------------ settings
 
     def _compiler(self) -> Node:
+        """The compiler settings: MuJoCo's for URDF, then those of the `<mujoco>` element."""
         for tag in dict.fromkeys(section.tag for section in self.sections):
             same = [section for section in self.sections if section.tag == tag]
             if tag not in EXTENSION:
@@ -146,6 +161,7 @@ class _Robot:
         return bodies
 
     def _inertial(self, source: Node) -> Node:
+        """The `<inertial>` of a link."""
         attributes = self.pose(source) | {"mass": "0"}
         mass, inertia = self.one(source, "mass", required=True), self.one(source, "inertia", required=True)
         if mass is not None:
@@ -158,6 +174,7 @@ class _Robot:
         return Node("inertial", attributes, source.file, source.line)
 
     def _geoms(self, link: Node) -> list[Node]:
+        """The geoms of a link: of its collisions and, unless they are discarded, of its visuals."""
         geoms: list[Node] = []
         rgba = ""
         for source in link.children:
@@ -165,6 +182,7 @@ class _Robot:
                 rgba = self._color(source) or rgba
                 if self.discards:
                     continue
+                # drawn only: without contacts and mass
                 defaults = {"contype": "0", "conaffinity": "0", "group": "1", "density": "0"}
             elif source.tag == "collision":
                 defaults = {}
@@ -179,7 +197,7 @@ class _Robot:
         return geoms
 
     def _color(self, visual: Node) -> str:
-        """The color of a visual, its own or that of its material; empty if it has none."""
+        """The color of a visual, its own or its material's; empty if it has none."""
         material = self.one(visual, "material")
         if material is None:
             return ""
@@ -189,6 +207,7 @@ class _Robot:
         return self.colors.get(self.text(material, "name"), "")
 
     def _shape(self, source: Node) -> dict[str, str]:
+        """The type and size, or mesh, of a visual or collision."""
         geometry = self.one(source, "geometry", required=True)
         if geometry is None:
             return {}
@@ -212,7 +231,7 @@ class _Robot:
         scale = np.array([float(value) for value in (self.numbers(source, "scale", 3) or "1 1 1").split()])
         stem = PurePosixPath(file.replace("\\", "/")).stem
         known = self.meshes.setdefault(stem, [])
-        # as in 3.8.1: a scale that is already known gets the mesh of the first scale
+        # a quirk of 3.8.1: a file that is used again in a known scale gets the mesh of its first scale
         if any(np.array_equal(other, scale) for other in known):
             return stem
         name = f"{stem}{len(known)}" if known else stem
@@ -279,6 +298,7 @@ class _Robot:
         )
 
     def _end(self, joint: Node, tag: str, bodies: dict[str, Node]) -> str:
+        """The link that is the parent or child (`tag`) of a joint; empty, with an error, if there is none."""
         end = self.one(joint, tag, required=True)
         name = self.text(end, "link") if end is not None else ""
         if end is not None and name and name not in bodies:
@@ -288,6 +308,7 @@ class _Robot:
         return name if name in bodies else ""
 
     def _check_loops(self, bodies: dict[str, Node], hanging: dict[str, Node]) -> None:
+        """Notes an error if the joints (`hanging`, by child link) form a loop."""
         parents = {child: self._end(joint, "parent", bodies) for child, joint in hanging.items()}
         for name in parents:
             seen = {name}
@@ -300,6 +321,7 @@ class _Robot:
                 return
 
     def _joints(self, source: Node) -> list[Node]:
+        """The MJCF joints of a URDF joint."""
         kind, name = self.text(source, "type"), self.text(source, "name")
         if kind not in JOINTS:
             hint = near_match(kind, JOINTS) or "expected one of: " + ", ".join(JOINTS)
@@ -323,6 +345,7 @@ class _Robot:
         return joints
 
     def _dynamics(self, joint: Node) -> dict[str, str]:
+        """The damping and friction of a joint."""
         dynamics = self.one(joint, "dynamics")
         if dynamics is None:
             return {}
@@ -330,6 +353,7 @@ class _Robot:
         return {name: value for name, attribute in names.items() if (value := self.numbers(dynamics, attribute, 1))}
 
     def _limits(self, joint: Node) -> dict[str, str]:
+        """The limits of position and force of a joint."""
         limit = self.one(joint, "limit")
         if limit is None:
             return {}

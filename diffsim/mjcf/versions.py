@@ -1,12 +1,12 @@
-"""Elements, attributes and values that MuJoCo 3.8.1 does not have: removed ones with a remedy, newer ones with their
-version.
+"""Words of MJCF that MuJoCo 3.8.1 does not have: removed ones with a remedy, newer ones with their version.
 
-Changes in the meaning of what 3.8.1 does have are in base/changes.py. Source: MuJoCo changelog.
+A word is an element, an attribute or a value. Words that 3.8.1 has, but whose meaning changed later, are in
+base/changes.py. Source: MuJoCo changelog.
 """
 
 from collections.abc import Iterator
 
-# removed attributes, by element and attribute, with what to do
+# removed attributes, by element and attribute, with what to do instead
 ATTRIBUTES: dict[str, dict[str, str]] = {
     "option": {
         "collision": "MuJoCo removed it; select pairs with contype, conaffinity and <exclude>",
@@ -24,13 +24,11 @@ ATTRIBUTES: dict[str, dict[str, str]] = {
     },
 }
 
-# removed elements, by parent and element, with what to do
+# removed elements, by parent and element, with what to do instead
 ELEMENTS: dict[str, dict[str, str]] = {
     "equality": {"distance": "MuJoCo removed it; constrain the length of a spatial tendon with <tendon>"},
 }
 
-# new attributes of <elasticity>
-_ELASTICITY = {"section": "3.17", "sectionsize": "3.17", "shear": "4.0", "yield": "4.0"}
 # attributes that came after 3.8.1, by element and attribute, with the version
 NEWER_ATTRIBUTES: dict[str, dict[str, str]] = {
     "flag": {"diagexact": "3.9", "ipc": "3.14", "speculative": "4.0"},
@@ -51,26 +49,27 @@ NEWER_ATTRIBUTES: dict[str, dict[str, str]] = {
     "insidesite": {"enclosed": "3.15"},
     "flex": {"nodecoord": "3.12"},
     "flexcomp": {"mesh": "3.16"},
-    "elasticity": _ELASTICITY,
+    "elasticity": {"section": "3.17", "sectionsize": "3.17", "shear": "4.0", "yield": "4.0"},
     "key": {"plastic": "4.0"},
 }
 
 # elements that came after 3.8.1, by parent and element, with the version
 NEWER_ELEMENTS: dict[str, dict[str, str]] = {
-    section: {"orientation": "3.11", "pid": "3.12"} | more
-    for section, more in (("actuator", {}), ("default", {"texture": "3.17"}))
+    "actuator": {"orientation": "3.11", "pid": "3.12"},
+    "default": {"orientation": "3.11", "pid": "3.12", "texture": "3.17"},
 }
 
-# words for the input of an actuator
+# values of attribute 'input' of all actuators that have it
 _SIGNATURE = frozenset({"pos", "vel", "ff", "voltage", "none"})
-# words that came after 3.8.1, by element and attribute: the words, several of which may be given, and the version
+# values that came after 3.8.1, by element and attribute: the values, of which a file may give several, and the version
 NEWER_WORDS: dict[tuple[str, str], tuple[frozenset[str], str]] = {
     ("option", "integrator"): (frozenset({"discrete"}), "3.13"),
     ("dcmotor", "input"): (_SIGNATURE, "3.12"),
     ("general", "input"): (_SIGNATURE | {"quat", "expmap"}, "3.12"),
 }
 
-# required attributes that became optional, with the version: an <attach> without a model copies parts of its own model
+# required attributes that became optional, with the version (an <attach> without a model copies a part of its own
+# model)
 NEWER_WITHOUT: dict[tuple[str, str], str] = {("attach", "model"): "3.11"}
 
 # newer attributes that can be ignored with any value, because they concern pictures, saving or speed
@@ -97,11 +96,12 @@ NOTHING = {
 def says_nothing(tag: str, name: str, text: str) -> bool:
     """Whether a newer attribute can be ignored, because the model means the same without it."""
     words = text.split()
+    # values that switch an attribute off: "warning" for `conflict`, "disable", and zeros
     none = words == ["warning" if name == "conflict" else "disable"] or all(word.strip("+-.0") == "" for word in words)
     return name in SILENT.get(tag, ()) or (none and name in NOTHING.get(tag, ()))
 
 
-# newer words that diffsim has for every model, because no file that 3.8.1 loads can say them
+# newer words that diffsim supports in every model, as no file that 3.8.1 loads can contain them
 BUILT = {
     ("geom", "surfacevel"): "3.11",
     ("attach", "frame"): "3.11",
@@ -110,7 +110,7 @@ BUILT = {
     ("tendon", "actuatorfrclimited"): "4.0",
 }
 
-# newer words that diffsim has for models that name a version of MuJoCo that has them, `load(..., mujoco="4.0")`
+# newer words that diffsim supports only if the model follows a MuJoCo that has them, `load(..., mujoco="4.0")`
 BY_WORD: dict[tuple[str, str], str] = {}
 
 REFUSED = "refused"

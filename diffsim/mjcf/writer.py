@@ -2,10 +2,11 @@
 
 Attributes are written as the elements have them: in the units and orientations of the file, shortcuts as shortcuts,
 with their default classes. An attribute is left out if the element gets the same value from its default class or from
-MJCF. Settings are merged and written once. Included files, macros and comments are gone, because the reader has
-replaced them. Elements of an attached model must have the same compiler settings as this model. The default class
-`main` of an attached model starts from MJCF's defaults, not from our `main`. It is written as a class inside our
-`main`, with MJCF's defaults spelled out where our `main` has other values.
+MJCF. Settings are merged and written once. Included files, macros and comments are not restored: the reader has
+replaced them. Elements of an attached model must have the same compiler settings as this model.
+
+The default class `main` of an attached model starts from MJCF's defaults, not from our `main`. It is written as a class
+inside our `main`, with MJCF's defaults spelled out where our `main` has other values.
 Source: MuJoCo XML reference; "Saving" in the manual's chapter on modeling.
 """
 
@@ -80,6 +81,7 @@ def write(spec: Spec, path: str | Path | None = None) -> str:
     _check_one_file(spec)
 
     def of_class(element: Element) -> Mapping[str, Any]:
+        """What an element inherits: the values of its default class, or MJCF's defaults if classes do not apply."""
         complete = spec.defaults.inherited(element)
         return _mjcf_defaults(element) if type(complete) is Element else complete.given()
 
@@ -106,13 +108,13 @@ def write(spec: Spec, path: str | Path | None = None) -> str:
 
 
 def _append(parent: "etree._Element", spec: Spec, element: Element, tag: str, inherited: Inherited) -> None:
-    """Appends an element and everything below it to `parent`, unless it is empty."""
+    """Appends an element and everything below it to `parent`; empty sections are left out."""
     root = etree.SubElement(parent, tag, _texts(spec, element, inherited))
     waiting = [(element, root)]
     while waiting:
         source, node = waiting.pop()
         for child in source.children:
-            # a part of the settings that no file mentions has no tag of its own: the schema knows it
+            # a part of the settings that no file mentions has no tag yet: it comes from the schema
             rules = children_of(type(source), source.tag).items()
             name = child.tag or next(tag for tag, rule in rules if rule.cls is type(child))
             waiting.append((child, etree.SubElement(node, name, _texts(spec, child, inherited))))
@@ -126,22 +128,25 @@ def _append(parent: "etree._Element", spec: Spec, element: Element, tag: str, in
 
 
 def _append_foreign(parent: "etree._Element", spec: Spec, section: Default) -> None:
-    """Appends the default classes of an attached model, in a class with MJCF's values where our `main` has others."""
+    """Appends the default classes of an attached model.
+
+    Where our `main`, which surrounds them, has other values than MJCF, their outermost class restores MJCF's.
+    """
     _append(parent, spec, section, "default", _nothing)
     node = parent[-1]
     ours = spec.defaults.classes[MAIN]
     for key, plain in Defaults([], Problems()).classes[MAIN].items():
-        undone = {
+        restored = {
             xml_name(name): kind.text(getattr(plain, name))
             for name, kind in plain.legal(in_default=True).items()
             if not np.array_equal(getattr(ours[key], name), getattr(plain, name))
         }
-        if undone:
+        if restored:
             first = node.find(key)
             if first is None:
                 first = etree.Element(key)
                 node.insert(0, first)
-            first.attrib.update({**undone, **first.attrib})
+            first.attrib.update({**restored, **first.attrib})
 
 
 def _check_one_file(spec: Spec) -> None:
@@ -161,7 +166,7 @@ def _check_one_file(spec: Spec) -> None:
                 section, "an attached model has several sections of default classes, which one file cannot express"
             )
         elif any(
-            # our class `main` gives an attribute that has no default in MJCF
+            # our class `main` gives an attribute that has no default in MJCF, so that no value can restore it
             getattr(plain, name) is None and getattr(spec.defaults.classes[MAIN][key], name) is not None
             for key, plain in Defaults([], Problems()).classes[MAIN].items()
             for name in plain.legal(in_default=True)
@@ -181,7 +186,7 @@ def _texts(spec: Spec, element: Element, inherited: Inherited) -> dict[str, str]
         return {}
     before = inherited(element)
     texts = {}
-    # if one attribute of such a group is given, inherited values of the others do not apply: write it always
+    # attributes of these groups are always written: if one is given, inherited values of the others do not apply
     always = {name for group in element.supersede for name in group}
     kinds = element.attributes()
     for name in sorted(element.legal(), key=lambda name: name not in LEADING):
@@ -202,6 +207,7 @@ def _nothing(element: Element) -> Mapping[str, Any]:
 
 
 def _mjcf_defaults(element: Element) -> Mapping[str, Any]:
+    """MJCF's defaults, for elements to which default classes do not apply."""
     return {name: kind.default for name, kind in element.attributes().items()}
 
 

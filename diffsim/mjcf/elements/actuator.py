@@ -39,8 +39,9 @@ MOTOR_INPUTS = {"voltage": 0, "position": 1, "velocity": 2}
 
 # length of dynprm, gainprm and biasprm (mjNDYN, mjNGAIN, mjNBIAS)
 PARAMETERS = 10
-# MuJoCo's defaults of dynprm and gainprm, and of biasprm
+# MuJoCo's default of dynprm and gainprm
 _ONE = (1.0,) + (0.0,) * (PARAMETERS - 1)
+# MuJoCo's default of biasprm
 _ZERO = (0.0,) * PARAMETERS
 
 # the attribute that names the target, and the transmission that it implies
@@ -55,7 +56,7 @@ TARGETS = {
 
 # attributes that a default class cannot have, because they belong to one target
 TARGET_FIELDS = frozenset({*TARGETS, "slidersite", "refsite", "lengthrange"})
-# fields that only the general actuator has in XML; shortcuts compute them
+# attributes that only <general> has in XML; shortcuts compute them
 LAW_FIELDS = frozenset(
     {
         "actdim",
@@ -69,7 +70,7 @@ LAW_FIELDS = frozenset(
         "input_",
     }
 )
-# names of the control since MuJoCo 3.12, for actuators with a fixed or affine gain, where they change nothing
+# values of attribute 'input', new in MuJoCo 3.12; with a fixed or affine gain they only name the control
 INPUTS = {"pos": 0, "vel": 1, "pressure": 2}
 ACTIVATION_LIMITS = frozenset({"actlimited", "actrange"})
 # attributes that shortcuts without activation do not have
@@ -132,7 +133,7 @@ class Actuator(Element):
         """The general fields that this shortcut computes.
 
         Args:
-          base: the inherited actuator, overwritten by the attributes that this element shares with the general one.
+          base: the inherited actuator, overwritten by those attributes of this element that <general> has too.
           problems: where errors are noted.
         """
         return {}

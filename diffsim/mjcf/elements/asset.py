@@ -36,13 +36,13 @@ TEXTURE_BUILTINS = {word: word for word in ("none", "gradient", "checker", "flat
 TEXTURE_MARKS = {word: word for word in ("none", "edge", "cross", "random")}
 LAYER_ROLES = {role.name.lower(): role for role in TextureRole if role is not TextureRole.USER}
 
-# characters of gridlayout, one for each cell: MuJoCo's limit
+# largest number of characters in gridlayout, one for each cell (MuJoCo's limit)
 LONGEST_GRIDLAYOUT = 12
 
 
 @dataclass(eq=False)
 class FileAsset(Element):
-    """An asset that may come from a file; without a name it takes the stem of the file name."""
+    """An asset that may come from a file; if it has no name, it takes the name of the file without extension."""
 
     name: str | None = None
     file_: str | None = None

@@ -1,14 +1,14 @@
 """Contact pairs and exclusions; equality constraints.
 
-A default class keeps only the attributes that all equality constraints share. A new constraint is a class with its tag
-in `TAGS`; its property `data` gives its part of eq_data (11,):
+A default class keeps only the attributes that all equality constraints share. To add a constraint, write a class and
+add its tag to `TAGS`. The property `data` gives eq_data (11,):
 
     connect         [0:3] anchor on the first body, [3:6] anchor on the second body
     weld            [0:3] anchor on the second body, [3:6] anchor on the first body,
                     [6:10] relative orientation (all zero: that of qpos0), [10] torque scale
     joint, tendon   [0:5] coefficients of the polynomial
 
-set_const completes the numbers that depend on poses.
+`simulate.constants` completes the numbers that depend on poses.
 Source: MuJoCo XML reference, "contact" and "equality"; mjModel's eq_data.
 """
 
@@ -38,7 +38,7 @@ from diffsim.mjcf.schema import Element
 
 @dataclass(eq=False)
 class Pair(Element):
-    """Two geoms that collide whatever their contype and conaffinity, with contact parameters of their own."""
+    """Two geoms that collide regardless of contype and conaffinity, with contact parameters of their own."""
 
     default_key = "pair"
 
@@ -118,8 +118,11 @@ class BodyEquality(Equality):
         return ObjType.BODY, "body", self.body1, self.body2
 
 
-def _one_semantics(element: Equality, problems: Problems, body: Sequence[str], needed: Sequence[str]) -> None:
-    """Notes unless the constraint has either the `needed` ones of the `body` attributes, or two sites."""
+def _check_ends(element: Equality, problems: Problems, body: Sequence[str], needed: Sequence[str]) -> None:
+    """Notes an error unless the constraint is given by two sites, or by bodies, but not by both.
+
+    body: attributes that are only for a constraint given by bodies; `needed` are those of them that it must have.
+    """
     sites = [name for name in ("site1", "site2") if getattr(element, name) is not None]
     bodies = [name for name in body if getattr(element, name) is not None]
     hint = f"give {' and '.join(needed)}, or site1 and site2"
@@ -136,7 +139,7 @@ class Connect(BodyEquality):
     anchor: Vector | None = Reals(3)
 
     def check(self, problems: Problems) -> None:
-        _one_semantics(self, problems, ("body1", "body2", "anchor"), ("body1", "anchor"))
+        _check_ends(self, problems, ("body1", "body2", "anchor"), ("body1", "anchor"))
 
     @property
     def data(self) -> np.ndarray:
@@ -156,7 +159,7 @@ class Weld(BodyEquality):
     torquescale: float = Real(1)
 
     def check(self, problems: Problems) -> None:
-        _one_semantics(self, problems, ("body1", "body2", "anchor", "relpose"), ("body1",))
+        _check_ends(self, problems, ("body1", "body2", "anchor", "relpose"), ("body1",))
 
     @property
     def data(self) -> np.ndarray:
@@ -211,7 +214,7 @@ class TendonEquality(PolynomialEquality):
 
 @dataclass(eq=False)
 class FlexEquality(Equality):
-    """The edges or vertices of a flex."""
+    """A constraint on the edges or vertices of a flex."""
 
     flex: str = Reference("flex", required=True)
 
@@ -223,7 +226,7 @@ class FlexEquality(Equality):
 
 @dataclass(eq=False)
 class FlexStrain(FlexEquality):
-    """The strain of one cell of a flex; of a shell `cell` is the number of a face, -1, -1."""
+    """A constraint on the strain of one cell of a flex; for a shell, `cell` is (number of a face, -1, -1)."""
 
     cell: IntVector | None = Integers(3)
 

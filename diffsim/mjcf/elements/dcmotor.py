@@ -33,8 +33,8 @@ def _back_emf_constant(nominal: list[float], known: float, resistance: float, vi
     """The back-EMF constant Ke, V s / rad: the known one or, if that is 0, from the data sheet.
 
     `nominal` has the voltage V, the stall torque and the no-load speed w. Without load the motor only overcomes the
-    viscous friction B, so w = V Ke / (Ke^2 + R B). Ke is the larger root of w Ke^2 - V Ke + w R B = 0. Without R, the
-    stall torque K V / R gives R = Ke V / stall.
+    viscous friction B, so w = V Ke / (Ke^2 + R B). Ke is the larger root of w Ke^2 - V Ke + w R B = 0. If R is not
+    known, the stall torque K V / R gives R = Ke V / stall, and so Ke = V / w - V B / stall.
     """
     voltage, stall, speed = nominal
     if known > 0 or voltage <= 0 or speed <= 0:

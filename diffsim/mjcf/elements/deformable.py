@@ -36,14 +36,16 @@ from diffsim.mjcf.schema import Element, allow
 NO_PLUGIN = "this plugin is not supported here"
 # prefix of the names of MuJoCo's own plugins
 MUJOCO = "mujoco."
-# prefix of the names of its distance fields; the compiler knows which exist
+# prefix of the names of MuJoCo's distance fields; the compiler knows which exist
 FIELDS = "mujoco.sdf."
-# its plugins that are functions here
+# name of the plugin that gives a body the elastic forces of a cable
 CABLE = "mujoco.elasticity.cable"
+# MuJoCo's other plugins that diffsim implements
 FUNCTIONS = ("mujoco.pid", "mujoco.sensor.touch_grid", CABLE)
 
 
 def _words(text: str) -> dict[str, str]:
+    """The words of a text as the words of a keyword attribute, which are their own values."""
     return {word: word for word in text.split()}
 
 
@@ -113,7 +115,7 @@ class Attach(Element):
 
     model: str = Reference("model", required=True)
     body: str | None = Text()
-    # came with MuJoCo 3.11
+    # new in MuJoCo 3.11
     frame: str | None = Text()
     prefix: str = Text(required=True)
 
@@ -217,7 +219,7 @@ class FlexComp(Oriented):
 
 @dataclass(eq=False)
 class FlexEdge(Element):
-    """Stiffness of the edges of a flex."""
+    """Stiffness and damping of the edges of a flex."""
 
     stiffness: float = Real(0)
     damping: float = Real(0)
@@ -225,7 +227,7 @@ class FlexEdge(Element):
 
 @dataclass(eq=False)
 class FlexCompEdge(FlexEdge):
-    """Stiffness of the edges of a flexcomp, or equality constraints for them."""
+    """Stiffness and damping of the edges of a flexcomp, or equality constraints for them."""
 
     equality: str = Keyword(EDGE_EQUALITIES, "false")
     solref: Vector = Solref()
@@ -278,7 +280,7 @@ class Flex(Element):
     """A deformable line, surface or volume.
 
     Two fields have no attribute in MJCF and come only from flexcomps: `place`, the positions of pinned nodes in the
-    frames of their bodies, and `empty`, the cells that contain no part of the mesh (None: found from the mesh).
+    frames of their bodies, and `empty`, the cells that contain no part of the mesh (if None, the compiler finds them).
     """
 
     place: Any = None

@@ -52,7 +52,7 @@ class Section(Element):
     """A section without attributes; its tag says what it may contain (CONTENTS)."""
 
     def __call__(self, name: str) -> Any:
-        """The element with a name, of all sections with this tag: `spec.actuator("knee")`.
+        """The element with a name, in any section with this tag: `spec.actuator("knee")`.
 
         Raises:
           KeyError: there is no such element; the message has the nearest name.
@@ -82,7 +82,7 @@ SHORTCUTS: dict[str, type[Element]] = {
     "adhesion": Adhesion,
     "dcmotor": DCMotor,
 }
-# elements of a default class
+# what a default class may contain
 DEFAULTS: dict[str, type[Element]] = {
     "mesh": Mesh,
     "material": Material,

@@ -70,6 +70,7 @@ class Sensor(Element):
         return self._end(self.attached_to), self._end(self.relative_to)
 
     def _end(self, naming: Naming) -> End:
+        """The object that the first of some attributes names."""
         for name, kind in naming:
             objtype = getattr(self, kind) if isinstance(kind, str) else kind
             if objtype is not None and getattr(self, name) is not None:
@@ -88,10 +89,12 @@ def _mask(fields: Sequence[int]) -> int:
 
 
 def _present(element: Element, names: Sequence[str]) -> list[str]:
+    """The attributes among `names` that an element has."""
     return [name for name in names if getattr(element, name) is not None]
 
 
 def _exactly_one(element: Element, problems: Problems, *names: str) -> None:
+    """Notes an error if an element has none of these attributes; `alternatives` finds two of them."""
     present = _present(element, names)
     if not present:
         problems.add(element, "give exactly one of " + ", ".join(names))
@@ -186,6 +189,7 @@ class FrameSensor(FrameAcceleration):
 
 
 def _together(element: Element, problems: Problems, first: str, second: str) -> None:
+    """Notes an error if an element has only one of two attributes."""
     present = _present(element, (first, second))
     if len(present) == 1:
         missing = second if present[0] == first else first
@@ -230,7 +234,7 @@ class GeomDistance(Sensor):
 
 @dataclass(eq=False)
 class ContactSensor(Sensor):
-    """Contacts that match one or two criteria; each of `num` slots has the fields of `data`."""
+    """Contacts that match one or two criteria; it has `num` slots, each with the fields of `data`."""
 
     attached_to = (
         ("site", ObjType.SITE),

@@ -39,7 +39,7 @@ SOLVERS = keywords(Solver, PGS="PGS", CG="CG", NEWTON="Newton")
 # groups 0 to 30 fit into the bit mask opt.disableactuator
 LARGEST_ACTUATOR_GROUP = 30
 
-# elements of any array: a larger number is a mistake or an attack
+# largest number of elements of any array: a larger one is a mistake or an attack
 MOST_NUMBERS = 10_000_000
 
 
@@ -101,7 +101,7 @@ class Compiler(Element):
 
 @dataclass(eq=False)
 class Flags(Element):
-    """Switches of the physics: those in DISABLE are on by default, those in ENABLE are off by default."""
+    """Switches of the physics. The flags in DISABLE are on by default, the flags in ENABLE are off by default."""
 
     DISABLE: ClassVar[dict[str, DisableBit]] = {bit.name.lower(): bit for bit in DisableBit if bit.name}
     ENABLE: ClassVar[dict[str, EnableBit]] = {bit.name.lower(): bit for bit in EnableBit if bit.name}
@@ -182,12 +182,12 @@ class Option(Element):
         return sum({1 << int(group) for group in groups}) if groups is not None else 0
 
 
-# a size in bytes, with a unit or without; -1 for automatic
+# a number of bytes, with or without a unit; -1 for automatic
 _MEMORY = re.compile(r"\s*(-1|\d{1,20}[KMGTPE]?)\s*", re.IGNORECASE)
 
 
 def _user(default: int = -1) -> Any:
-    """The number of user values of each element of a kind; -1: the largest number that an element gives."""
+    """An attribute: the number of user values of each object of a kind; -1 for the largest number that one gives."""
     return Integer(default, least=-1)
 
 
@@ -243,13 +243,13 @@ OBJECTS = {
     if kind not in (ObjType.UNKNOWN, ObjType.FRAME, ObjType.DEFAULT, ObjType.MODEL)
 }
 
-# numbers in one custom numeric (MuJoCo's limit)
+# largest number of values in one custom numeric (MuJoCo's limit)
 MOST_NUMERIC = 500
 
 
 @dataclass(eq=False)
 class Numeric(Element):
-    """Numbers for the user; zeros fill `size` beyond the data."""
+    """Numbers for the user; zeros are appended up to `size`."""
 
     name: str = Name("numeric", required=True)
     size: int | None = Integer(least=1, most=MOST_NUMERIC)
@@ -293,7 +293,7 @@ class TupleElement(Element):
 
 @dataclass(eq=False)
 class Key(Element):
-    """A keyframe: a state to start from. What it does not give has its initial value."""
+    """A keyframe: a state to start from. Values that it does not give are those of the initial state."""
 
     name: str | None = Name("key")
     time: float = Real(0)

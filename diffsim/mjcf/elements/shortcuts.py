@@ -43,7 +43,10 @@ class Motor(Actuator):
 
 @dataclass(eq=False)
 class Position(Actuator):
-    """Force = kp (ctrl - length) - kv velocity; a positive biasprm[2] holds dampratio until set_const computes kv."""
+    """Force = kp (ctrl - length) - kv velocity.
+
+    A positive biasprm[2] is a damping ratio until `simulate.constants` computes kv from it.
+    """
 
     omits = LAW_FIELDS | ACTIVATION_LIMITS | {"body"}
     alternatives = (*Actuator.alternatives, ("kv", "dampratio"))
@@ -179,8 +182,8 @@ class PluginActuator(Actuator):
     instance: str | None = Reference("plugin")
 
 
-# parameters of a muscle: the general actuator's default, which counts as "not set", and the muscle's own default
-# dynprm[0:2], time constants in s
+# For each parameter of a muscle: the general actuator's default, which counts as "not set", and the muscle's own
+# default. dynprm[0:2], time constants in s
 _MUSCLE_DYNAMICS = (
     (1.0, 0.01),  # of activation
     (0.0, 0.04),  # of deactivation
@@ -199,11 +202,22 @@ _MUSCLE_GAIN = (
 )
 
 
-def _muscle_values(inherited: Vector, unset: tuple[tuple[float, float], ...], values: Sequence[float | None]) -> Vector:
-    """The element's values if they are not negative, else the inherited ones, else the muscle's defaults."""
+def _muscle_values(
+    inherited: Vector, defaults: tuple[tuple[float, float], ...], values: Sequence[float | None]
+) -> Vector:
+    """A parameter vector of a muscle.
+
+    Each entry is the element's value if that is given and not negative, else the inherited value if that is set, else
+    the muscle's default.
+
+    Args:
+      inherited: the inherited parameter vector.
+      defaults: for each entry, the value that counts as "not set" and the muscle's default.
+      values: the element's own values, None if not given.
+    """
     entries: dict[int, float] = {}
-    for index, ((nothing, usual), value) in enumerate(zip(unset, values, strict=True)):
-        before = usual if inherited[index] == nothing else float(inherited[index])
+    for index, ((not_set, default), value) in enumerate(zip(defaults, values, strict=True)):
+        before = default if inherited[index] == not_set else float(inherited[index])
         entries[index] = value if value is not None and value >= 0 else before
     return with_entries(inherited, entries)
 

@@ -11,10 +11,12 @@ from diffsim.mjcf.schema import Element, allow
 
 
 def _color(red: float, green: float, blue: float, alpha: float) -> Any:
+    """An attribute that is a color with alpha."""
     return Reals(4, (red, green, blue, alpha))
 
 
 def _gray(level: float) -> Any:
+    """An attribute that is a color; by default it is gray."""
     return Reals(3, (level, level, level))
 
 

@@ -18,7 +18,9 @@ SIMPLICES = {1: 1, 2: 2, 4: 3}
 
 # a node in binary format 2.2
 _NODE22 = np.dtype([("tag", "<i4"), ("point", "<f8", 3)])
-# header of nodes or elements in binary format 4.1: counts, dimension and type of the block, its size
+# Format 4.1 has 8 numbers before the nodes and before the elements. The first four are the numbers of blocks and of
+# items in all blocks, and the smallest and largest number of an item. The other four are about the first block: its
+# dimension, its number, the type of its elements (for nodes, whether they have parameters), and its number of items.
 _HEADER41 = np.dtype([("counts", "<u8", 4), ("kind", "<i4", 3), ("number", "<u8")])
 
 
@@ -83,13 +85,14 @@ def _dimension(kind: int) -> int:
 
 
 def _numbers(words: list[bytes], kind: type, what: str) -> Array:
+    """Words as numbers. Raises AssetError if one of them is not a number."""
     try:
         return np.array(words, dtype=bytes).astype(np.float64 if kind is float else np.int64)
     except (ValueError, OverflowError):
         raise AssetError(f"{what}: a word is not a number") from None
 
 
-def _counted(section: bytes, what: str, most: int) -> tuple[int, list[bytes]]:
+def _text_count(section: bytes, what: str, most: int) -> tuple[int, list[bytes]]:
     """The number on the first line of a section of format 2.2, and the words after it."""
     first, _, rest = section.partition(b"\n")
     if not first.strip().isdigit() or len(first) > 20:
@@ -99,16 +102,21 @@ def _counted(section: bytes, what: str, most: int) -> tuple[int, list[bytes]]:
 
 
 def _text22(nodes: bytes, elements: bytes) -> tuple[Array, Array, Array]:
-    number, words = _counted(nodes, "nodes", MOST_VERTICES)
+    """The numbers (n,) and points (n, 3) of nodes, and the nodes of elements, from text in format 2.2.
+
+    A node is a line with its number and point. An element is a line with its number, its type, its number of tags, the
+    tags, and its nodes.
+    """
+    number, words = _text_count(nodes, "nodes", MOST_VERTICES)
     if len(words) < 4 * number:
         raise AssetError(f"the file claims {number} nodes but has {len(words) // 4}")
     rows = _numbers(words[: 4 * number], float, "nodes").reshape(number, 4)
-    count, words = _counted(elements, "elements", MOST_FACES)
+    count, words = _text_count(elements, "elements", MOST_FACES)
     row = _numbers(words, int, "elements")
     if len(row) < 3 or not count:
         raise AssetError("there are no elements")
     dim = _dimension(int(row[1]))
-    width = 4 + SIMPLICES.get(int(row[1]), 0) + int(row[2])
+    width = 3 + int(row[2]) + dim + 1
     if len(row) < count * width:
         raise AssetError(f"the file claims {count} elements but has {len(row) // width}")
     table = row[: count * width].reshape(count, width)
@@ -118,6 +126,10 @@ def _text22(nodes: bytes, elements: bytes) -> tuple[Array, Array, Array]:
 
 
 def _text41(nodes: list[bytes], elements: list[bytes]) -> tuple[Array, Array, Array]:
+    """The numbers (n,) and points (n, 3) of nodes, and the nodes of elements, from text in format 4.1.
+
+    After the header come the numbers of all nodes, then their points. An element is its number and its nodes.
+    """
     if len(nodes) < 8 or len(elements) < 8:
         raise AssetError("the header of nodes or elements is missing")
     head = _numbers(nodes[:8], int, "nodes")
@@ -158,6 +170,7 @@ def _dimension41(of_nodes: int, of_elements: int, kind: int) -> int:
 
 
 def _in_order(tags: Array, least: int) -> Array:
+    """Node numbers, unchanged. Raises AssetError unless they count up from `least`."""
     if not np.array_equal(tags, least + np.arange(len(tags))):
         raise AssetError("node numbers must be consecutive")
     return tags
@@ -167,10 +180,15 @@ def _in_order(tags: Array, least: int) -> Array:
 
 
 def _binary22(nodes: bytes, elements: bytes) -> tuple[Array, Array, Array]:
-    number, start = _announced(nodes, "nodes", MOST_VERTICES)
+    """The numbers (n,) and points (n, 3) of nodes, and the nodes of elements, from binary data in format 2.2.
+
+    Elements come in blocks. A block has a header of three integers: the type of its elements, how many of them follow,
+    and their number of tags. An element is its number, its tags and its nodes.
+    """
+    number, start = _binary_count(nodes, "nodes", MOST_VERTICES)
     _check_length(nodes, start + number * _NODE22.itemsize, "nodes")
     rows = np.frombuffer(nodes, _NODE22, number, start)
-    count, start = _announced(elements, "elements", MOST_FACES)
+    count, start = _binary_count(elements, "elements", MOST_FACES)
     blocks = list[Array]()
     done = 0
     dim = 0
@@ -180,7 +198,7 @@ def _binary22(nodes: bytes, elements: bytes) -> tuple[Array, Array, Array]:
         dim = dim or _dimension(kind)
         if follow < 1 or tags < 0 or _dimension(kind) != dim:
             raise AssetError("the file has elements of different types, or it is damaged")
-        width = 2 + tags + dim
+        width = 1 + tags + dim + 1
         _check_length(elements, start + 12 + 4 * follow * width, "elements")
         block = np.frombuffer(elements, "<i4", follow * width, start + 12).reshape(follow, width)
         blocks.append(block[:, -dim - 1 :])
@@ -191,7 +209,7 @@ def _binary22(nodes: bytes, elements: bytes) -> tuple[Array, Array, Array]:
     return rows["tag"].astype(np.int64), rows["point"], np.concatenate(blocks)[:count].astype(np.int64)
 
 
-def _announced(section: bytes, what: str, most: int) -> tuple[int, int]:
+def _binary_count(section: bytes, what: str, most: int) -> tuple[int, int]:
     """The number on the first line of a binary section of format 2.2, and where the next line begins."""
     line = section.find(b"\n", 0, 12)
     if line < 0 or not section[:line].strip().isdigit():
@@ -202,11 +220,17 @@ def _announced(section: bytes, what: str, most: int) -> tuple[int, int]:
 
 
 def _check_length(section: bytes, needed: int, what: str) -> None:
+    """Raises AssetError if a section has fewer than `needed` bytes."""
     if len(section) < needed:
         raise AssetError(f"is damaged: its {what} have {len(section)} bytes, but their counts need {needed}")
 
 
 def _binary41(nodes: bytes, elements: bytes) -> tuple[Array, Array, Array]:
+    """The numbers (n,) and points (n, 3) of nodes, and the nodes of elements, from binary data in format 4.1.
+
+    The layout is that of `_text41`: a node takes 8 bytes for its number and 24 for its point, an element 8 for its
+    number and 8 for each of its nodes.
+    """
     size = _HEADER41.itemsize
     _check_length(nodes, size, "nodes")
     _check_length(elements, size, "elements")

@@ -26,7 +26,7 @@ Array = np.ndarray
 # media types by the extension of a file
 KINDS = {".stl": "model/stl", ".obj": "model/obj", ".msh": "model/vnd.mujoco.msh"}
 
-# m: the largest coordinate in an STL file (MuJoCo's limit)
+# the largest coordinate in an STL file, m (MuJoCo's limit)
 FURTHEST = 2.0**30
 
 # a triangle in a binary STL file
@@ -82,8 +82,8 @@ def without_repeats(surface: Surface) -> Surface:
 def _first_of_equals(corners: Array) -> tuple[Array, Array]:
     """The first occurrence of each distinct vertex (by its bits), and the vertex of each corner."""
     bits = np.ascontiguousarray(corners).view(np.uint32).astype(np.uint64)
-    # sorting one hash of the three words is faster than sorting rows; if two vertices share a hash, rows are sorted
-    # after all
+    # It is faster to sort one hash of the three words than to sort rows (the multipliers are those of splitmix64). If
+    # two different vertices share a hash, rows are sorted after all.
     mixed = bits[:, 0] * np.uint64(0x9E3779B97F4A7C15)
     mixed = (mixed ^ (mixed >> np.uint64(29)) ^ bits[:, 1]) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(32)) ^ bits[:, 2]) * np.uint64(0x94D049BB133111EB)
@@ -118,17 +118,17 @@ _FORMS = (
     (re.compile(rb"(?:\d++/\d++\s*+)++"), (0, 1)),
 )
 
-# MuJoCo leaves out polygons of an OBJ file with more corners
+# polygons of an OBJ file with more corners are left out, as in MuJoCo
 MOST_CORNERS = 100
-# at most this many corners are tested while the polygons of a file are cut, which takes about a second
+# the polygons of a file are cut in at most this many tests of corners, which take about a second
 MOST_WORK = 50_000_000
-# a round of cutting counts as at least this many corners, for the fixed time of its numpy calls
+# a round of cutting counts as at least this many tests, for the fixed time of its numpy calls
 LEAST_WORK = 3000
 
-# integers of this many digits, and the powers of 10 up to it, are exact in float64, so their quotient is the nearest
-# float
+# Integers with this many digits and powers of 10 up to this exponent are exact in float64, so the quotient of two of
+# them is the nearest float to the decimal.
 MOST_DIGITS = 15
-# bool by byte: which bytes separate words
+# (256,) bool: which bytes separate words
 SPACE = np.isin(np.arange(256), list(b" \t\n\r\v\f"))
 
 
@@ -187,7 +187,7 @@ def read_obj(data: bytes, name: str = "an OBJ file") -> Surface:
         if wrong.any():
             number = int(corner[np.argmax(wrong), column]) + 1
             raise AssetError(f"a polygon uses {what} {number}, but there are only {limit}")
-    # ignore polygons with fewer than three corners
+    # polygons with fewer than three corners are ignored
     kept = (count >= 3) & (count <= MOST_CORNERS)
     if larger := int((count > MOST_CORNERS).sum()):
         warnings.warn(
@@ -221,10 +221,11 @@ def _sorted_lines(data: bytes) -> dict[str, _Lines]:
     alone, pair = (np.isin(after, list(b" \n")) for after in (second, third))
     kinds = {"v": (first == ord("v")) & alone, "f": (first == ord("f")) & (second == ord(" "))}
     kinds |= {f"v{kind}": (first == ord("v")) & (second == ord(kind)) & pair for kind in "tn"}
-    # polygons count up to the first group or object after the first polygon
+    # only polygons before the first group or object that follows a polygon are read
     ends = np.isin(first, list(b"go")) & alone & (np.cumsum(kinds["f"]) > 0)
     last = int(np.argmax(ends)) if ends.any() else len(ends)
     kinds["f"][last:] = False
+    # overwrite the keywords with blanks
     for keyword, chosen in kinds.items():
         for letter in range(len(keyword)):
             text[word[chosen] + letter] = ord(" ")
@@ -242,7 +243,7 @@ def _sorted_lines(data: bytes) -> dict[str, _Lines]:
 
 
 def _positive_faces(rows: list[bytes]) -> list[bytes]:
-    """The polygons with negative (relative) indices made positive."""
+    """The polygons, with positive numbers in place of negative ones, which count back from the last vertex so far."""
     counts = {b"v": 0, b"vt": 0, b"vn": 0}
     faces = []
 
@@ -262,6 +263,7 @@ def _positive_faces(rows: list[bytes]) -> list[bytes]:
 
 
 def _integer(word: bytes) -> int:
+    """A word as an integer; 2^31, which no index reaches, if it is too long. Raises AssetError if it is not one."""
     try:
         return int(word) if len(word) < 12 else 2**31
     except ValueError:
@@ -269,7 +271,10 @@ def _integer(word: bytes) -> int:
 
 
 def _obj_numbers(lines: _Lines, fewest: int, width: int) -> Array:
-    """(n, width) float32: the first `width` numbers of each line, filled up with zeros."""
+    """(n, width) float32: the first `width` numbers of each line, completed by zeros.
+
+    Raises AssetError if a line has fewer than `fewest` numbers.
+    """
     text = lines.text
     numbers = None
     if (lines.count == width).all():
@@ -310,7 +315,13 @@ def _polygons(lines: _Lines) -> tuple[Array, Array]:
 
 
 def _cut(vertex: Array, corner: Array, count: Array) -> Array:
-    """Triangles (m, 3) of all polygons in turn, as indices into the list of corners."""
+    """Triangles (m, 3) of all polygons in turn, as indices into the list of corners.
+
+    Args:
+      vertex: (nvert, 3) m.
+      corner: (n,) vertices of the corners of all polygons, one polygon after another.
+      count: (npolygon,) number of corners of each polygon.
+    """
     start = np.cumsum(count) - count
     parts = count - 2
     result = np.zeros((int(parts.sum()), 3), int)
@@ -318,7 +329,7 @@ def _cut(vertex: Array, corner: Array, count: Array) -> Array:
     three = np.flatnonzero(count == 3)
     result[place[three]] = start[three][:, None] + np.arange(3)
     rest = np.flatnonzero(count > 3)
-    # triangles of polygons that could not be cut to the end
+    # whether each row stays unused because its polygon could not be cut to the end
     uncut = np.zeros(len(result), bool)
     spent = 0
     # polygons with 4 corners together, then with 5 to 8, with 9 to 16, and so on: padding at most doubles the work
@@ -353,20 +364,20 @@ def _ears(points: Array, size: Array, spent: int) -> tuple[Array, Array, int]:
     column = np.arange(corners)
     polygon = np.arange(count)[:, None]
     after = np.where(column + 1 < size[:, None], column + 1, 0)
-    # of the triangle at the first corner that is not straight: the two axes that keep most of its area
+    # the two axes along which the triangle at the first corner that is not straight has its largest projection
     edge = points[polygon, after] - points
     turn = np.abs(cross_product(edge, edge[polygon, after]))
     real = (turn > np.finfo(np.float32).eps).any(axis=2) & (column < size[:, None])
     x, y, z = turn[np.arange(count), np.argmax(real, axis=1)].T
     along_x = ((x > y) & (x > z)) | ~real.any(axis=1)
     along_z = (z > x) & (z > y)
-    seen = np.where(along_x[:, None], [1, 2], np.where(along_z[:, None], [0, 1], [0, 2]))
-    flat = points[polygon[:, :, None], column[:, None], seen[:, None]]
+    axes = np.where(along_x[:, None], [1, 2], np.where(along_z[:, None], [0, 1], [0, 2]))
+    flat = points[polygon[:, :, None], column[:, None], axes[:, None]]
     x, y = flat[:, :, 0], flat[:, :, 1]
     # the signed area, summed in order: rounding decides the orientation of thin polygons
     terms = (x * y[polygon, after] - y * x[polygon, after]) * np.float32(0.5)
     area = np.cumsum(np.where(column < size[:, None], terms, 0), axis=1, dtype=np.float32)[:, -1]
-    # the remaining corners and their number; the corner to try next and the number of tries left
+    # for each polygon: the remaining corners (their number is `size`), the corner to try next, and the tries left
     left = np.tile(column, (count, 1))
     size = size.copy()
     at = np.zeros(count, int)

@@ -1,7 +1,7 @@
-"""Surface: vertices and triangles of a mesh; volume, center, inertia and normals.
+"""Surface: vertices and triangles of a mesh; its volume, center, inertia and normals.
 
 The volume is the sum over pyramids with the triangles as bases and the area-weighted center of all triangles as apex.
-Host only, numpy float64; all functions are vectorized over triangles.
+All functions run in numpy float64 and are vectorized over triangles.
 Source: MuJoCo "Modeling" (mesh, inertia), user_mesh.cc (3.8.1) for what counts as too small.
 """
 
@@ -11,13 +11,14 @@ import numpy as np
 
 Array = np.ndarray
 
-# m^2: a triangle with less than half this area counts as degenerate (mjMINVAL)
+# a triangle is degenerate if twice its area is less than this, m^2 (mjMINVAL)
 SMALLEST = 1e-15
-# squared length below which a vector is not normalized (mjEPS)
+# a vector whose squared length is below this is not normalized (mjEPS)
 TINY = 1e-14
-# cosine: a triangle at a larger angle to the mean normal of a vertex does not count for this vertex
+# a triangle does not contribute to the normal of a vertex if the cosine of its angle to the mean normal is below this
+# (MuJoCo's choice)
 SMOOTH = 0.8
-# vectors cancel if their sum is shorter than this part of the sum of their lengths
+# vectors cancel if their sum is shorter than this fraction of the sum of their lengths
 CANCELLING = 0.1
 
 # indices of the six entries of a symmetric matrix
@@ -25,12 +26,13 @@ MOMENTS = ((0, 0), (1, 1), (2, 2), (0, 1), (0, 2), (1, 2))
 
 
 def _no_corners() -> Array:
+    """An array of triangles without rows."""
     return np.zeros((0, 3), np.int32)
 
 
 @dataclass(frozen=True)
 class Surface:
-    """A triangulated surface as in its file; arrays have no rows for what the file does not give.
+    """A triangulated surface as in its file; arrays that the file does not give have no rows.
 
     Attributes:
       vertex: (nvert, 3) m, float32.
@@ -65,7 +67,11 @@ class Triangles:
 
 
 def first_seen(values: Array, axis: int | None = None) -> tuple[Array, Array]:
-    """Distinct values (rows with axis 0) in order of appearance: their first indices, and the number of each value."""
+    """The distinct values of an array, or its distinct rows with axis 0, in order of appearance.
+
+    Returns:
+      The index at which each distinct value first appears, and for each value the number of its distinct value.
+    """
     _, first, index = np.unique(values, axis=axis, return_index=True, return_inverse=True)
     order = np.argsort(first)
     return first[order], np.argsort(order)[index.ravel()]
@@ -82,7 +88,10 @@ def triangles(vertex: Array, face: Array) -> Triangles:
 
 
 def volume_and_center(parts: Triangles, apex: Array, absolute: bool) -> tuple[float, Array]:
-    """Volume and center of mass of pyramids between triangles and an apex; `absolute`: all count as positive."""
+    """Volume and center of mass (3,) of the pyramids with triangles as bases and one apex (3,).
+
+    absolute: whether the volume of each pyramid counts as positive, as with inertia="legacy".
+    """
     spoke = parts.center - apex
     volume = dot(spoke, parts.normal) * parts.area / 3
     volume = np.abs(volume) if absolute else volume
@@ -117,7 +126,7 @@ def vertex_normals(vertex: Array, face: Array, smooth: bool) -> Array:
     """Unit normals (nvert, 3): area-weighted means over the triangles around each vertex; (0, 0, 1) if nothing remains.
 
     Unless `smooth`, triangles at a large angle to the mean do not count. MuJoCo sums in float32. Where triangles
-    cancel, as on walls without thickness, the result is its rounding error; only there sums are in float32 here too.
+    cancel, as on walls without thickness, its result is a rounding error; only there is the sum in float32 here too.
     """
     first, second, third = (vertex[face[:, corner]] for corner in range(3))
     weighted = cross_product(second - first, third - first)
@@ -140,7 +149,7 @@ def _corner_sums(
 
     Args:
       weighted: (nface, 3) normals times twice the area.
-      corner: which of the 3 nface corners count.
+      corner: (k,) the corners to sum over, indices of the 3 nface corners.
       index: (3 nface,) the vertex of each corner.
       count: number of vertices.
       smooth: whether triangles at a large angle count.
@@ -175,7 +184,10 @@ def directed_edges(face: Array) -> Array:
 
 
 def repeated_edge(vertex: Array, face: Array) -> tuple[int, int] | None:
-    """An edge that two triangles have in the same direction, which means that one of them is inside out; or None."""
+    """The vertices of an edge that two triangles have in the same direction; None if there is no such edge.
+
+    Then one of the triangles is inside out. Triangles that are nearly degenerate are ignored.
+    """
     sound = triangles(vertex, face).area > np.sqrt(SMALLEST)
     edges = directed_edges(face[sound]).astype(np.int64)
     keys = np.sort(edges[:, 0] * len(vertex) + edges[:, 1])
@@ -184,7 +196,7 @@ def repeated_edge(vertex: Array, face: Array) -> tuple[int, int] | None:
 
 
 def dot(a: Array, b: Array) -> Array:
-    """a . b over the last axis, summed in order."""
+    """a . b over the last axis, summed in the order of components so that rounding agrees with MuJoCo."""
     return a[..., 0] * b[..., 0] + a[..., 1] * b[..., 1] + a[..., 2] * b[..., 2]
 
 
@@ -204,7 +216,8 @@ def squares(vectors: Array) -> Array:
 def _total(rows: Array) -> Array:
     """The sum of all rows, in order.
 
-    Rounding decides which of the equivalent axes of a symmetric mesh are found; in this order it decides as in MuJoCo.
+    A symmetric mesh has many equivalent principal axes, and rounding decides which ones are found; in this order of
+    summation they are the same as in MuJoCo.
     """
     return np.add.reduce(np.ascontiguousarray(rows), axis=0)
 

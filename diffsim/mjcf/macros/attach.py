@@ -1,12 +1,12 @@
 """attach: `<attach>` becomes a frame with a copy of another model's body or frame, or of everything in its world.
 
-All names in the copy get the prefix, and references and default classes follow. If this model already has a class of
-the new name, the copied class gets another name, so that the copy keeps the classes of its own model. The copy also
-keeps the compiler settings of its own file (`Element.settings`). All assets, plugins and custom numbers of the other
-model are copied; pairs, tendons, actuators and the like are copied if everything that they refer to is copied. A pair,
-exclusion or sensor may also refer to the world or to an object of this model, if another of its references is copied.
+All names in the copy get the prefix, in references and default classes too. If this model already has a class with the
+new name, the copied class gets another name, so that the copy keeps the classes of its own model. The copy also keeps
+the compiler settings of its own file (`Element.settings`).
 
-Keyframes are copied too (keys.py).
+All assets, plugins and custom numbers of the other model are copied. Pairs, tendons, actuators and so on are copied if
+everything that they refer to is copied. A pair, exclusion or sensor may also refer to the world or to an object of this
+model, if another of its references is copied. Keyframes are copied too (keys.py).
 Source: MuJoCo XML reference, "attach"; mjCModel::operator+= (3.8.1).
 """
 
@@ -27,14 +27,14 @@ from diffsim.mjcf.macros.keys import Keys
 from diffsim.mjcf.schema import Element, own_names, references
 from diffsim.mjcf.spec import MAIN, Defaults, Spec
 
-# elements that may refer to objects that are not copied
+# elements that are copied even if one of their references is to the world or to an object of this model
 LOOSE = (Pair, Exclude, Sensor)
 
 
 def attach(spec: Spec, place: Attach, keys: Keys, problems: Problems) -> None:
     """Replaces `place` by a frame with the copy, in place; the other model's keyframes are left in `keys`."""
     if not place.model:
-        # the reader has noted it
+        # the reader has already noted this error
         return
     child = spec.models.get(place.model)
     if child is None:
@@ -72,7 +72,10 @@ class _Copier:
     """
 
     def __init__(self, spec: Spec, child: Spec, place: Attach, problems: Problems) -> None:
-        self.spec, self.child, self.place, self.problems = spec, child, place, problems
+        self.spec = spec
+        self.child = child
+        self.place = place
+        self.problems = problems
         self.prefix = place.prefix or ""
         self.inside = {("default", name) for name in child.defaults.classes}
         self.classes = self._class_names()
@@ -95,7 +98,7 @@ class _Copier:
         return frame
 
     def copy(self, element: Element, parent: Element) -> Element:
-        """A copy of an element with everything in it, renamed, with the compiler settings of its own file."""
+        """A renamed copy of an element and everything in it, which keeps the compiler settings of its own file."""
         changed = {
             name: self.classes[value] if space == "default" else self.prefix + value
             for name, space, value in references(element)
@@ -118,7 +121,7 @@ class _Copier:
         return copied
 
     def _classed(self, element: Element, section: Element) -> Element:
-        """A copy of an element outside the tree; without a class it gets class main of its own model."""
+        """A copy of an element outside the tree; if it has no class, it gets the class `main` of its own model."""
         copied = self.copy(element, section)
         if "class_" in copied.attributes() and getattr(copied, "class_", None) is None:
             copied = copied.replace(class_=self.classes[MAIN])
@@ -128,7 +131,7 @@ class _Copier:
         return copied
 
     def _class_names(self) -> dict[str, str]:
-        """The new name of each default class of the other model; a number follows a name that is taken."""
+        """The new name of each default class of the other model; if the name is taken, a number is appended."""
         sections = self.spec.root.each(Default)
         classes = [part for section in sections for part in section.walk() if isinstance(part, Default)]
         taken = {MAIN, *(part.class_ or MAIN for part in classes)}
@@ -141,10 +144,10 @@ class _Copier:
         return names
 
     def _shadow(self, frame: Frame) -> None:
-        """Changes the class of elements after `frame` that inherit a childclass whose name the copy has taken.
+        """Gives elements after `frame` a copied class, if they inherit a class with the same name by a childclass.
 
-        This reproduces a quirk of MuJoCo: it looks classes up in one table of names, where the last class of a name
-        hides earlier ones. Elements that name their class themselves were resolved before and keep the first one.
+        This reproduces a quirk of MuJoCo: it looks classes up in one table of names, where the last class with a name
+        hides earlier ones. Elements that name their class themselves were resolved before, and keep our class.
         """
         names = {self.prefix + name: ours for name, ours in self.classes.items()}
         shadowed = {name: ours for name, ours in names.items() if name != ours}
@@ -165,7 +168,7 @@ class _Copier:
         return sections[-1]
 
     def _defaults(self) -> None:
-        """Copies the default classes, below a class of their own that starts from MJCF's defaults."""
+        """Copies the default classes, inside a class that starts from MJCF's defaults and not from our `main`."""
         root = self.spec.root
         sections = self.child.root.each(Default)
         if not any(section.settings is None for section in sections):
@@ -179,6 +182,7 @@ class _Copier:
             root.children.insert(len(root.children) - 1, copied)
 
     def _assets(self) -> None:
+        """Copies all assets, plugin declarations, custom numbers and texts."""
         sections = [(section, self._section(section)) for section in self.child.root.tagged("asset")]
         moves = [(element, to) for section, to in sections for element in section.children]
         moves = [(element, to) for element, to in moves if not isinstance(element, ModelAsset)]
@@ -215,7 +219,7 @@ class _Copier:
                     to.children.append(self._classed(element, to))
 
     def _comes_along(self, element: Element) -> bool:
-        """Whether all references of an element are copied or, for LOOSE elements, enough of them."""
+        """Whether an element is copied: all objects that it refers to are or, for LOOSE elements, enough of them."""
         targets = [(space, name) for part in element.walk() for _, space, name in references(part)]
         if isinstance(element, Flex):
             targets += [("body", name) for text in (element.body, element.node) for name in (text or "").split()]

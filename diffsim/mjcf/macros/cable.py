@@ -33,17 +33,16 @@ from diffsim.mjcf.schema import Element, append_child
 
 Array = np.ndarray
 
-# bodies that one cable can make
+# largest number of bodies of one cable
 MOST_BODIES = 10_000
-# shapes of the geoms of a cable
-SECTIONS = (GeomType.CYLINDER, GeomType.CAPSULE, GeomType.BOX)
-# a weight of a bone below this is rounding error
-LEAST = 1e-12
+# types that the geoms of a cable can have
+SHAPES = (GeomType.CYLINDER, GeomType.CAPSULE, GeomType.BOX)
+# smaller weights of bones are rounding errors
+LEAST_WEIGHT = 1e-12
 
 
-def cable(source: Composite, sections: tuple[Section, Section, Section], problems: Problems) -> None:
-    """Replaces `source` by bodies, in place; exclusions, a custom text and a skin go to `sections`."""
-    excludes, texts, skins = sections
+def cable(source: Composite, excludes: Section, texts: Section, skins: Section, problems: Problems) -> None:
+    """Replaces `source` by bodies, in place; exclusions, a custom text and a skin go to their sections."""
     try:
         bodies = chain_of_bodies(source, excludes)
         if values_of(source, CompositeGeom)["type"] == GeomType.BOX:
@@ -68,13 +67,13 @@ def chain_of_bodies(source: Composite, excludes: Section) -> list[Element]:
     offset = np.zeros(3) if e.offset is None else np.array(e.offset)
     names = ["first", *map(str, range(1, last)), *(["last"] if last else [])]
     geom, joint, site = (values_of(source, kind) for kind in (CompositeGeom, CompositeJoint, CompositeSite))
-    if geom["type"] not in SECTIONS:
+    if geom["type"] not in SHAPES:
         raise AssetError("the geoms of a cable must be capsules, cylinders or boxes")
     frames = piece_frames(pieces)
     place = Body.of({})
     parent: Element = place
     for index, name in enumerate(names):
-        # a body hangs at the end of the piece before it
+        # the origin of a body is at the end of the piece before it
         pos = np.array([lengths[index - 1], 0, 0]) if index else offset + points[0]
         quat = multiply(conjugate(frames[index - 1]), frames[index]) if index else frames[0]
         parent = append_child(Body, "body", source, parent, name=f"{prefix}B_{name}", pos=pos, quat=quat)
@@ -97,7 +96,7 @@ def chain_of_bodies(source: Composite, excludes: Section) -> list[Element]:
 
 
 def piece_frames(pieces: Array) -> list[Array]:
-    """The orientation (4,) of each piece (n, 3), in the frame of the parent body."""
+    """The orientation (4,) of each of the pieces (n, 3), in the frame of the composite's parent body."""
     frames: list[Array] = []
     normal: Array | None = None
     nothing = np.zeros(3)
@@ -117,7 +116,7 @@ def piece_shape(geom: dict[str, Any], length: float) -> dict[str, Array]:
 
 
 def _add_plugin(source: Composite, body: Element) -> None:
-    """Gives a body the plugin of the composite; all bodies share one instance, by which the forces know the cable."""
+    """Gives a body the plugin of the composite; all bodies of a cable share one instance, which identifies it."""
     plugin = source.first(Plugin)
     if plugin is not None:
         use = append_child(Plugin, "plugin", plugin, body, plugin=plugin.plugin, instance=plugin.instance)
@@ -125,18 +124,19 @@ def _add_plugin(source: Composite, body: Element) -> None:
 
 
 def add_skin(source: Composite, skins: Section) -> None:
-    """The skin of a cable of boxes."""
+    """Adds the skin of a cable of boxes to a section; the bodies of the cable are its bones."""
     e = source.filled()
     said = source.first(CompositeSkin)
     look = (said or CompositeSkin()).filled()
     prefix = e.prefix or ""
     columns = len(cable_points(source, e))
+    # number of grid lines between two points; with a subgrid, the middle of the boxes is a third row of bones
     between = look.subgrid
     rows = 2 if look.subgrid <= 0 else 3
     if between > 0 and columns < 3:
         raise AssetError("a skin with a subgrid needs at least three points", "omit attribute 'subgrid'")
     length, width, thick = (float(x) for x in values_of(source, CompositeGeom)["size"][:3])
-    # the weight of each bone (columns) at each vertex (rows)
+    # weights (nvertex, nbone) of the bones at the vertices
     if between > 0:
         along, across = spline_weights(columns, between), spline_weights(rows, between)
         weights = np.einsum("xi,yj->xyij", along, across).reshape(len(along) * len(across), columns * rows)
@@ -145,7 +145,7 @@ def add_skin(source: Composite, skins: Section) -> None:
         weights = np.eye(columns * rows)
         grid = (columns, rows)
     count = grid[0] * grid[1]
-    # MuJoCo's order of vertices: by the square between bones in which each lies
+    # in MuJoCo, vertices come in the order of the squares between bones in which they lie
     steps = [
         np.minimum(index // max(between + 1, 1), n - 2)
         for index, n in zip(np.indices(grid), (columns, rows), strict=True)
@@ -161,8 +161,10 @@ def add_skin(source: Composite, skins: Section) -> None:
         column, row = divmod(bone, rows)
         last = column >= columns - 2
         name = f"{prefix}B_{'first' if not column else 'last' if last else column}"
+        # All vertices are at the origin when the skin is bound. So the bind position is minus the place where the bone
+        # carries them: an edge of the box, at its beginning or, for the last column, at its end.
         at = np.array([-2 * length if column == columns - 1 else 0.0, width * (2 * row / (rows - 1) - 1), 0.0])
-        vertex = order[np.abs(weights[order, bone]) > LEAST]
+        vertex = order[np.abs(weights[order, bone]) > LEAST_WEIGHT]
         values = {"vertid": np.stack([vertex, vertex + count], axis=1).ravel()}
         values |= {"vertweight": np.repeat(weights[vertex, bone], 2)}
         turn = np.array([1.0, 0, 0, 0])
@@ -170,7 +172,11 @@ def add_skin(source: Composite, skins: Section) -> None:
 
 
 def sheets(columns: int, rows: int) -> Array:
-    """(n, 3) triangles of two sheets of a grid, one above the other, and of the four sides between them."""
+    """(n, 3) triangles of two sheets, one above the other, and of the four sides between them.
+
+    Each sheet is a grid of columns x rows vertices, numbered with the row fastest; the second sheet follows the first.
+    Triangles are in MuJoCo's order.
+    """
     x, y = (index.ravel() for index in np.meshgrid(np.arange(columns - 1), np.arange(rows - 1), indexing="ij"))
     count = columns * rows
     corner = x * rows + y
@@ -223,6 +229,7 @@ def values_of(source: Composite, kind: type[Any]) -> dict[str, Any]:
     filled = said.filled()
     skipped = {"kind", "solreffix", "solimpfix", *kind.omits}
     values = {name: getattr(filled, name) for name in filled.attributes() if name not in skipped}
+    # as in MuJoCo, joints and sites are in group 3 by default
     if kind is not CompositeGeom and "group" not in said.given():
         values["group"] = 3
     return {name: value for name, value in values.items() if value is not None}

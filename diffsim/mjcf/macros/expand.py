@@ -7,7 +7,7 @@ Copy i of a `<replicate>` is in a frame that is turned by i times `euler` and mo
 each turned like its copy. Names get the suffix `sep` + i, padded to the number of digits of `count`; suffixes of inner
 replicates come first. Elements in other sections that refer to the copied elements (pairs, tendons, actuators, sensors)
 are copied too, to the end of their section, and refer to the copies. Elements that only refer to others are not copied.
-A constraint or actuator that refers to both has no copies: MuJoCo drops it, and so does diffsim, with a warning.
+A constraint or actuator that refers to both kinds is dropped, as in MuJoCo; diffsim warns of it.
 
 MuJoCo 3.8.1 also copies sensors without references (clock, energies) and doubles them with every further copy; diffsim
 leaves them alone. MuJoCo refuses tuples that refer to copied elements; diffsim copies them.
@@ -35,7 +35,7 @@ from diffsim.mjcf.orientation import from_euler, rotate
 from diffsim.mjcf.schema import Element, own_names, references
 from diffsim.mjcf.spec import Defaults, Spec
 
-# elements that the macros of one model make
+# largest number of elements that the macros of one model can make
 MOST_COPIES = 20_000
 
 
@@ -69,7 +69,7 @@ def expand(spec: Spec, problems: Problems) -> None:
         elif isinstance(element, FlexComp):
             flexcomp(spec, element, sections, problems)
         elif isinstance(element, Composite):
-            cable(element, (excludes, texts, sections.flexes), problems)
+            cable(element, excludes=excludes, texts=texts, skins=sections.flexes, problems=problems)
     for section in (sections.equalities, sections.flexes, excludes, texts):
         if section.children:
             section.parent = spec.root
@@ -82,7 +82,7 @@ def expand(spec: Spec, problems: Problems) -> None:
 
 
 def _sizes(spec: Spec, macros: list[Element]) -> dict[int, int]:
-    """The number of elements that a macro and all macros before it make, by id() of the macro."""
+    """The number of elements that each macro and all macros before it make, by id() of the macro."""
     grown = dict[int, int]()
     sizes = dict[int, int]()
     total = 0
@@ -167,7 +167,7 @@ def _take_referring(root: Element, source: Replicate, inside: Names) -> list[Ele
 
 
 def _copy(element: Element, parent: Element, suffix: str, inside: Names, copies: dict[int, Element]) -> Element:
-    """A copy with everything in it; its names and its references to `inside` get a suffix. It is noted in `copies`."""
+    """A copy of an element and everything in it, noted in `copies`; names and references to `inside` get the suffix."""
     renamed = {name: value + suffix for name, space, value in references(element) if (space, value) in inside}
     for name, kind in element.attributes().items():
         if isinstance(kind, NameKind) and getattr(element, name):

@@ -40,14 +40,16 @@ Array = np.ndarray
 
 # slide joints of a point, by the flexcomp's `dof`
 SLIDES = {"full": 3, "2d": 2, "radial": 1}
-# types whose points come from a file or from numbers in the XML
+# types whose points come from a file or from numbers in the XML, and not from counts
 FROM_OUTSIDE = ("mesh", "gmsh", "direct")
 # types made by `box`; `grid` makes the others
 BOXES = ("box", "cylinder", "ellipsoid")
 # types that always have dim 2
 SHEETS = ("square", "disc")
-# bodies that one flexcomp can make
+# largest number of bodies of one flexcomp
 MOST_BODIES = 20_000
+# largest number of its points; points that are pinned or interpolated have no body
+MOST_POINTS = 50 * MOST_BODIES
 
 
 @dataclass
@@ -72,11 +74,12 @@ class _Cloud:
 
     point: Array
     element: Array
-    texcoord: Array
-    elemtexcoord: Array
+    texcoord: Array = field(default_factory=lambda: np.zeros((0, 2), np.float32))
+    elemtexcoord: Array = field(default_factory=lambda: np.zeros((0, 1), int))
 
     @property
     def dim(self) -> int:
+        """The dimension of the elements."""
         return self.element.shape[1] - 1
 
 
@@ -110,6 +113,7 @@ def _expand(spec: Spec, source: FlexComp, sections: Sections) -> list[Element]:
     flex = _flex(e, cloud, sections)
     parent = e.parent
     assert isinstance(parent, Body)
+    # values of the flex are set directly, since they need none of the checks for values of users
     if rigid:
         flex.__dict__.update(body=parent.name, vertex=cloud.point.ravel())
         bodies = list[Element]()
@@ -157,6 +161,7 @@ def _check(e: Any) -> None:
 
 
 def _elasticity(e: Element) -> FlexElasticity:
+    """The material of a flexcomp, with all attributes filled."""
     return (e.first(FlexElasticity) or FlexElasticity()).filled()
 
 
@@ -168,13 +173,13 @@ def _cloud(spec: Spec, source: FlexComp, e: Any) -> _Cloud:
     if e.type in FROM_OUTSIDE:
         cloud = _read(spec, source, e)
     else:
-        # from counts; texture coordinates are only made for a material
-        check_count(int(np.prod(e.count[: e.dim].astype(float))), 50 * MOST_BODIES, "points")
+        # points come from counts; texture coordinates are only made if there is a material
+        check_count(int(np.prod(e.count[: e.dim].astype(float))), MOST_POINTS, "points")
         dim = 2 if e.type in SHEETS else e.dim
         # attribute 'element' is not used here, but as in MuJoCo its length is checked
         _rows(e.element if e.element is not None else np.zeros(0, int), dim + 1, "element")
         point, element, texcoord = (box if e.type in BOXES else grid)(e.type, dim, e.count, e.spacing)
-        cloud = _Cloud(point, element, texcoord if e.material else texcoord[:0], np.zeros((0, 1), int))
+        cloud = _Cloud(point, element, texcoord if e.material else texcoord[:0])
     if not len(cloud.point) or not len(cloud.element):
         raise AssetError("a flexcomp needs points and elements")
     if cloud.element.min() < 0 or cloud.element.max() >= len(cloud.point):
@@ -182,7 +187,7 @@ def _cloud(spec: Spec, source: FlexComp, e: Any) -> _Cloud:
         raise AssetError(f"an element uses point {wrong}, but there are {len(cloud.point)} points")
     if not np.isfinite(cloud.point).all():
         raise AssetError("a point is not finite")
-    check_count(len(cloud.point), 50 * MOST_BODIES, "points")
+    check_count(len(cloud.point), MOST_POINTS, "points")
     scaled = cloud.point * e.scale if e.type in FROM_OUTSIDE else cloud.point
     try:
         turn = matrix(orientation_of(e, spec.compiler_of(source)))
@@ -200,33 +205,35 @@ def _read(spec: Spec, source: FlexComp, e: Any) -> _Cloud:
     if e.type == "direct":
         point = _rows(e.point if e.point is not None else np.zeros(0), 3, "point")
         element = _rows(e.element if e.element is not None else np.zeros(0, int), e.dim + 1, "element")
-        return _Cloud(point, element, np.zeros((0, 2), np.float32), np.zeros((0, 1), int))
+        return _Cloud(point, element)
     if not e.file_:
         raise AssetError(f"a flexcomp of type {e.type} needs attribute 'file'")
     data = spec.read_file(source)
     if e.type == "gmsh":
-        return _Cloud(*read_gmsh(data), np.zeros((0, 2), np.float32), np.zeros((0, 1), int))
+        mesh = read_gmsh(data)
+        return _Cloud(mesh.point, mesh.element)
     if e.dim < 2 or (e.dim == 3 and e.origin is None):
         raise AssetError("attribute 'dim': a mesh needs dim 2, or 3 with attribute 'origin'")
     surface = without_repeats(read_mesh(e.file_, data))
     point, face = surface.vertex.astype(float), surface.face.astype(int)
     if e.dim == 2:
         return _Cloud(point, face, surface.texcoord, surface.facetexcoord if len(surface.texcoord) else face[:0])
-    # a solid: each triangle and the origin make a tetrahedron; those without volume or inside out are dropped
+    # A solid: each triangle forms a tetrahedron with the origin. Tetrahedra without volume or inside out are dropped.
     spokes = point[face] - e.origin
     face = face[np.linalg.det(spokes) >= MINVAL] + 1
     element = np.concatenate([np.zeros((len(face), 1), int), face], axis=1)
-    return _Cloud(np.concatenate([e.origin[None], point]), element, surface.texcoord[:0], face[:0])
+    return _Cloud(np.concatenate([e.origin[None], point]), element)
 
 
 def _rows(values: Array, width: int, name: str) -> Array:
+    """The values of an attribute as rows (n, width). Raises AssetError if the last row is not complete."""
     if len(values) % width:
         raise AssetError(f"attribute '{name}': the number of values must be a multiple of {width}, {len(values)} given")
     return np.array(values).reshape(-1, width)
 
 
 def _pins(e: Any, cloud: _Cloud, size: int) -> Array:
-    """(size,) bool: points, or nodes, that are fixed to the parent body."""
+    """(size,) bool: which points, or nodes if the flex is interpolated, are fixed to the parent body."""
     pinned = np.full(size, bool(e.rigid))
     dim = cloud.dim
     interpolated = e.dof in ORDERS
@@ -247,12 +254,12 @@ def _pins(e: Any, cloud: _Cloud, size: int) -> Array:
     pinned[ids] = True
     for first, last in ranges.reshape(-1, 2):
         pinned[first : last + 1] = True
-    # points are numbered with the last axis fastest. For an interpolated flex that is not a grid, the indices of `grid`
-    # must be indices of nodes of one cell, although the strides come from `count`: MuJoCo does the same
-    few = e.type != "grid" and interpolated
-    of_places = np.full(dim, ORDERS[e.dof] + 1) if few else e.count[:dim]
+    # Points are numbered with the last axis fastest. A quirk of MuJoCo: for an interpolated flex that is not a grid,
+    # the indices of `grid` must be indices of nodes of one cell, although the strides come from `count`.
+    one_cell = e.type != "grid" and interpolated
+    limits = np.full(dim, ORDERS[e.dof] + 1) if one_cell else e.count[:dim]
     strides = np.array([e.count[1], 1]) if dim == 2 else np.array([e.count[1] * e.count[2], e.count[2], 1])
-    _within(places.reshape(-1, dim), of_places)
+    _within(places.reshape(-1, dim), limits)
     for index in places.reshape(-1, dim) @ strides[:dim] if len(places) else ():
         pinned[_within(index, size)] = True
     _within(blocks.reshape(-1, dim), e.count[:dim])
@@ -265,6 +272,7 @@ def _pins(e: Any, cloud: _Cloud, size: int) -> Array:
 
 
 def _within(values: Array, most: Any) -> Array:
+    """Indices of pins, unchanged. Raises AssetError unless each is at least 0 and less than `most`."""
     if ((values < 0) | (values >= most)).any():
         raise AssetError("pins: an index is out of range")
     return values
@@ -289,7 +297,7 @@ def _without_unused(cloud: _Cloud, pinned: Array, nnode: int) -> Array:
 
 
 def _flex(e: Any, cloud: _Cloud, sections: Sections) -> Flex:
-    """The flex without its bodies, with contact, edge and elasticity filled."""
+    """The flex without its bodies, with elements for contacts, edges and elasticity."""
     solid = e.type in ("box", "cylinder") or (e.type == "grid" and cloud.dim == 3)
     values = {
         "name": e.name,
@@ -331,7 +339,7 @@ def _vertices(e: Any, flex: Flex, cloud: _Cloud, pinned: Array, centered: bool) 
 
 
 def _body(e: Any, holder: Element, name: str, point: Array, mass: float, axes: Array) -> Inertial:
-    """A small box with one slide joint along each axis."""
+    """Adds a body with one slide joint along each axis; for its inertia it is a small cube."""
     body = append_child(Body, "body", e, holder, name=name, pos=point)
     # a cube with half sides inertiabox has the moment of inertia m (a^2 + a^2) / 3
     inertia = np.full(3, mass * (2.0 * e.inertiabox**2) / 3.0)

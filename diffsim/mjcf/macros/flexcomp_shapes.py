@@ -22,25 +22,27 @@ Array = np.ndarray
 
 # corners of a square, numbered around it
 SQUARE = np.array([[0, 0], [1, 0], [1, 1], [0, 1]])
-# the two triangles of a square, as its corners, and those with the other diagonal
+# the two triangles of a square, as its corners
 TRIANGLES = np.array([[0, 1, 2], [0, 2, 3]])
+# the two triangles of a square that is cut along the other diagonal
 OTHER_DIAGONAL = np.array([[0, 1, 3], [1, 2, 3]])
 # corners of a cube, numbered around the bottom, then around the top
 CUBE = np.array([[0, 0, 0], [1, 0, 0], [1, 1, 0], [0, 1, 0], [0, 0, 1], [1, 0, 1], [1, 1, 1], [0, 1, 1]])
 # the six tetrahedra of a cube, as its corners
 TETRAHEDRA = np.array([[0, 3, 1, 7], [0, 1, 4, 7], [1, 3, 2, 7], [1, 2, 6, 7], [1, 5, 4, 7], [1, 6, 5, 7]])
 
-# the two triangles of a square on a side of a box, as its corners, by whether the square's normal points out of the box
+# the two triangles of a square on an upright side of a box, as its corners, by whether the normal of the square (with
+# corners in the order of SQUARE) points out of the box
 OUTWARD = {
     True: np.array([[0, 1, 2], [0, 2, 3]]),
     False: np.array([[1, 0, 3], [1, 3, 2]]),
 }
-# on the bottom of a surface
+# the two triangles of a square on the bottom of a box without interior points
 BOTTOM = np.array([[0, 2, 1], [0, 3, 2]])
-# on all sides of a solid
+# the two triangles of a square on any side of a solid box; the compiler orients the tetrahedra that they form
 FROM_MIDDLE = np.array([[0, 1, 2], [0, 3, 2]])
 
-# m: a coordinate below minus this is negative (mjEPS)
+# coordinates of a smaller size, m, count as zero (mjEPS)
 TINY = 1e-14
 
 
@@ -72,7 +74,9 @@ def grid(kind: str, dim: int, count: Array, spacing: Array) -> Shape:
     first = place[(place < used - 1).all(axis=1)]
     around = np.moveaxis(first[:, None] + (SQUARE if dim == 2 else CUBE), -1, 0)
     corner = np.asarray(np.ravel_multi_index(tuple(around), tuple(used)))
-    cut = np.broadcast_to(TRIANGLES if dim == 2 else TETRAHEDRA, (len(corner), *(2 * dim * (dim - 1) // 2, dim + 1)))
+    simplices = TRIANGLES if dim == 2 else TETRAHEDRA
+    cut = np.broadcast_to(simplices, (len(corner), *simplices.shape))
+    # the squares of a disc are cut along the diagonals that run around it
     if kind == "disc":
         x, y = point[corner[:, 0], :2].T
         across = ((x < -TINY) & (y > -TINY)) | ((x > -TINY) & (y < -TINY))
@@ -101,11 +105,13 @@ def _round(point: Array, size: Array) -> Array:
 
 
 def box(kind: str, dim: int, count: Array, spacing: Array) -> Shape:
-    """A box, cylinder or ellipsoid: its surface without the lid (`dim` 2), or solid (`dim` 3)."""
+    """A box, cylinder or ellipsoid: its surface without the top (`dim` 2), or solid (`dim` 3)."""
     if (count < 2).any():
         raise AssetError("attribute 'count': each axis needs at least two points")
     if dim == 1:
         raise AssetError(f"attribute 'dim': a {kind} needs dim 2 or 3")
+    # Points: side by side, those that no side before has numbered. `number` has the number of each point of the grid;
+    # in a solid, 0 is the point in the middle.
     middle = int(dim == 3)
     number = np.full(count, -1)
     places = []
@@ -123,6 +129,7 @@ def box(kind: str, dim: int, count: Array, spacing: Array) -> Shape:
             total += len(new)
             places.append(new)
             texcoords.append(new[:, [u, v]] / last[[u, v]])
+    # triangles: two for each square of each side
     for axis in (2, 1, 0):
         u, v = (other for other in range(3) if other != axis)
         for side in (0,) if axis == 2 and dim == 2 else (0, last[axis]):
@@ -156,7 +163,7 @@ def _projected(kind: str, place: Array, count: Array, spacing: Array) -> Array:
 
 
 def empty_cells(point: Array, element: Array, count: Array, box: Array) -> Array:
-    """(cx, cy, cz) bool: cells that contain no part of the mesh.
+    """(cx, cy, cz) bool: cells that contain no part of the mesh and are not enclosed by it.
 
     As in MuJoCo, an element fills all cells that its bounding box meets.
 
@@ -171,6 +178,7 @@ def empty_cells(point: Array, element: Array, count: Array, box: Array) -> Array
     scale = np.where(extent > 0, extent, 1.0)
 
     def cell(place: Array) -> Array:
+        """The cells that contain points (n, 3); 0 along an axis in which the grid is flat."""
         return np.clip(((place - lower) / scale * count).astype(int), 0, count - 1) * (extent > 0)
 
     corners = point[element]

@@ -1,14 +1,14 @@
-"""keys: keyframes while macros are expanded.
+"""keys: what happens to keyframes when macros are expanded.
 
 Keyframes of an attached model are copied: the numbers of copied joints, actuators and mocap bodies move to their new
-indices. `<replicate>` makes one keyframe for each copy, with the copy's suffix in its name. There the copy has the
+indices. `<replicate>` makes one keyframe for each copy, with the copy's suffix in its name. In it, this copy has the
 numbers that the file gives for the original, and all other copies have their initial values. The original keyframe
 comes last, with initial values for all copies. Therefore a keyframe must have numbers for everything in the file up to
 the end of its first `<replicate>`, where the copied elements count once. NaN marks a number that has its initial value.
 
-MuJoCo 3.8.1 has errors here that diffsim does not repeat: keyframes of one attachment or copy keep numbers of the one
-before, ctrl and act are lost in a model with `<replicate>`, and poses of replicated bodies can be zero because they are
-not computed yet.
+MuJoCo 3.8.1 has errors here that diffsim does not repeat: keyframes of one attachment or copy keep numbers of the
+previous one, ctrl and act are lost in a model with `<replicate>`, and poses of replicated bodies can be zero because
+they are not computed yet.
 Source: mjCModel::StoreKeyframes, ExpandKeyframe, RestoreState and mjXReader::Body (3.8.1).
 """
 
@@ -30,9 +30,9 @@ from diffsim.mjcf.orientation import IDENTITY, compose, orientation_of
 from diffsim.mjcf.schema import Element
 from diffsim.mjcf.spec import Spec
 
-# keyframes of a model: the limit of elements in a file
+# largest number of keyframes of a model; it equals the limit of elements in a file
 MOST_KEYS = 25_000
-# what a user does who wants a keyframe of all copies
+# hint: how to get a keyframe of all copies
 REPLICATED = (
     "give numbers for one copy, from which MuJoCo 3.8.1 makes one keyframe for each copy; for a keyframe of the whole "
     'model pass mujoco="4.0", or add the keyframe after the copies are made: diffsim.mjcf.check(spec), then '
@@ -48,14 +48,20 @@ Copies = Mapping[int, Element]
 
 @dataclass(frozen=True)
 class _Pending:
-    """A keyframe between expansions: for each attribute that it gives, the numbers of each object by its id()."""
+    """A keyframe while macros are expanded.
+
+    Attributes:
+      source: the element in the file.
+      name: its name so far.
+      numbers: for each attribute that it gives, the numbers of each object, by id() of the object.
+    """
 
     source: Key
     name: str
     numbers: dict[str, dict[int, Vector]]
 
     def moved(self, name: str, copies: Copies) -> "_Pending":
-        """The keyframe with the numbers of copied objects given to their copies."""
+        """The keyframe under a new name, in which the numbers of copied objects belong to their copies."""
         numbers = {
             attribute: {id(copies[owner]) if owner in copies else owner: part for owner, part in parts.items()}
             for attribute, parts in self.numbers.items()
@@ -75,9 +81,10 @@ class Keys:
     """The keyframes of a model whose macros are being expanded, in file order."""
 
     def __init__(self, spec: Spec, problems: Problems) -> None:
-        self.spec, self.problems = spec, problems
+        self.spec = spec
+        self.problems = problems
         self.pending: list[_Pending] = []
-        # the length to which our keyframes were completed when a model was attached
+        # for each attribute, the length to which our keyframes were completed when a model was attached
         self.completed: dict[str, int] = {}
 
     def attached(self, child: Spec, prefix: str, copies: Copies) -> None:
@@ -97,18 +104,18 @@ class Keys:
     def take(self, source: Replicate, count: int) -> list[_Pending]:
         """Removes the keyframes from their sections, before `source` is copied `count` times, and returns them.
 
-        Since MuJoCo 3.16 keyframes are of the whole model and stay where they are.
+        Since MuJoCo 3.16 keyframes are for the whole model and stay in place.
         """
-        standing = self.spec.keys
-        if not standing or self.spec.follows("replicated_keys"):
+        keys = self.spec.keys
+        if not keys or self.spec.follows("replicated_keys"):
             return []
-        if len(standing) * (count + 1) > MOST_KEYS:
-            more = f"with one keyframe for each copy the model has {len(standing) * (count + 1)}, more than {MOST_KEYS}"
+        if len(keys) * (count + 1) > MOST_KEYS:
+            more = f"with one keyframe for each copy the model has {len(keys) * (count + 1)}, more than {MOST_KEYS}"
             self.problems.add(source, more)
             return []
         owners = owners_of(self.spec, _until(self.spec, source))
         pending = []
-        for key in standing:
+        for key in keys:
             reached = {name: objects[: self.completed.get(name, 0)] for name, objects in owners.items()}
             pending.append(self._by_owner(key, owners, reached, "the file up to the end of <replicate>, copied once,"))
         for section in self.spec.root.tagged("keyframe"):
@@ -116,7 +123,7 @@ class Keys:
         return pending
 
     def replicated(self, pending: Sequence[_Pending], suffixes: Sequence[str], copies: Sequence[Copies]) -> None:
-        """Gives the numbers of replicated objects to their copies: each keyframe becomes one for each copy."""
+        """Replaces each keyframe by one for each copy, in which the copy has the numbers of the replicated objects."""
         first = copies[0] if copies else {}
         self.pending = [key.moved(key.name, first) for key in self.pending]
         for suffix, of_copy in zip(suffixes, copies, strict=True):
@@ -124,7 +131,7 @@ class Keys:
         self.pending += [key.without(first) for key in pending]
 
     def place(self) -> None:
-        """Appends the pending keyframes, when the tree is complete."""
+        """Appends the pending keyframes to the model, once its tree is complete."""
         if not self.pending:
             return
         root = self.spec.root
@@ -146,7 +153,14 @@ class Keys:
             sections[-1].children.append(element)
 
     def _by_owner(self, key: Key, owners: Owners, least: Owners, where: str) -> _Pending:
-        """A keyframe with its numbers by object; one that is shorter than `least` is completed to that length."""
+        """A keyframe with its numbers by object; notes an error if an attribute has the wrong length.
+
+        Args:
+          key: the element.
+          owners: the objects that the keyframe needs numbers for.
+          least: an attribute that is shorter than these objects is completed to their length.
+          where: what takes these numbers, for the message.
+        """
         result = _Pending(key, key.name or "", {})
         for name, objects in owners.items():
             numbers = getattr(key, name)
@@ -215,7 +229,7 @@ def without_gaps(spec: Spec, section: Element) -> Element:
                 message = "does not give the pose of a free body that the compiler moves to its inertial frame"
                 hint = "delete the keyframe or give the pose"
                 raise UnsupportedError([Problem(key.file, key.line, key.label, message, hint)])
-            # an attribute that gives nothing is left out
+            # an attribute without any number is left out
             values[name] = None if np.isnan(value).all() else frozen(whole, np.float64)
         result.children.append(key.replace(parent=result, **values))
     return result
