@@ -22,7 +22,7 @@ from jax import Array
 from diffsim.base.enums import EqType
 from diffsim.constraint.rows import RawRows, Sources, contact_rows, equality_rows, slots_between
 from diffsim.flex.cell_forces import Cells, cell_rotations, cells_of
-from diffsim.flex.nodes import contact_shares, node_positions, node_rows
+from diffsim.flex.nodes import contact_weights, node_positions, node_rows
 from diffsim.flex.points import carried_rows, flex_elements
 from diffsim.flex.strain import edge_rows, neighbours, vertex_rows, vertex_strain
 from diffsim.math import safe
@@ -294,7 +294,7 @@ def side_carriers(model: Model, slots: Sequence[FlexSlots], contacts: Contacts, 
     vertex, weight = flex_side(model, slots, contacts, vertices, side)
     table = topology.flex_vertbodyid
     if topology.flex_interp[flex]:
-        vertex, weight = contact_shares(model, flex, vertex, weight)
+        vertex, weight = contact_weights(model, flex, vertex, weight)
         table = topology.flex_nodebodyid
     if isinstance(vertex, np.ndarray):
         return Carriers(np.where(vertex >= 0, table[vertex], 0), weight)

@@ -27,7 +27,9 @@ from diffsim.types.model import Model
 from diffsim.types.topology import Topology, per_topology
 from diffsim.xla.gather import pick, place
 
+# name of the plugin
 NAME = "mujoco.elasticity.cable"
+# its settings; vmax is only for pictures
 SETTINGS = ("twist", "bend", "flat", "vmax")
 
 
@@ -78,7 +80,7 @@ def section(kind: int, size: np.ndarray) -> np.ndarray:
 def ball_places(topology: Topology) -> tuple[np.ndarray, np.ndarray]:
     """Dofs (ncable, 3) and qpos indices (ncable, 4) of the ball joints.
 
-    As in MuJoCo, these are the last three dofs of each body, whatever joints come before them.
+    As in MuJoCo, these are the last three dofs of each body, regardless of the joints before them.
     """
     body = topology.cable_bodyid
     dofs = (topology.body_dofadr[body] + topology.body_dofnum[body] - 3)[:, None] + np.arange(3)

@@ -63,7 +63,7 @@ class Cells(NamedTuple):
 
 @per_topology
 def cells_of(topology: Topology, strained: bool = False) -> tuple[Cells, ...]:
-    """The cells of each flex whose cells are elastic or, if `strained`, constrained by strain equalities."""
+    """The cells of each flex with elastic cells or, if `strained`, with cells that strain equalities constrain."""
     listed = []
     for flex in interpolated(topology):
         first = int(topology.flex_stiffnessadr[flex])
@@ -80,13 +80,13 @@ def cell_rotations(topology: Topology, flex: int, corner: Array) -> Array:
     dim = 2 if topology.flex_interp[flex] < 0 else 3
     value, slope = polynomials(0.5, order)
     step = np.stack(np.meshgrid(*[np.arange(order + 1)] * dim, indexing="ij"), axis=-1).reshape(-1, dim)
-    # the deformation gradient at the centre: its column a is sum_k x_k d phi_k / d s_a, and the shape function phi_k is
-    # a product of one polynomial for each axis, of which the one for axis a is differentiated
+    # Column a of the deformation gradient at the centre is sum_k x_k d phi_k / d s_a. The shape function phi_k is a
+    # product of one polynomial for each axis; for column a, the polynomial of axis a is differentiated.
     factors = [[np.array(slope if a == b else value)[step[:, b]] for b in range(dim)] for a in range(dim)]
     along = [total([corner[:, k] * float(w) for k, w in enumerate(np.prod(part, axis=0))]) for part in factors]
     if dim == 3:
         return polar_rotation(jnp.stack(along, axis=-1))
-    # a face has no third column: its normal takes the column of the axis across it, and the two tangents follow
+    # a face has no third column: its normal takes the place of the axis across it, and the two tangents follow
     columns = jnp.stack([cross(*along), *along], axis=1)
     turned = (np.arange(3)[None] - face_normals(topology, flex)[:, None]) % 3
     return polar_rotation(jnp.swapaxes(columns[np.arange(len(turned))[:, None], turned], 1, 2))
@@ -98,8 +98,7 @@ def cell_forces(model: Model, com: ComFrame, velocities: Velocities, nodes: Arra
     count = len(nodes)
     spring = damper = jnp.zeros_like(nodes)
     speed = node_velocities(model, com, velocities, nodes)
-    # as in MuJoCo, flexes of dim 1 have no such force, although the implicit integrators use the stiffness of their
-    # cells
+    # as in MuJoCo, flexes of dim 1 have no force from their cells, although the implicit integrators use the stiffness
     for cells in (cells for cells in cells_of(topology) if topology.flex_dim[cells.flex] > 1):
         corner = pick(nodes, cells.node)
         ids = tuple(cells.node.ravel().tolist())
@@ -107,11 +106,12 @@ def cell_forces(model: Model, com: ComFrame, velocities: Velocities, nodes: Arra
         stiffness = cells.stiffness(model)
 
         def force(local: Array, turn: Array = turn, stiffness: Array = stiffness) -> Array:
+            """R K applied to displacements or velocities (m, n, 3) in the frames of the cells."""
             product = jax.vmap(matmul)(stiffness, local.reshape(len(local), -1))
             return mul_vec(turn[:, None], product.reshape(local.shape)).reshape(-1, 3)
 
-        apart = mul_vec_t(turn[:, None], corner) - pick(model.flex_node0, cells.node)
-        spring = spring + sum_gathered(force(apart), ids, count, 0)
+        displacement = mul_vec_t(turn[:, None], corner) - pick(model.flex_node0, cells.node)
+        spring = spring + sum_gathered(force(displacement), ids, count, 0)
         drag = force(mul_vec_t(turn[:, None], pick(speed, cells.node))) * model.flex_damping[cells.flex]
         damper = damper + sum_gathered(drag, ids, count, 0)
     for flex in interpolated(topology):
@@ -128,8 +128,9 @@ def cell_forces(model: Model, com: ComFrame, velocities: Velocities, nodes: Arra
 def shell_bending_force(model: Model, flex: int, nodes: Array) -> Array:
     """(nflexnode, 3) N: bending forces between neighbouring faces of a shell.
 
-    The energy of an edge is stiffness / 2 |r|^2 with the residual r of the module's docstring. With unit normal n = N /
-    |N| and N = t_0 x t_1, dn = (I - n n^T) dN / |N|, and a node moves the tangents by its shape function's slopes.
+    The energy of an edge is stiffness / 2 |r|^2 with the residual r of the module's docstring. The unit normal is
+    n = N / |N| with N = t_0 x t_1, so dn = (I - n n^T) dN / |N|. A node moves the tangents t_0 and t_1 by the slopes of
+    its shape function.
     """
     topology = model.topology
     faces, first, second = shell_edges(topology, flex)
@@ -165,14 +166,14 @@ def shell_bending_force(model: Model, flex: int, nodes: Array) -> Array:
 
 @per_topology
 def own_slides(topology: Topology) -> np.ndarray:
-    """(nflexnode,) bool: nodes with a body of their own that only slides; pinned nodes are fixed to the parent body."""
+    """(nflexnode,) bool: nodes that have their own body, which only slides; pinned nodes share the parent body."""
     body, count = np.unique(topology.flex_nodebodyid, return_counts=True)
     alone = body[(count == 1) & (topology.body_dofnum[body] == 3)]
     return np.isin(topology.flex_nodebodyid, alone) & sliding_bodies(topology)[topology.flex_nodebodyid]
 
 
 def with_cells(model: Model, qvel: Array, data: Data, matrix: BlockDiagonal, force: Array, qacc: Array) -> Array:
-    """(nv,) the acceleration, in which the node dofs solve the implicit equation of the module's docstring.
+    """(nv,) the acceleration after the node dofs have been solved for again, implicitly (see the module's docstring).
 
     Args:
       model: the model.
@@ -197,8 +198,10 @@ def with_cells(model: Model, qvel: Array, data: Data, matrix: BlockDiagonal, for
         symmetric = lower + transpose(jnp.tril(part, -1))
         inside = moved[index][:, :, None] & moved[index][:, None, :]
         parts.append(jnp.where(inside, symmetric, jnp.eye(index.shape[1], dtype=part.dtype)[None]))
+    # h J^T K J v with MuJoCo's factor (h^2 + h c) / (h^2 + h c1): `stiff` contains the numerator of each flex
     first = h * h + h * model.flex_damping[0]
     drag = stiff.mul_vec(qvel) * safe.divide(h, first)
+    # (M - h D) (acceleration of the other dofs)
     carried = matrix.mul_vec(jnp.where(moved, 0, qacc))
     wanted = jnp.where(moved, force - drag - carried, qacc)
     return solve_blocks(dataclasses.replace(matrix, parts=tuple(parts)), wanted)
@@ -241,7 +244,7 @@ def turned_stiffness(model: Model, cells: Cells, nodes: Array, ids: np.ndarray) 
 
 @per_topology
 def node_dofs(topology: Topology) -> np.ndarray:
-    """(nv,) bool: dofs that move a node: its own slides or, for a pinned node, the dofs of the bodies that carry it."""
+    """(nv,) bool: which dofs move a node: its own slides or, if it is pinned, all dofs that move its body."""
     moved = np.zeros(topology.nv, bool)
     for cells in cells_of(topology):
         for body in topology.flex_nodebodyid[rows_of(topology, "flex_node", cells.flex)]:

@@ -1,4 +1,4 @@
-"""Stiffness of interpolated flexes: of the cells of their grids or, for shells, of the outer faces of their grids.
+"""Stiffness of interpolated flexes: one matrix for each cell of a grid or, for shells, for each of its outer faces.
 
 The nodes of a cell have shape functions phi_i, which are products of polynomials of order 1 or 2 along its axes. The
 stiffness couples component k of node i with component l of node j:
@@ -26,9 +26,10 @@ from diffsim.math.vector import cross, total
 from diffsim.types.topology import Topology, per_topology
 
 AXES = np.arange(3)
-# numbers for each edge between two faces of a shell: 2 faces, 2 places (2 each), the stiffness, the rest residual (3)
+# numbers for each edge between two faces of a shell: the 2 faces, the middle of the edge on each of them (2 + 2), the
+# stiffness, and the residual at rest (3)
 NBENDING = 10
-# m^2: a face whose normal is shorter than this has no direction to bend in
+# a face whose normal (the product of its tangents) is shorter than this, m^2, has no direction to bend in
 FLAT = 1e-12
 
 
@@ -37,7 +38,7 @@ def _shapes(order: int, dim: int) -> tuple[np.ndarray, np.ndarray]:
     """Gauss weights (q,) on the unit cell, and gradients (q, n, dim) of the shape functions there."""
     points, weights = np.polynomial.legendre.leggauss(order + 1)
     if order == 2:
-        # MuJoCo's slip, see above
+        # MuJoCo's points, see the module's docstring
         points = np.sign(points) * np.sqrt(5 / 3)
     place = (points + 1) / 2
     weight = weights / 2
@@ -52,7 +53,7 @@ def _shapes(order: int, dim: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def polynomials(s: Any, order: int) -> tuple[list[Any], list[Any]]:
-    """Lagrange polynomials at s in [0, 1], each 1 at its own node and 0 at the others, and their slopes."""
+    """Lagrange polynomials at s in [0, 1] and their slopes; each is 1 at its own node and 0 at the others."""
     if order == 1:
         return [1 - s, s], [0 * s - 1, 0 * s + 1]
     return [2 * s * s - 3 * s + 1, 4 * (s - s * s), 2 * s * s - s], [4 * s - 3, 4 * (1 - 2 * s), 4 * s - 1]
@@ -94,9 +95,9 @@ def cell_stiffness(
 def _elements(size: Array, plane: np.ndarray, order: int, la: Array, mu: Array, volume: Array) -> Array:
     """(m, 3 n, 3 n) K of cells with sizes (m, 3).
 
-    Only the axes `plane` (m, dim), the same for all cells, are integrated over: three for a cell, two for a face. d phi
-    / dx is d phi / ds over the size of the cell along x, so each pair of axes has one constant integral and one factor
-    per cell.
+    The integral is over the axes `plane` (m, dim), which are the same for all cells: three for a cell, two for a face.
+    The derivative d phi / dx is d phi / ds divided by the size of the cell along x. So each pair of axes has one
+    constant integral, which is multiplied by one factor for each cell.
     """
     dim = plane.shape[1]
     number = (order + 1) ** plane.shape[1]
@@ -130,7 +131,7 @@ def empty_cells(topology: Topology, flex: int) -> np.ndarray:
 
 @per_topology
 def cell_nodes(topology: Topology, flex: int) -> np.ndarray:
-    """(cells, n) node indices within the flex, of all cells of its grid or, for a shell, of all faces."""
+    """(cells, n) the nodes of each cell of a flex's grid or, for a shell, of each face, as indices within the flex."""
     order = abs(int(topology.flex_interp[flex]))
     count = topology.flex_cellnum[flex]
     number = np.arange(np.prod(count * order + 1)).reshape(count * order + 1)
@@ -165,10 +166,10 @@ def face_normals(topology: Topology, flex: int) -> np.ndarray:
 def shell_bending(topology: Topology, flex: int, node0: Array, young: Array, poisson: Array, thickness: Array) -> Array:
     """(1 + 10 k,) the number k of edges between faces, then 10 numbers for each edge.
 
-    These are: its two faces, the middle of the edge in the coordinates of the first face and of the second (2 each),
-    the stiffness, and the difference (3,) of the two unit normals at rest. The energy is stiffness / 2 |r|^2, where r
-    is the difference of the normals minus the difference at rest, and the stiffness is E t^3 / (12 (1 - nu^2)) length /
-    width.
+    The 10 numbers are the two faces, the middle of the edge in the coordinates of the first face and of the second (2
+    each), the stiffness, and the difference (3,) of the two unit normals at rest. The energy of an edge is stiffness /
+    2 |r|^2, where r is the difference of the normals minus the difference at rest. The stiffness is E t^3 / (12 (1 -
+    nu^2)) times the length of the edge, divided by the width of the faces across it.
     """
     faces, first, second = shell_edges(topology, flex)
     node = node0[topology.flex_nodeadr[flex] :]
@@ -206,7 +207,7 @@ def face_slopes(place: np.ndarray, order: int, axis: int) -> np.ndarray:
 
 @per_topology
 def shell_edges(topology: Topology, flex: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Edges between faces of a shell: the two faces (k, 2), and the middle of the edge on each face (k, 2) and (k, 2).
+    """Edges between faces of a shell: the two faces (k, 2), and the middle of the edge on the first (k, 2) and second.
 
     The faces cover the six sides of a box, side by side. Within a side, the neighbour across an edge is the next face
     along one axis. At the rim of a side, it is a face of the adjacent side, whose own axes are those of the box in
@@ -229,7 +230,7 @@ def shell_edges(topology: Topology, flex: int) -> tuple[np.ndarray, np.ndarray, 
                         other = side
                         theirs = (1 - end, 0.5) if axis == 0 else (0.5, 1 - end)
                     else:
-                        # around an edge of the box: the adjacent side lies across the axis along which we left this one
+                        # around an edge of the box: the adjacent side is across the axis of the step
                         other = 2 * ((normal + 1 + axis) % 3) + int(step > 0)
                         rim = count[normal] - 1 if last else 0
                         edge = float(last)

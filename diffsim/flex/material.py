@@ -7,9 +7,9 @@ gradients of the barycentric coordinates. Therefore the matrix follows from the 
     k(ab, cd) = mu tr(B_ab B_cd) + lambda tr(B_ab) tr(B_cd)
               = mu (G_ac G_bd + G_ad G_bc) / 2 + lambda G_ab G_cd
 
-Bending is the cubic shell model of the two triangles at an edge: a 4 x 4 matrix from the cotangents of their angles,
-and one number for the curvature at rest. Source: ComputeStiffness, ComputeBending of user_mesh.cc (MuJoCo 3.8.1);
-Weischedel 2012; Wardetzky et al. 2007, Garg et al. 2007.
+Bending of a surface is that of a cubic shell. The two triangles at an edge have a 4 x 4 matrix, which follows from the
+cotangents of their angles, and one number for their curvature at rest. Source: ComputeStiffness, ComputeBending of
+user_mesh.cc (MuJoCo 3.8.1); Weischedel 2012; Wardetzky et al. 2007, Garg et al. 2007.
 """
 
 from itertools import combinations_with_replacement
@@ -62,7 +62,7 @@ def material_fields(model: Model, rest: RestShape, node0: Array) -> Fields:
 
 
 def _of_flex(model: Model, flex: int) -> dict[str, Array]:
-    """The parts of flex_stiffness and flex_bending that belong to a flex."""
+    """The entries of flex_stiffness and flex_bending that belong to a flex."""
     topology = model.topology
     parts = {}
     for what, values in (("stiffness", model.flex_stiffness), ("bending", model.flex_bending)):
@@ -74,7 +74,10 @@ def _of_flex(model: Model, flex: int) -> dict[str, Array]:
 
 
 def _stiffness(model: Model, flex: int, rest: RestShape, node0: Array, known: Array) -> Array:
-    """The stiffness of all elements of a flex or, if it is interpolated, of all cells."""
+    """The entries of flex_stiffness of a flex: of all elements or, if it is interpolated, of all cells.
+
+    known: the present entries, which are kept if the material is unknown or if they are modes of strain equalities.
+    """
     topology = model.topology
     strained = topology.flex_edgeequality[flex] == STRAIN and topology.flex_interp[flex]
     if topology.flex_elastic2d[flex] == UNKNOWN or strained:
@@ -136,8 +139,10 @@ def _bending(model: Model, flex: int, rest: RestShape, node0: Array, known: Arra
     """The bending stiffness of all edges of a surface, 17 numbers each; 0 on the border.
 
     x0 and x1 are the ends of the edge, x2 and x3 the opposite corners of its two triangles. The quadratic energy is
-    that of Wardetzky et al. with the weights w_i = sums of cotangents; the last number is the cubic term of Garg et
-    al., which makes the rest shape a minimum also where it is curved.
+    that of Wardetzky et al., whose matrix is proportional to w w^T with sums of cotangents w_i. The last number is the
+    cubic term of Garg et al., which makes the rest shape a minimum even where it is curved.
+
+    known: the present entries, which are kept if the material is unknown.
     """
     topology = model.topology
     if topology.flex_elastic2d[flex] == UNKNOWN:
@@ -152,6 +157,7 @@ def _bending(model: Model, flex: int, rest: RestShape, node0: Array, known: Arra
     weight = [a03 + a04, a01 + a02, -(a01 + a03), -(a02 + a04)]
     area = norm(cross(x1 - x0, x2 - x0)) / 2 + norm(cross(x0 - x1, x3 - x1)) / 2
     stiff = divide(young / (2 * (1 + poisson)) * thickness**3 / 8, area)
+    # e0 is the common edge; e1, e3 and e2, e4 are the other edges of the first and of the second triangle
     e0 = x1 - x0
     e1 = x2 - x0
     e2 = x3 - x0

@@ -22,9 +22,9 @@ from diffsim.types.model import Model
 from diffsim.types.topology import Topology, per_topology, rows_of
 from diffsim.xla.gather import pick
 
-# a node whose shape function is smaller than this at a contact takes no part in it, as in MuJoCo; for order 2 that also
-# drops the negative ones
-LEAST = 1e-5
+# As in MuJoCo, a node takes no part in a contact if its shape function there is smaller than this. For order 2 this
+# also drops nodes whose shape function is negative.
+LEAST_WEIGHT = 1e-5
 
 
 @per_topology
@@ -58,14 +58,14 @@ def node_rows(model: Model, com: ComFrame, nodes: Array) -> BlockColumns:
     return articulated_rows(model, com, model.topology.flex_nodebodyid[None], nodes[None], direction)
 
 
-class Shares(NamedTuple):
-    """For each of n points the k nodes of its cell (k, n), and their shape functions there (k, n)."""
+class NodeWeights(NamedTuple):
+    """For each of n points, the k nodes of its cell (k, n) and the values of their shape functions (k, n)."""
 
     node: np.ndarray | Array
-    share: Array
+    weight: Array
 
 
-def node_shares(topology: Topology, flex: int, place: Array) -> Shares:
+def node_weights(topology: Topology, flex: int, place: Array) -> NodeWeights:
     """Nodes and shape functions at points (n, 3) in box coordinates; the choice of the cell has no derivative."""
     order = abs(int(topology.flex_interp[flex]))
     count = topology.flex_cellnum[flex]
@@ -76,32 +76,32 @@ def node_shares(topology: Topology, flex: int, place: Array) -> Shares:
     scaled = place * jnp.asarray(count, place.dtype)[None]
     last = jnp.asarray(count - 1, place.dtype)[None]
     cell = jax.lax.stop_gradient(jnp.clip(jnp.floor(scaled), 0, last))
-    # many vertices lie on the sides of the box: the polynomials continue outside, because a clip has no derivative
-    # there
+    # The polynomials continue outside the box. A clip of the coordinates would have no derivative on its sides, where
+    # many vertices lie.
     local = scaled - cell
     values = [polynomials(local[:, axis], order)[0] for axis in range(3)]
-    share = jnp.stack([values[0][i] * values[1][j] * values[2][k] for i, j, k in step.tolist()])
+    weight = jnp.stack([values[0][i] * values[1][j] * values[2][k] for i, j, k in step.tolist()])
     offset = first + step @ stride
     if np.all(count == 1):
-        return Shares(np.broadcast_to(offset[:, None], share.shape), share)
+        return NodeWeights(np.broadcast_to(offset[:, None], weight.shape), weight)
     index = cell.astype(jnp.int32)
     corner = total([order * int(stride[axis]) * index[:, axis] for axis in range(3)])
-    return Shares(jnp.asarray(offset, jnp.int32)[:, None] + corner[None], share)
+    return NodeWeights(jnp.asarray(offset, jnp.int32)[:, None] + corner[None], weight)
 
 
 def interpolated_positions(model: Model, flex: int, nodes: Array) -> Array:
     """(n, 3) m: vertices of a flex in the world, given all nodes (nflexnode, 3)."""
     topology = model.topology
-    shares = node_shares(topology, flex, model.flex_vert0[rows_of(topology, "flex_vert", flex)])
-    if isinstance(shares.node, np.ndarray):
-        # all vertices share the nodes of one cell
+    node, weight = node_weights(topology, flex, model.flex_vert0[rows_of(topology, "flex_vert", flex)])
+    if isinstance(node, np.ndarray):
+        # all vertices have the nodes of one cell
         of_cell = nodes[rows_of(topology, "flex_node", flex)]
-        return total([share[:, None] * node[None] for share, node in zip(shares.share, of_cell, strict=True)])
-    return jnp.sum(shares.share[..., None] * nodes[shares.node], axis=0)
+        return total([w[:, None] * position[None] for w, position in zip(weight, of_cell, strict=True)])
+    return jnp.sum(weight[..., None] * nodes[node], axis=0)
 
 
-def contact_shares(model: Model, flex: int, vertex: np.ndarray | Array, weight: Array) -> Shares:
+def contact_weights(model: Model, flex: int, vertex: np.ndarray | Array, weight: Array) -> NodeWeights:
     """Nodes and shape functions at n contacts with a flex, given their vertices (k, n) and weights (k, n)."""
     place = jnp.sum(weight[..., None] * pick(model.flex_vert0, vertex), axis=0)
-    node, share = node_shares(model.topology, flex, place)
-    return Shares(node, jnp.where(share < LEAST, 0, share))
+    node, value = node_weights(model.topology, flex, place)
+    return NodeWeights(node, jnp.where(value < LEAST_WEIGHT, 0, value))

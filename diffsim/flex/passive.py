@@ -1,8 +1,9 @@
 """Passive forces of flexes: stretching and bending of elements, springs and dampers of edges.
 
 Stretching (St. Venant-Kirchhoff): an element with edges e of lengths L and rest lengths L0 has the energy
-1/4 sum k_ee' s_e s_e', s_e = L^2 - L0^2, so each edge pulls its ends together with (sum_e' k_ee' s_e') times the edge.
-Damping adds damping / timestep times the change of L^2 over the last timestep to s_e (Kharevych et al. 2006, sec. 5.2).
+1/4 sum_ee' k_ee' s_e s_e' with s_e = L^2 - L0^2. So each edge pulls its ends together with a force of
+(sum_e' k_ee' s_e') times the edge vector. Damping adds to s_e the change of L^2 over the last timestep, times damping /
+timestep (Kharevych et al. 2006, sec. 5.2).
 
 Bending of surfaces: the force of an edge with two triangles on its four vertices x_i is -sum_j b_ij x_j minus b_16
 times the gradient of the volume that the vertices span. The second term is zero unless the surface is curved at rest
@@ -53,7 +54,7 @@ def flex_springs(model: Model, com: ComFrame, flexes: Flexes) -> Array:
 
 
 def line_energy(model: Model, flexes: Flexes) -> Array:
-    """() J: energy of the edge springs of flexes of dim 1; as in MuJoCo, no other elastic energy of flexes counts."""
+    """() J: energy of the edge springs of flexes of dim 1; like MuJoCo, it leaves out all other energy of flexes."""
     topology = model.topology
     owner = edge_flex(model.topology)
     lines = (topology.flex_dim[owner] == 1) & (topology.flex_rigid[owner] == 0) & (topology.flexedge_rigid == 0)
@@ -99,6 +100,7 @@ def _elements_of(topology: Topology) -> tuple[Elements, ...]:
     for flex in np.flatnonzero((topology.flex_dim > 1) & (topology.flex_rigid == 0) & (topology.flex_interp == 0)):
         first, count = topology.flex_stiffnessadr[flex], topology.flex_elemnum[flex]
         if first >= 0:
+            # number of edges of a triangle or tetrahedron
             size = {2: 3, 3: 6}[int(topology.flex_dim[flex])]
             start = topology.flex_elemedgeadr[flex]
             edge = topology.flex_elemedge[start : start + size * count].reshape(count, size).T
@@ -155,7 +157,7 @@ class Flaps(NamedTuple):
 
 @per_topology
 def flaps_of(topology: Topology) -> tuple[Flaps, ...]:
-    """The edges of each flex that resists bending."""
+    """The edges with two triangles of each flex that resists bending."""
     listed = []
     for flex in np.flatnonzero((topology.flex_dim == 2) & (topology.flex_rigid == 0) & (topology.flex_interp == 0)):
         rows = rows_of(topology, "flex_edge", flex)

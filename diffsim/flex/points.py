@@ -63,8 +63,8 @@ def sum_on_dofs(model: Model, force: Array, dofs: np.ndarray) -> Array:
 def point_forces(model: Model, com: ComFrame, point: Array, force: Array, body: np.ndarray, dofs: np.ndarray) -> Array:
     """(nv,) N or N m: the generalized force of world forces (n, 3) at points (n, 3) on bodies (n,).
 
-    As in MuJoCo, each component acts on one of the three `dofs` (n, 3) of the point. Where these are -1 and the body
-    moves all the same, the force is applied to the body at the point.
+    As in MuJoCo, each component acts on one of the three `dofs` (n, 3) of the point. If these are -1 but the body can
+    move, the force acts on the body at the point.
     """
     result = sum_on_dofs(model, force, dofs)
     others = np.flatnonzero((dofs < 0).all(axis=1) & (body >= 0) & (last_dof(model.topology)[body] >= 0))
@@ -75,7 +75,7 @@ def point_forces(model: Model, com: ComFrame, point: Array, force: Array, body: 
 
 
 def point_rows(model: Model, com: ComFrame, body: np.ndarray, pos: Array, direction: Array) -> Segment:
-    """Rows of sum_k direction_k . (velocity of the k-th point), several for each of n constraints.
+    """Jacobian rows of sum_k direction_k . (velocity of the k-th point), several for each of n constraints.
 
     Args:
       model: the model.
@@ -102,15 +102,18 @@ def carried_rows(
     turning: Array | None = None,
     among: np.ndarray | None = None,
 ) -> Segment:
-    """Rows of frame . (velocity of a point), where the velocity is the weighted sum over several bodies, for n points.
+    """Jacobian rows of n points, each of which moves with the weighted mean of several bodies.
+
+    The rows are the components of the point's velocity along the directions `frame`, then the components of its angular
+    velocity along the directions `turning`.
 
     Args:
       model: the model.
       com: frames at the centres of mass.
       carriers: the bodies (k, n), static or traced, and their weights (k, n). Unused places have the world or weight 0.
       pos: (n, 3) m, positions of the points.
-      frame: (rows, n, 3) directions.
-      turning: (more rows, n, 3) directions whose product with the angular velocity follows as further rows.
+      frame: (rows, n, 3) directions of linear velocities.
+      turning: (more rows, n, 3) directions of angular velocities; None for no such rows.
       among: the bodies that traced carriers can be; None for any.
     """
     topology = model.topology
@@ -128,6 +131,7 @@ def carried_rows(
         last = jnp.asarray(moved)[body].reshape(-1)
 
         def shared(part: Array, index: np.ndarray) -> Array:
+            """Columns of dofs, each times the total weight of the carriers that the dof moves."""
             moves = chain_mask(topology, last, index).reshape(len(index), *weight.shape, -1)
             share = jnp.sum(jnp.where(moves, weight[None, ..., None], 0), axis=1)
             return part * jnp.tile(share, (1, part.shape[1] // share.shape[1], 1))
@@ -145,7 +149,7 @@ def _stencil(model: Model, com: ComFrame, body: np.ndarray | Array, direction: A
     number, points = free_points(model.topology)
     which = number[body] if isinstance(body, np.ndarray) else jnp.asarray(number)[body]
     axis = [pick_some(com.cdof[:, 3:], dofs) for dofs in points.dofs.array.T]
-    # where a body is not a free point, any index will do: `touched` masks the row
+    # bodies that are not free points get an arbitrary index; `touched` masks their rows
     at = np.maximum(which, 0) if isinstance(which, np.ndarray) else jnp.maximum(which, 0)
     parts = [pick(part, at) for part in axis]
     coefficient = jnp.stack([dot(direction, part[:, None]) for part in parts], axis=1)

@@ -54,7 +54,7 @@ def rest_shape(model: Model, kinematics: Kinematics) -> RestShape:
 
 
 def element_reach(fields: Mapping[str, Any]) -> np.ndarray:
-    """(nflex,) m: radius of a ball that holds any element of the flex, even if its edges stretch by half."""
+    """(nflex,) m: radius of a ball that can contain any element of the flex, even if its edges stretch by half."""
     vertex, ends = (np.asarray(fields[name]).reshape(-1, n) for name, n in (("flex_vert0", 3), ("flex_edge", 2)))
     size = np.asarray(fields["flex_size"], float).reshape(-1, 3)
     reach = []
@@ -117,6 +117,7 @@ def grid_axes(topology: Topology, flex: int, node: Array) -> Array:
 
 
 def _turned(point: Array, turn: Array) -> Array:
+    """Points (n, 3) in the axes that are the rows of `turn`."""
     return jnp.stack([dot(point, jnp.broadcast_to(turn[axis], point.shape)) for axis in range(3)], axis=-1)
 
 
@@ -133,12 +134,12 @@ def _metrics(model: Model, rest: RestShape) -> Array:
     topology = model.topology
     ends = edge_vertices(model.topology).T
     owner = edge_flex(topology)
-    held = (topology.flex_edgeequality[owner] == VERTICES) & (topology.flex_dim[owner] == 2)
-    held &= (topology.flex_rigid[owner] == 0) & (topology.flex_interp[owner] == 0)
-    if not held.any():
+    constrained = (topology.flex_edgeequality[owner] == VERTICES) & (topology.flex_dim[owner] == 2)
+    constrained &= (topology.flex_rigid[owner] == 0) & (topology.flex_interp[owner] == 0)
+    if not constrained.any():
         return jnp.zeros_like(model.flex_vertmetric)
-    near_end = ends[held].ravel()
-    far_end = ends[held][:, ::-1].ravel()
+    near_end = ends[constrained].ravel()
+    far_end = ends[constrained][:, ::-1].ravel()
     span = rest.vertex[far_end] - rest.vertex[near_end]
     mass = jnp.maximum(model.body_mass[topology.flex_vertbodyid[far_end]], MINVAL)
     xx, xy, yy = (
@@ -182,7 +183,12 @@ def edge_rows(model: Model, kinematics: Kinematics, com: ComFrame) -> EdgeRows |
 def edge_weights(model: Model, general: EdgeRows | None, weights: Array | None) -> Array:
     """flexedge_invweight0 (nflexedge,).
 
-    The mean of 1/m of both ends between bodies that only slide, J M^-1 J^T otherwise, and 0 for rigid edges.
+    It is the mean of 1 / m of both ends if their bodies only slide, 0 for rigid edges, and J M^-1 J^T otherwise.
+
+    Args:
+      model: the model.
+      general: the edges that need M^-1, None if there are none.
+      weights: (n,) J M^-1 J^T of these edges.
     """
     topology = model.topology
     simple = _edges(topology)[0]

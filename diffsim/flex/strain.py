@@ -1,7 +1,7 @@
 """Strain of flexes: lengths of edges, invariants at the vertices of surfaces, their rates and Jacobian rows.
 
-The length of an edge from x1 to x2 with unit vector u changes at the rate u . (v2 - v1). Edges of flexes that are rigid
-or interpolated do not count as stretching.
+The length of an edge from x1 to x2 with unit vector u changes at the rate u . (v2 - v1). Edges of rigid and of
+interpolated flexes have no such length.
 
 A vertex of a surface has two invariants of C = F^T F, both zero at rest. F (3 x 2) maps the edges dx at the vertex, in
 the plane of the rest shape, to the current edges dy by least squares, weighted with the masses w of the neighbours:
@@ -99,7 +99,7 @@ class VertexStrain(NamedTuple):
 def vertex_strain(model: Model, vertices: Array) -> VertexStrain:
     """The invariants and their derivatives, given vertices (nflexvert, 3) in the world.
 
-    Names are those of the module's docstring: `metric` is B^-1, `moment` is sum w dy dx^T, `stretch` is F, `cauchy` is
+    In the terms of the module's docstring, `metric` is B^-1, `moment` is sum w dy dx^T, `stretch` is F and `cauchy` is
     C.
     """
     topology = model.topology

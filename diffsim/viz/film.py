@@ -23,9 +23,9 @@ from diffsim.viz.render import Frame, picture
 from diffsim.viz.scene import plan_of, scene_of
 from diffsim.viz.view import View, pose, poses_of, settled
 
-# s, standard deviation of the Gaussian that smooths the path of a camera that follows a body: about a footstep,
-# so that the camera does not bob with the gait, and short enough to keep the body in the picture
-CALM = 0.25
+# Standard deviation of the Gaussian that smooths the path of a camera that follows a body, s. It is about a footstep,
+# so that the camera does not bob with the gait, and short enough to keep the body in the picture.
+SMOOTHING = 0.25
 
 Camera = View | str | int | None
 
@@ -105,11 +105,11 @@ def at_frames(states: State, fps: float) -> State:
     if states.qpos.ndim < 2:
         raise ValueError(f"a film shows states (T, ...), one after another; qpos has shape {states.qpos.shape}")
     time = np.asarray(states.time).reshape(len(states.qpos), -1)[:, 0]
-    # 1e-3 frames of slack: times are sums of timesteps, and rounding must not lose the last frame
+    # times are sums of timesteps: a tolerance of 1e-3 frames keeps rounding from losing the last frame
     count = max(1, math.floor((time[-1] - time[0]) * fps + 1e-3) + 1)
     wanted = time[0] + np.arange(count) / fps
     nearest = np.abs(time[None] - wanted[:, None]).argmin(axis=1)
-    # numpy, because JAX would compile a program for each leaf
+    # indexed by numpy, because JAX would compile a program for each leaf
     return jax.tree.map(lambda leaf: np.asarray(leaf)[nearest], states)
 
 
@@ -122,7 +122,7 @@ def cameras(model: Model, poses: Kinematics, camera: Camera, fps: float) -> list
     if camera.follow is None:
         return [camera] * len(poses.xpos)
     path = np.asarray(poses.xpos)[:, model.body(camera.follow).id]
-    path = smooth(path, CALM * fps) + np.asarray(camera.lookat or (0.0, 0.0, 0.0))
+    path = smooth(path, SMOOTHING * fps) + np.asarray(camera.lookat or (0.0, 0.0, 0.0))
     return [dataclasses.replace(camera, follow=None, lookat=tuple(point)) for point in path.tolist()]
 
 
@@ -137,10 +137,11 @@ def smooth(path: np.ndarray, width: float) -> np.ndarray:
 
 
 def _at(poses: Kinematics, k: int) -> Kinematics:
+    """The poses of frame k."""
     return jax.tree.map(lambda leaf: leaf[k], poses)
 
 
-# endings of files that ffmpeg writes
+# extensions of files that ffmpeg writes
 FILMS = (".mp4", ".mov")
 
 

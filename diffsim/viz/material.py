@@ -27,11 +27,11 @@ from diffsim.math.vector import dot, pack, unpack
 from diffsim.types import Model
 from diffsim.types.topology import Topology, per_topology
 
-# rgba, MuJoCo's default: an object that has it and a material takes the colour of the material
+# MuJoCo's default rgba; an object with this rgba and a material has the colour of the material
 UNSET = (0.5, 0.5, 0.5, 1.0)
-# in [0, 1], of objects without a material: MuJoCo's default for materials
+# `specular` of objects without a material, in [0, 1]: MuJoCo's default for materials
 SPECULAR = 0.5
-# in [0, 1], of objects without a material: MuJoCo's default for materials
+# `shininess` of objects without a material, in [0, 1]: MuJoCo's default for materials
 SHININESS = 0.5
 # exponent of the gamma curve that converts colours of a screen to amounts of light; approximates sRGB
 GAMMA = 2.2
@@ -61,7 +61,7 @@ class Looks(NamedTuple):
 
 
 def colours(model: Model, kind: str = "geom") -> Array:
-    """rgba (n, 4) of geoms, sites or tendons: their own, or the rgba of their material if they have no own."""
+    """rgba (n, 4) of geoms, sites or tendons: their own or, if that is the default, the rgba of their material."""
     rgba, material = getattr(model, f"{kind}_rgba"), getattr(model.topology, f"{kind}_matid")
     if not model.nmat:
         return rgba
@@ -167,7 +167,7 @@ class Spot(NamedTuple):
 
 @per_topology
 def atlas_of(topology: Topology) -> Atlas:
-    """The textures of a model, as numpy arrays: the result is cached, and may be asked for while tracing."""
+    """The textures of a model, as numpy arrays: the result is cached, and JAX arrays of a trace must not be."""
     # a model without textures gets one white texel
     pyramids = [_pyramid(image) for image in images(topology)] or [[np.full((1, 1, 1, 3), 255, np.uint8)]]
     levels = max(map(len, pyramids))
@@ -183,7 +183,14 @@ def atlas_of(topology: Topology) -> Atlas:
     first, width, height = np.moveaxis(np.array(tables, np.int32), 2, 0)
     faces = np.array([len(pyramid[0]) for pyramid in pyramids], np.int32)
     flat = np.append(topology.tex_type == TextureType.TWO_D, not topology.ntex)[: len(pyramids)]
-    return Atlas(np.concatenate(texels), first, width, height, faces, flat)
+    return Atlas(
+        texels=np.concatenate(texels),
+        first=first,
+        width=width,
+        height=height,
+        faces=faces,
+        flat=flat,
+    )
 
 
 def images(topology: Topology) -> list[np.ndarray]:
@@ -242,7 +249,7 @@ def _between_four(atlas: Atlas, spot: Spot, level: Array) -> Array:
 def _two(place: Array, count: Array, repeats: Array) -> tuple[tuple[Array, Array], Array]:
     """The two texels next to a place along one axis, and the fraction of the way from the first to the second.
 
-    Beyond the edge an image repeats (2D) or its last texel continues (a face of a cube).
+    Beyond its edge a 2D image repeats, and the last texel of a face of a cube continues.
     """
     # centers of texels lie at half-integers
     exact = place * count - 0.5
@@ -251,7 +258,7 @@ def _two(place: Array, count: Array, repeats: Array) -> tuple[tuple[Array, Array
     return both, exact - first  # type: ignore[return-value]
 
 
-# columns of geom_size that hold the extent of a geom along x, y and z; (0, 1, 2) for types that are not listed
+# the columns of geom_size with the extent of a geom along x, y and z; (0, 1, 2) for types that are not listed
 EXTENTS = {
     GeomType.SPHERE: (0, 0, 0),
     GeomType.CAPSULE: (0, 0, 1),
@@ -259,10 +266,9 @@ EXTENTS = {
 }
 # types whose texture coordinates MuJoCo does not divide by the size of the geom
 METRIC = (GeomType.PLANE, GeomType.MESH, GeomType.HFIELD)
-# axes of the faces +x, -x, +y, -y, +z, -z of a cube (OpenGL 4.6, table 8.19): which component of (x, y, z), with its
-# sign, grows to the right on the image of a face
+# directions to the right on the images of the faces +x, -x, +y, -y, +z, -z of a cube (OpenGL 4.6, table 8.19)
 RIGHT = np.array([[0, 0, -1], [0, 0, 1], [1, 0, 0], [1, 0, 0], [1, 0, 0], [-1, 0, 0]])
-# which grows downward
+# directions downward on the same images
 DOWN = np.array([[0, -1, 0], [0, -1, 0], [0, 0, 1], [0, 0, -1], [0, -1, 0], [0, -1, 0]])
 
 
@@ -281,9 +287,11 @@ def factors(kinds: np.ndarray, size: Array, looks: Looks) -> tuple[Array, Array]
     extent = jnp.take_along_axis(size, jnp.asarray(columns), axis=1)
     extent = jnp.where(extent > 0, extent, 1)
     uniform, metric = looks.uniform[:, None], np.isin(kinds, METRIC)[:, None]
-    # an image repeats texrepeat times over the full extent, 2 size, or over 2 m if uniform; its second axis points down
-    flat = 0.5 * looks.repeat * jnp.where(uniform, 1, 1 / extent[:, :2]) * jnp.asarray([[1, -1]], extent.dtype)
-    return flat, jnp.where(metric, jnp.where(uniform, extent, 1), jnp.where(uniform, 1, 1 / extent))
+    # An image repeats texrepeat times over the full extent, which is 2 size, or over 2 m if uniform. Its second axis
+    # points down.
+    to_image = 0.5 * looks.repeat * jnp.where(uniform, 1, 1 / extent[:, :2]) * jnp.asarray([[1, -1]], extent.dtype)
+    to_cube = jnp.where(metric, jnp.where(uniform, extent, 1), jnp.where(uniform, 1, 1 / extent))
+    return to_image, to_cube
 
 
 def on_image(factor: Array, point: Array) -> tuple[Array, Array]:
@@ -297,10 +305,14 @@ def on_cube(direction: Array) -> tuple[Array, Array, Array]:
     The largest component selects the face; the other two divided by it are the place (OpenGL 4.6, section 8.13).
     """
     x, y, z = unpack(direction)
-    a, b, c = jnp.abs(x), jnp.abs(y), jnp.abs(z)
-    first, second = (a >= b) & (a >= c), b >= c
-    largest = jnp.where(first, a, jnp.where(second, b, c))
-    axis, signed = jnp.where(first, 0, jnp.where(second, 1, 2)), jnp.where(first, x, jnp.where(second, y, z))
+    a = jnp.abs(x)
+    b = jnp.abs(y)
+    c = jnp.abs(z)
+    x_is_largest = (a >= b) & (a >= c)
+    y_beats_z = b >= c
+    largest = jnp.where(x_is_largest, a, jnp.where(y_beats_z, b, c))
+    axis = jnp.where(x_is_largest, 0, jnp.where(y_beats_z, 1, 2))
+    signed = jnp.where(x_is_largest, x, jnp.where(y_beats_z, y, z))
     face = 2 * axis + (signed < 0)
     right, down = (dot(jnp.asarray(table, direction.dtype)[face], direction) for table in (RIGHT, DOWN))
     place = pack([0.5 + 0.5 * safe.divide(along, largest) for along in (right, down)])

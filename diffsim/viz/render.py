@@ -36,15 +36,15 @@ from diffsim.viz.shade import Light, developed, radiance
 from diffsim.viz.surface import first_hits, trace
 from diffsim.viz.view import Pose, View, directions, pose, poses_of
 
-# pixels along an edge of a bundle
+# number of pixels along an edge of a bundle
 SIDE = 8
-# bundles in a chunk on GPUs and for scenes with meshes, where the search is efficient with many rays at once
+# number of bundles in a chunk, on GPUs and for scenes with meshes: the search is efficient with many rays at once
 CHUNK = 4096
-# bundles in a chunk on a CPU for scenes without meshes: they fit in the cache of a core
+# number of bundles in a chunk on a CPU for scenes without meshes: they fit in the cache of a core
 CACHED = 256
-# direction to the sun (right, up, back) relative to the camera's azimuth: from behind the left shoulder
+# direction to the sun (right, up, back) relative to the camera's azimuth: the sun is behind the left shoulder
 TO_SUN = (-0.5, 0.95, 0.45)
-# rad, radius of the disc of the sun, which softens shadows: about 2.5 times the real one, so that few samples show it
+# angular radius of the sun, rad, which softens shadows: about 2.5 times the real one, so that few samples show it
 SOFTNESS = 0.012
 
 
@@ -110,7 +110,7 @@ def picture(scene: Scene, plan: Plan, eye: Pose, frame: Frame) -> np.ndarray:
     eye = Pose(*(np.asarray(number, np.float32) for number in eye))
     # XLA runs a loop on one core, so on a CPU each core runs the program on its share of the bundles
     shares = (os.cpu_count() or 1) if jax.default_backend() == "cpu" else 1
-    # these settings of JAX are per thread, and the program depends on them: pass them on to the pool
+    # the program depends on these settings of JAX, which each thread has for itself: pass them on to the pool
     wide, device = (getattr(jax.config, name) for name in ("jax_enable_x64", "jax_default_device"))
 
     def draw(share: int) -> np.ndarray:
@@ -119,7 +119,7 @@ def picture(scene: Scene, plan: Plan, eye: Pose, frame: Frame) -> np.ndarray:
 
     with ThreadPoolExecutor(shares) as pool:
         bundles = np.stack(list(pool.map(draw, range(shares))), axis=-3)
-    # Bundles are numbered row by row over the image, and share s draws the bundles with number modulo shares = s.
+    # Bundles are numbered row by row over the image, and share s draws the bundles whose number modulo `shares` is s.
     # So (..., chunks, bundles, shares, pixels, 3) flattens to bundles in order; the last ones only fill the last chunk.
     across, down = frame.squares
     moments = bundles.shape[:-5]
@@ -148,16 +148,19 @@ def _chunks(scene: Scene, plan: Plan, eye: Pose, frame: Frame, shares: int, shar
     """`_bundles` for one moment."""
     across, down = frame.squares
     searched = any(group.kind in FACETED for group in plan.groups)
-    # the fewest chunks that are small enough, and all of equal size
+    # as few chunks as possible, of equal size
     chunks = -(-across * down // (shares * (CHUNK if searched or shares == 1 else CACHED)))
     number = -(-across * down // (shares * chunks))
-    offsets, angle = frame.offsets, jnp.asarray(frame.angle(eye), jnp.float32)
+    offsets = frame.offsets
+    angle = jnp.asarray(frame.angle(eye), jnp.float32)
 
     def chunk(first: Array) -> Array:
+        """The colours of the bundles of one chunk, averaged over the samples of each pixel."""
         corner = corners(frame, share + shares * (first + jnp.arange(number, dtype=jnp.int32))).astype(jnp.float32)
 
         def sample(total: Array, offset: Array) -> tuple[Array, None]:
-            rays, light = through(eye, frame, corner, offset), Light(sun_over(jnp.asarray(eye.matrix), offset), angle)
+            rays = through(eye, frame, corner, offset)
+            light = Light(sun_over(jnp.asarray(eye.matrix), offset), angle)
             return total + radiance(scene, plan, rays, trace(scene, plan.groups, rays), light), None
 
         start = jnp.zeros((*corner.shape[:2], 3), jnp.float32)
@@ -169,7 +172,8 @@ def _chunks(scene: Scene, plan: Plan, eye: Pose, frame: Frame, shares: int, shar
 
 def corners(frame: Frame, bundle: Array) -> Array:
     """Columns and rows (b, l, 2) of the l pixels of each of the bundles (b,)."""
-    across, lane = frame.squares[0], np.arange(SIDE * SIDE)
+    across = frame.squares[0]
+    lane = np.arange(SIDE * SIDE)
     start = SIDE * jnp.stack([bundle % across, bundle // across], axis=-1)
     return start[:, None] + np.stack([lane % SIDE, lane // SIDE], axis=-1)[None]
 
@@ -187,7 +191,8 @@ def sun_over(matrix: Array, offset: Array) -> Array:
     # the camera's right, made horizontal, and the horizontal direction backward
     right = matrix[:, 0]
     level = jnp.sqrt(right[0] ** 2 + right[1] ** 2 + 1e-12)
-    side, back = right[:2] / level, jnp.stack([right[1], -right[0]]) / level
+    side = right[:2] / level
+    back = jnp.stack([right[1], -right[0]]) / level
     # the samples spread over the disc of the sun, so that their mean has soft shadows
     shift = SOFTNESS * (2 * offset - 1)
     flat = side * (TO_SUN[0] + shift[0]) + back * (TO_SUN[2] + shift[1])
@@ -217,7 +222,9 @@ def pixels(
     samples: int = 1,
     hidden_groups: Sequence[int] = HIDDEN_GROUPS,
 ) -> Pixels:
-    """Renders what a camera sees, as a pure function for use inside jit, vmap and grad. Takes one state: use vmap.
+    """Renders what a camera sees, as a pure function for use inside jit, vmap and grad.
+
+    It takes one state; use vmap for several.
 
     Args:
       model: the model. If it is traced, as under a vmap over models, colours may vary and alphas may be 0.
@@ -240,16 +247,19 @@ def pixels(
         poses = state
     else:
         poses = compute_kinematics(model, state.qpos, inputs.mocap_pos, inputs.mocap_quat)
-    eye, plan, frame = camera, plan_of(model, hidden_groups), Frame(*size, samples)
-    if not isinstance(eye, Pose):
-        eye = pose(model, poses, eye)
+    plan = plan_of(model, hidden_groups)
+    frame = Frame(*size, samples)
+    eye = camera if isinstance(camera, Pose) else pose(model, poses, camera)
     eye = Pose(*(jnp.asarray(number, poses.geom_xpos.dtype) for number in eye))
     matrix = jnp.asarray(eye.matrix)
-    scene, (across, down) = exact_scene_of(model, plan, poses), frame.squares
+    scene = exact_scene_of(model, plan, poses)
+    across, down = frame.squares
     corner = corners(frame, jnp.arange(across * down, dtype=jnp.int32)).astype(eye.matrix.dtype)
-    offsets, angle = frame.offsets, frame.angle(eye)
+    offsets = frame.offsets
+    angle = frame.angle(eye)
 
     def seen(offset: Array) -> tuple[Array, Array, Array]:
+        """Colour, depth and object of one sample of each pixel."""
         rays = through(eye, frame, corner, offset)
         hits = first_hits(scene, plan.groups, rays)
         colour = radiance(scene, plan, rays, hits, Light(sun_over(matrix, offset), angle))

@@ -86,7 +86,7 @@ class Scene(NamedTuple):
     """Everything that a picture shows.
 
     Attributes:
-      model: holds the meshes and height fields.
+      model: the model, for its meshes and height fields.
       places: where the objects are.
       asset: (n,) id of the mesh or height field of each object, -1 for none.
       looks: how the objects look.
@@ -121,7 +121,7 @@ def plan_of(model: Model, hidden_groups: Sequence[int] = HIDDEN_GROUPS) -> Plan:
     flexes = tuple(np.flatnonzero(seen).tolist())
     kinds = [drawn_type(model, geom) for geom in geoms] + [GeomType.CAPSULE] * len(pieces)
     kinds += [part.kind for part in fragments(model.topology, flexes) for _ in part.vertex]
-    # stable: objects of one type stay in the order of their ids
+    # the sort is stable: objects of one type stay in the order of their ids
     order = sorted(range(len(kinds)), key=lambda k: known.index(kinds[k]))
     groups, first = [], 0
     for kind in known:
@@ -129,14 +129,21 @@ def plan_of(model: Model, hidden_groups: Sequence[int] = HIDDEN_GROUPS) -> Plan:
             groups.append(Group(kind, first, count))
             first += count
     skies = np.flatnonzero(model.topology.tex_type == TextureType.SKYBOX).tolist()
-    return Plan(tuple(groups), tuple(geoms), tuple(pieces), flexes, tuple(order), skies[0] if skies else -1)
+    return Plan(
+        groups=tuple(groups),
+        geoms=tuple(geoms),
+        pieces=tuple(pieces),
+        flexes=flexes,
+        order=tuple(order),
+        sky=skies[0] if skies else -1,
+    )
 
 
 def scene_of(model: Model, plan: Plan, poses: Kinematics) -> Scene:
     """The scene of a model for one or several (T, ...) poses, in float32."""
 
     def single(x: Array | np.ndarray) -> Array | np.ndarray:
-        # numpy, because JAX would compile a program for each shape
+        # converted by numpy, because JAX would compile a program for each shape
         return np.asarray(x, np.float32) if x.dtype == np.float64 else x
 
     model, poses = jax.tree.map(single, (model, poses))
@@ -150,8 +157,17 @@ def exact_scene_of(model: Model, plan: Plan, poses: Kinematics) -> Scene:
     others = np.full(len(plan.pieces) + soft, -1)
     asset = np.append(model.topology.geom_dataid[list(plan.geoms)], others)[list(plan.order)]
     drawn, on_image, on_cube, tile, fade = _appearance(model, plan)
-    atlas, numbers = Atlas(*map(jnp.asarray, atlas_of(model.topology))), jnp.asarray(asset, jnp.int32)
-    return Scene(model, places_of(model, plan, poses), numbers, drawn, on_image, on_cube, atlas, tile, fade)
+    return Scene(
+        model=model,
+        places=places_of(model, plan, poses),
+        asset=jnp.asarray(asset, jnp.int32),
+        looks=drawn,
+        on_image=on_image,
+        on_cube=on_cube,
+        atlas=Atlas(*map(jnp.asarray, atlas_of(model.topology))),
+        tile=tile,
+        fade=fade,
+    )
 
 
 @functools.partial(jax.jit, static_argnums=1)
@@ -167,8 +183,10 @@ def _appearance(model: Model, plan: Plan) -> tuple[Looks, Array, Array, Array, A
     drawn = Looks(*(jnp.concatenate(columns)[order] for columns in zip(*parts, strict=True)))
     others = jnp.ones((len(pieces) + len(owner), 3), model.geom_size.dtype)
     size = jnp.concatenate([model.geom_size[geoms], others])[order]
-    # floors fade over 8 extents, far enough that the model itself never looks hazy
-    return drawn, *factors(kinds, size, drawn), tile_size(model.stat.extent), 8 * model.stat.extent
+    on_image, on_cube = factors(kinds, size, drawn)
+    # floors fade over 8 extents, which is so far that the model itself never looks hazy
+    fade = 8 * model.stat.extent
+    return drawn, on_image, on_cube, tile_size(model.stat.extent), fade
 
 
 @functools.partial(jax.jit, static_argnums=1)
@@ -180,13 +198,21 @@ def places_of(model: Model, plan: Plan, poses: Kinematics) -> Places:
         # geom_rbound 0 means unbounded (planes); an invisible geom gets reach -inf, which no ray hits
         reach = jnp.where(model.geom_rbound > 0, model.geom_rbound, jnp.inf)
         reach = jnp.where(colours(model)[:, 3] > 0, reach, -jnp.inf)
-        parts = [Places(*(pick(x, geoms) for x in (poses.geom_xpos, poses.geom_xmat, model.geom_size, reach)))]
+        parts = [
+            Places(
+                xpos=pick(poses.geom_xpos, geoms),
+                xmat=pick(poses.geom_xmat, geoms),
+                size=pick(model.geom_size, geoms),
+                reach=pick(reach, geoms),
+            )
+        ]
         if len(pieces):
             start, end, radius = (pick(x, pieces) for x in tendon_lines(model, poses))
             middle, matrix, half = capsules_between(start, end)
             size = pack([radius, half, jnp.zeros_like(half)])
             radius = jnp.where(model.tendon_rgba[tendon_ids(model)[pieces], 3] > 0, radius, -1)
-            parts.append(Places(middle, matrix, size, jnp.where(radius >= 0, radius + half, -jnp.inf)))
+            reach = jnp.where(radius >= 0, radius + half, -jnp.inf)
+            parts.append(Places(xpos=middle, xmat=matrix, size=size, reach=reach))
         if plan.flexes:
             vertices = flex_vertices(model, poses)
             parts += [fragment_places(model, part, vertices) for part in fragments(model.topology, plan.flexes)]
@@ -230,28 +256,32 @@ def fragment_places(model: Model, part: Fragments, vertices: Array) -> Places:
     if part.kind == GeomType.CAPSULE:
         middle, matrix, half = capsules_between(corner[:, 0], corner[:, 1])
         radius = jnp.broadcast_to(model.flex_radius[part.flex], half.shape)
-        return Places(middle, matrix, jnp.stack([radius, half, jnp.zeros_like(half)], axis=1), half + radius)
+        size = jnp.stack([radius, half, jnp.zeros_like(half)], axis=1)
+        return Places(xpos=middle, xmat=matrix, size=size, reach=half + radius)
     # The frame of a triangle: x along its first edge u, z along its normal, origin in its centroid. In this frame u is
     # (u.x, 0) and the other edge v is (v.x, v.y), so three numbers are the size.
-    first, second = corner[:, 1] - corner[:, 0], corner[:, 2] - corner[:, 0]
+    first = corner[:, 1] - corner[:, 0]
+    second = corner[:, 2] - corner[:, 0]
     x = safe.normalize(first)
     z = safe.normalize(cross(first, second), (0.0, 0.0, 1.0))
     y = cross(z, x)
     size = jnp.stack([dot(first, x), dot(second, x), dot(second, y)], axis=1)
     middle = corner[:, 0] + scale(first + second, jnp.full(len(first), 1 / 3, first.dtype))
     reach = jnp.max(safe.norm(corner - middle[:, None]), axis=1)
-    return Places(middle, jnp.stack([x, y, z], axis=2), size, reach)
+    return Places(xpos=middle, xmat=jnp.stack([x, y, z], axis=2), size=size, reach=reach)
 
 
 def tile_size(extent: Array) -> Array:
     """Side of a floor's tiles, m: the largest of ..., 0.5, 1, 2, 5, 10, ... up to a fifth of the model's extent."""
     length = extent / 5
     power = 10.0 ** jnp.floor(jnp.log10(jnp.maximum(length, 1e-6)))
-    return power * jnp.where(5 * power <= length * 1.0001, 5, jnp.where(2 * power <= length * 1.0001, 2, 1))
+    # the tolerance lets a length that rounding made slightly smaller than 2 or 5 still count
+    limit = 1.0001 * length
+    return power * jnp.where(5 * power <= limit, 5, jnp.where(2 * power <= limit, 2, 1))
 
 
 class Lines(NamedTuple):
-    """n straight pieces of paths: both ends (n, 3), m, and radius (n,), m; a radius below 0 means no piece."""
+    """n straight pieces of paths: both ends (n, 3), m, and radius (n,), m; a piece with a negative radius is absent."""
 
     start: Array
     end: Array
@@ -271,7 +301,8 @@ def tendon_lines(model: Model, kinematics: Kinematics) -> Lines:
     none = kinematics.site_xpos[:0]
     pieces = [Lines(none, none, none[:, 0])]
     for path in spatial_paths(model.topology):
-        start, end = kinematics.site_xpos[path.first], kinematics.site_xpos[path.last]
+        start = kinematics.site_xpos[path.first]
+        end = kinematics.site_xpos[path.last]
         width = model.tendon_width[path.tendon]
         if path.geom is None:
             pieces.append(Lines(start, end, width))

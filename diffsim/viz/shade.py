@@ -25,7 +25,9 @@ SUNLIGHT = np.array([1.0, 0.96, 0.88]) * 1.9
 SKY = np.array([0.50, 0.62, 0.80])
 # linear colour of the ambient light from below, as reflected by a gray floor
 GROUND = np.array([0.30, 0.28, 0.26])
-# rad, blur of the sky that floors fade into, so that the horizon shows no details of a skybox
+# fraction of SKY and GROUND that reaches a surface, so that the sun remains the main light
+AMBIENT = 0.6
+# blur of the sky that floors fade into, rad, so that the horizon shows no details of a skybox
 HAZE = 0.5
 # amount of light in the highlight at specular 1
 HIGHLIGHT = 0.36
@@ -42,13 +44,19 @@ class Light(NamedTuple):
 
 def radiance(scene: Scene, plan: Plan, rays: BundledRays, hits: BundledHits, light: Light) -> Array:
     """Linear colours (b, l, 3) of b bundles of l rays whose first hits are `hits`."""
-    hit, direction = (hits.thing >= 0).reshape(-1), rays.direction.reshape(-1, 3)
+    hit = (hits.thing >= 0).reshape(-1)
+    direction = rays.direction.reshape(-1, 3)
     sky = sky_colour(scene.atlas, plan.sky, direction, light.angle)
     if not plan.groups:
         return sky.reshape(rays.direction.shape)
     distance = jnp.where(hit, hits.distance.reshape(-1), 0)
     point = ends(rays, hits)
-    met = Met(hits.thing.reshape(-1), hits.facet.reshape(-1), point.reshape(-1, 3), light.angle * distance)
+    met = Met(
+        thing=hits.thing.reshape(-1),
+        facet=hits.facet.reshape(-1),
+        point=point.reshape(-1, 3),
+        width=light.angle * distance,
+    )
     surface = surface_of(scene, plan.groups, met)
     # flip the normals of surfaces that are seen from behind, as from inside a shape
     away = dot(surface.normal, direction) > 0
@@ -76,11 +84,12 @@ def _shaded(scene: Scene, thing: Array, surface: Surface, direction: Array, ligh
     colour (ambient + sun max(n . s, 0) + emission) + highlight max(n . h, 0)^p, where s is the direction to the sun and
     h is halfway between s and the direction to the eye. Ambient light blends from ground to sky with the normal's z.
     """
-    look, normal = scene.looks, surface.normal
+    look = scene.looks
+    normal = surface.normal
     sun = jnp.broadcast_to(light.sun, normal.shape)
     upward = (0.5 + 0.5 * normal[:, 2])[:, None]
     ground, sky, bright = (jnp.asarray(colour, normal.dtype)[None] for colour in (GROUND, SKY, SUNLIGHT))
-    ambient = 0.6 * (ground + (sky - ground) * upward)
+    ambient = AMBIENT * (ground + (sky - ground) * upward)
     direct = bright * (jnp.maximum(dot(normal, sun), 0) * lit)[:, None]
     of_things = look.emission, look.specular, look.shininess
     emission, specular, shininess = (jnp.asarray(values)[thing][:, None] for values in of_things)
@@ -93,6 +102,8 @@ def _shaded(scene: Scene, thing: Array, surface: Surface, direction: Array, ligh
 ZENITH = np.array([0.12, 0.30, 0.65])
 # linear colour of the plain sky at the horizon
 HORIZON = np.array([0.58, 0.70, 0.85])
+# exponent of the sine of the elevation with which the plain sky darkens from horizon to zenith
+SKY_EXPONENT = 0.6
 # lower bound of the arguments of powers: it looks black, and the derivative of the power is finite there
 DARK = 1e-9
 
@@ -107,7 +118,7 @@ def sky_colour(atlas: Atlas, sky: int, direction: Array, angle: Array) -> Array:
       angle: rad, that a pixel spans.
     """
     if sky < 0:
-        height = jnp.clip(direction[:, 2:], DARK, 1) ** 0.6
+        height = jnp.clip(direction[:, 2:], DARK, 1) ** SKY_EXPONENT
         zenith, horizon = (jnp.asarray(colour, direction.dtype)[None] for colour in (ZENITH, HORIZON))
         return horizon + (zenith - horizon) * height
     x, y, z = unpack(direction)

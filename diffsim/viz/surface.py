@@ -59,7 +59,7 @@ class Surface(NamedTuple):
 
 
 class _Corners(NamedTuple):
-    """Rows of mesh_normal and of mesh_texcoord (n, 3) at the corners of each triangle of the search trees; -1: none."""
+    """Rows of mesh_normal and mesh_texcoord (n, 3) at the corners of each triangle of the search trees; -1 for none."""
 
     normal: np.ndarray
     texcoord: np.ndarray
@@ -67,16 +67,18 @@ class _Corners(NamedTuple):
 
 @computed_once
 def surface_of(scene: Scene, groups: tuple[Group, ...], met: Met) -> Surface:
-    """The surfaces at hits; arbitrary where `thing` is -1."""
+    """The surfaces at hits; where `thing` is -1 the result is arbitrary."""
     thing = jnp.maximum(met.thing, 0)
     xpos, xmat, size = (values[thing] for values in scene.places[:3])
     point = mul_vec_t(xmat, met.point - xpos)
-    normal, uv = jnp.zeros_like(point), jnp.full_like(point, -1)
+    normal = jnp.zeros_like(point)
+    uv = jnp.full_like(point, -1)
     plane = jnp.zeros(len(point), bool)
     for group in groups:
         inside = (thing >= group.first) & (thing < group.first + group.number)
         if group.kind in FACETED:
-            facet, asset = jnp.where(inside, met.facet, 0), jnp.where(inside, scene.asset[thing], 0)
+            facet = jnp.where(inside, met.facet, 0)
+            asset = jnp.where(inside, scene.asset[thing], 0)
             corners = FACETED[group.kind].corners(scene.model, asset, facet)
             outward = outward_normals(corners)
             if group.kind == GeomType.MESH:
@@ -113,7 +115,8 @@ def scene_colour(scene: Scene, thing: Array, point: Array, width: Array, uv: Arr
     flat = scene.atlas.flat[texture]
     place, density = on_image(jnp.asarray(scene.on_image)[thing], point)
     explicit = (uv[:, 2] >= 0)[:, None]
-    place, density = jnp.where(explicit, uv[:, :2], place), jnp.where(explicit, uv[:, 2:], density)
+    place = jnp.where(explicit, uv[:, :2], place)
+    density = jnp.where(explicit, uv[:, 2:], density)
     # Texture coordinates of a cube are d / (2 max|d|) with d = factor * point, so they change by at most
     # max(factor) / (2 max|d|) per metre (ignoring the change of max|d|).
     factor = jnp.asarray(scene.on_cube)[thing]
@@ -123,10 +126,10 @@ def scene_colour(scene: Scene, thing: Array, point: Array, width: Array, uv: Arr
     per_metre = unpack(jnp.broadcast_to(density, place.shape))
     texels = [jnp.where(flat, repeats, steep) * side for repeats, side in zip(per_metre, sides, strict=True)]
     spot = Spot(
-        texture,
-        jnp.where(flat, 0, face),
-        jnp.where(flat[:, None], place - jnp.floor(place), on_face),
-        jnp.maximum(*texels) * width,
+        texture=texture,
+        face=jnp.where(flat, 0, face),
+        place=jnp.where(flat[:, None], place - jnp.floor(place), on_face),
+        covered=jnp.maximum(*texels) * width,
     )
     return jnp.where((wanted >= 0)[:, None], colour * sample(scene.atlas, spot) ** GAMMA, colour)
 
@@ -145,7 +148,7 @@ def _on_triangle(scene: Scene, facet: Array, corners: Array, point: Array, flat:
     weights = [1 - second - third, second, third]
     normals = unpack(scene.model.mesh_normal[jnp.asarray(rows.normal)[facet]], axis=1)
     smooth = safe.normalize(sum((scale(n, w) for n, w in zip(normals, weights, strict=True)), 0 * a))
-    # where the file's normal is more than about 80 degrees off the triangle's (cosine 0.2), the file is wrong
+    # a file is wrong where its normal differs from the triangle's by more than about 80 degrees (cosine 0.2)
     normal = jnp.where((dot(smooth, flat) > 0.2)[:, None], smooth, flat)
     if not len(scene.model.mesh_texcoord):
         return normal, jnp.full_like(a, -1)
@@ -168,9 +171,11 @@ def _corners(topology: Topology) -> _Corners:
     return _Corners(normal, np.where(first >= 0, topology.mesh_facetexcoord[faces] + first, -1))
 
 
-# bundles that intersect a primitive shape at once: more would skip fewer objects, fewer would not fill vector units
+# number of bundles that intersect a primitive shape at once: a larger tile skips fewer objects, a smaller one does not
+# fill the vector units
 TILE = 16
-# pairs of a bundle and a mesh or height field that are searched at once: the search is efficient with many rays
+# number of pairs of a bundle and a mesh or height field that are searched at once: the search is efficient with many
+# rays
 BLOCK = 1024
 
 
@@ -178,28 +183,30 @@ def first_hits(scene: Scene, groups: tuple[Group, ...], rays: BundledRays) -> Bu
     """The first hit of each ray, differentiable.
 
     `trace` has no derivatives. On the surface F(o + t v) = 0 with normal n = grad F, the distance t has the derivative
-    dt = -dF / (n . v), where dF is the change of F at a fixed point t. A grazing ray (n . v = 0) gets derivative 0.
+    dt = -dF / (n . v), where dF is the change of F at fixed t. A grazing ray (n . v = 0) gets derivative 0.
     """
-    hits, shape = trace(scene, groups, rays), rays.direction.shape
+    hits = trace(scene, groups, rays)
+    shape = rays.direction.shape
     thing = jnp.maximum(hits.thing, 0)
     xpos, xmat, size = (values[thing] for values in scene.places[:3])
     direction = mul_vec_t(xmat, rays.direction)
     point = mul_vec_t(xmat, rays.origin - xpos) + scale(direction, jnp.where(hits.thing >= 0, hits.distance, 0))
-    beyond, normal = jnp.zeros(shape[:2], point.dtype), jnp.zeros_like(point)
+    beyond = jnp.zeros(shape[:2], point.dtype)
+    normal = jnp.zeros_like(point)
     for group in groups:
         inside = (hits.thing >= group.first) & (hits.thing < group.first + group.number)
         if group.kind in FACETED:
             facet, asset = (jnp.where(inside, values, 0).reshape(-1) for values in (hits.facet, scene.asset[thing]))
             corners = FACETED[group.kind].corners(scene.model, asset, facet)
-            gap, across = (
-                height_over(corners, point.reshape(-1, 3)).reshape(shape[:2]),
-                outward_normals(corners).reshape(shape),
-            )
+            gap = height_over(corners, point.reshape(-1, 3)).reshape(shape[:2])
+            across = outward_normals(corners).reshape(shape)
         else:
-            # other objects have sizes that would give nan here: use 1
+            # the sizes of other objects would give nan here: use 1 instead
             wanted = jnp.where(inside[..., None], size, 1)
-            gap, across = SURFACES[group.kind].surface(wanted, point), SURFACES[group.kind].normal(wanted, point)
-        beyond, normal = jnp.where(inside, gap, beyond), jnp.where(inside[..., None], across, normal)
+            gap = SURFACES[group.kind].surface(wanted, point)
+            across = SURFACES[group.kind].normal(wanted, point)
+        beyond = jnp.where(inside, gap, beyond)
+        normal = jnp.where(inside[..., None], across, normal)
     # adds (F - F) / (n . v), which is 0 but has the derivative above
     slope = jax.lax.stop_gradient(dot(normal, direction))
     return hits._replace(distance=hits.distance - safe.divide(beyond - jax.lax.stop_gradient(beyond), slope))
@@ -236,6 +243,7 @@ def _on_shapes(scene: Scene, groups: list[Group], rays: BundledRays, near: Array
     counts = [jnp.sum(may, axis=1, dtype=jnp.int32) for may in near_groups]
 
     def of_tile(part: tuple) -> tuple[Array, Array]:
+        """The distance and the object of the first hit of each ray of a tile."""
         rays, orders, counts = part
         best = jnp.full(rays.wanted.shape, jnp.inf, rays.origin.dtype), jnp.full(rays.wanted.shape, -1, jnp.int32)
         for group, order, number in zip(groups, orders, counts, strict=True):
@@ -243,6 +251,7 @@ def _on_shapes(scene: Scene, groups: list[Group], rays: BundledRays, near: Array
         return best
 
     def look(group: Group, order: Array, rays: BundledRays, k: Array, best: tuple) -> tuple[Array, Array]:
+        """The best hits so far, after the k-th object that the tile may hit."""
         thing = order[k].astype(jnp.int32)
         xpos, xmat, size, _ = (x[thing][None] for x in scene.places)
         start, along = mul_vec_t(xmat, rays.origin.T - xpos), mul_vec_t(xmat, rays.direction.T)
@@ -260,13 +269,18 @@ def _on_facets(scene: Scene, group: Group, rays: BundledRays, near: Array, hits:
     """Updates hits with a group of meshes or height fields; near (b, n) says which of them each bundle may hit."""
 
     def work(pair: Array, hits: BundledHits) -> BundledHits:
-        exists, pair = pair < near.size, jnp.minimum(pair, near.size - 1)
-        bundle, thing = pair // group.number, group.first + pair % group.number
+        """The hits after a block of pairs, numbered bundle * group.number + object; larger numbers fill the block."""
+        exists = pair < near.size
+        pair = jnp.minimum(pair, near.size - 1)
+        bundle = pair // group.number
+        thing = group.first + pair % group.number
         members = BundledRays(*(values[bundle] for values in rays))
-        # a ray is searched only if it passes the bounding ball, and enters it before the nearest hit so far
+        # a ray is searched only if it meets the bounding ball, and enters it before its nearest hit so far
         xpos, xmat, _, reach = (x[thing][:, None] for x in scene.places)
-        offset, limit = members.origin - xpos, hits.distance[bundle]
-        ahead, reach = -dot(offset, members.direction), ROOM * reach
+        offset = members.origin - xpos
+        limit = hits.distance[bundle]
+        ahead = -dot(offset, members.direction)
+        reach = ROOM * reach
         meets = (ahead >= -reach) & (ahead - reach <= limit) & (dot(offset, offset) - ahead * ahead <= reach * reach)
         wanted = members.wanted & exists[:, None] & (meets | (reach == jnp.inf))
         local = mul_vec_t(xmat, offset), mul_vec_t(xmat, members.direction)

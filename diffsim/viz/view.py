@@ -1,4 +1,4 @@
-"""Cameras: a free view around a point, or a camera of the model; poses of everything that is drawn."""
+"""Cameras: a free view of a point, or a camera of the model; poses of everything that is drawn."""
 
 import dataclasses
 import functools
@@ -17,8 +17,8 @@ from diffsim.types import Inputs, Model, State
 from diffsim.types.data import Kinematics
 from diffsim.types.state import make_inputs
 
-# ratio of the extents of what moves and of the whole model below which a free view shows only what moves: otherwise
-# a robot on a large terrain would be a few pixels
+# A free view shows only what moves if its extent is below this fraction of the whole model's extent: otherwise a robot
+# on a large terrain would be a few pixels.
 SMALL = 0.2
 
 
@@ -29,7 +29,7 @@ class View:
     Attributes:
       lookat: (3,) m, point in the middle of the picture; with `follow`, offset from the body. None for the middle of
         the model, or of what moves if that is much smaller.
-      distance: m, from the camera to the point; None for 1.5 times the extent of the same.
+      distance: m, from the camera to the point; None for 1.5 times the extent of the model, or of what moves.
       azimuth: degrees; 90 looks along +y.
       elevation: degrees; negative looks down.
       fovy: degrees, vertical field of view.
@@ -57,8 +57,10 @@ def sight(model: Model, kinematics: Kinematics) -> tuple[np.ndarray, float]:
     moving = model.topology.body_weldid[model.topology.geom_bodyid] > 0
     center, extent = np.asarray(model.stat.center, float), float(model.stat.extent)
     if moving.any():
-        places, radii = np.asarray(kinematics.geom_xpos)[moving], np.asarray(model.geom_rbound)[moving, None]
-        low, high = np.min(places - radii, axis=0), np.max(places + radii, axis=0)
+        places = np.asarray(kinematics.geom_xpos)[moving]
+        radii = np.asarray(model.geom_rbound)[moving, None]
+        low = np.min(places - radii, axis=0)
+        high = np.max(places + radii, axis=0)
         if np.max(high - low) < SMALL * extent:
             return (low + high) / 2, float(np.max(high - low))
     return center, extent
@@ -97,7 +99,8 @@ def directions(eye: Pose, pixels: Array, width: int, height: int) -> Array:
     Pinhole camera: the focal length in pixels is (height / 2) / tan(fovy / 2), and the camera looks along its -z.
     """
     focal = 0.5 * height / jnp.tan(jnp.radians(eye.fovy) / 2)
-    x, y = pixels[:, 0] - width / 2, height / 2 - pixels[:, 1]
+    x = pixels[:, 0] - width / 2
+    y = height / 2 - pixels[:, 1]
     local = pack([x, y, -jnp.broadcast_to(focal, x.shape)])
     along = mul_vec(jnp.asarray(eye.matrix)[None], local)
     return along / jnp.sqrt(x * x + y * y + focal * focal)[:, None]
