@@ -77,8 +77,8 @@ def groups(topology: Topology) -> tuple[Group, ...]:
         dyntype, gaintype, biastype, controlled = kinds.tolist()
         law = DYNAMICS[DynType(dyntype)], GAINS[GainType(gaintype)], BIASES[BiasType(biastype)]
         law = of_plugin(law[0]) if controlled else law
-        # `actuator_actslots` says which of its activations holds each state, right-aligned: the states of a law with
-        # few states are in the last columns
+        # `actuator_actslots` says which activation of an actuator holds each state of its law; a law with fewer states
+        # than columns has them in the last columns
         states = topology.actuator_actnum[ids].max() if law[0].states is None else len(law[0].states)
         slots = topology.actuator_actslots[ids, topology.actuator_actslots.shape[1] - states :]
         places = np.where(slots >= 0, topology.actuator_actadr[ids][:, None] + slots, -1)
@@ -92,19 +92,28 @@ def members(model: Model, group: Group, conditions: Conditions) -> Actuators:
         pick(values, group.ids) for values in (conditions.command.ctrl, conditions.length, conditions.velocity)
     )
     act = pick_some(conditions.act, group.places)
-    command = conditions.command
-    return Actuators(model, group.ids, group.places, act, ctrl, length, velocity, command.user, command.time)
+    return Actuators(
+        model=model,
+        ids=group.ids,
+        places=group.places,
+        act=act,
+        ctrl=ctrl,
+        length=length,
+        velocity=velocity,
+        user=conditions.command.user,
+        time=conditions.command.time,
+    )
 
 
 def by_actuator(model: Model, chosen: Sequence[Group], values: Sequence[Array]) -> Array:
-    """(nu,) values of all actuators, from the values (n,) of each of the `chosen` groups; 0 for other actuators."""
+    """(nu,) the values (n,) of each of the `chosen` groups, in the order of all actuators; 0 for other actuators."""
     return place(model.nu, np.concatenate([group.ids for group in chosen]), jnp.concatenate(values))
 
 
 def by_activation(model: Model, chosen: Sequence[Group], values: Sequence[Array], like: Array) -> Array:
-    """(na,) values of all activations, from the values (n, k) of the states of each of the `chosen` groups.
+    """(na,) the values (n, k) of the states of each of the `chosen` groups, in the order of all activations.
 
-    `like` (na,) gives shape and dtype of the result where no group has states.
+    `like` (na,) gives the shape and dtype of the result if no group has states.
     """
     kept, places = [], []
     for group, columns in zip(chosen, values, strict=True):
@@ -134,16 +143,17 @@ def signal(group: Group, actuators: Actuators, rate: Array) -> Array:
     return nearest_turn(actuators, group.dynamics.signal(actuators, act), actuators.length)
 
 
-# dynamics of the servos whose setpoints turn
+# dynamics of servos whose setpoint is the control or its integral
 UNFILTERED = (DynType.NONE, DynType.INTEGRATOR)
+# dynamics of servos whose setpoint is the filtered control
 FILTERED = (DynType.FILTER, DynType.FILTEREXACT)
 
 
 def nearest_turn(actuators: Actuators, setpoint: Array, to: Array) -> Array:
-    """(n,) rad, setpoints of servos, moved by full turns to be nearest to angles `to` (n,); others as they are.
+    """(n,) rad, the setpoints of servos, moved by full turns so that they are as near as possible to angles `to` (n,).
 
-    Since MuJoCo 3.11 this concerns servos on ball joints, and servos that rotate one site with respect to another; with
-    a filter only since 4.0.
+    This is for servos on ball joints and servos that rotate one site relative to another, since MuJoCo 3.11; for those
+    with a filter, since 4.0. Other setpoints do not change.
     """
     model, ids = actuators.model, actuators.ids
     topology = model.topology
@@ -171,7 +181,7 @@ def _rate(group: Group, actuators: Actuators) -> Array:
     """(n, k) d act / dt, per second. A filter takes the shortest way to its control, see `nearest_turn`."""
     if actuators.act.shape[1] and np.isin(actuators.model.topology.actuator_dyntype[group.ids], FILTERED).all():
         near = nearest_turn(actuators, actuators.ctrl, actuators.act[:, -1])
-        # a copy would compute parameters again that the first has at hand
+        # replaced only if it changed: a copy would gather the cached parameters again
         actuators = actuators if near is actuators.ctrl else dataclasses.replace(actuators, ctrl=near)
     return group.dynamics.rate(actuators)
 
@@ -186,9 +196,9 @@ def advance_activation(model: Model, act: Array, act_dot: Array, velocity: Array
     """
     if not model.topology.na or model.opt.disabled(DisableBit.ACTUATION):
         return act
-    # no law reads controls or lengths to advance its states, so zeros stand for them
-    rest = jnp.zeros_like(velocity)
-    conditions = Conditions(act, Command(rest), rest, velocity)
+    # no law reads controls or lengths to advance its states, so zeros will do
+    unused = jnp.zeros_like(velocity)
+    conditions = Conditions(act, Command(unused), unused, velocity)
     idle = switched_off(model)
     later = []
     for group in groups(model.topology):
@@ -209,7 +219,7 @@ def compute_actuation(
       transmission, velocities, passive: the results of these stages.
 
     Returns:
-      act_dot (na,) per second, actuator_force (nu,) and qfrc_actuator (nv,) in N or N m.
+      Actuation: act_dot (na,) per second, actuator_force (nu,) and qfrc_actuator (nv,) in N or N m.
     """
     if not model.nu or model.opt.disabled(DisableBit.ACTUATION):
         zero = jnp.zeros_like(passive.qfrc_gravcomp)
@@ -236,11 +246,12 @@ def compute_actuation(
         biases = [law.bias.value(a, a.biasprm) for law, a in beyond]
         force = force + _unless_switched_off(model, by_actuator(model, [law for law, _ in beyond], biases))
     # moment^T force, then the limits of joints
-    on_dofs, topology = matmul(transmission.actuator_moment.T, force), model.topology
+    topology = model.topology
+    on_dofs = matmul(transmission.actuator_moment.T, force)
     if topology.jnt_actgravcomp.any() and topology.has("body_gravcomp"):
         # gravity compensation that acts through actuators
-        through = topology.jnt_actgravcomp[topology.dof_jntid] != 0
-        on_dofs = on_dofs + jnp.where(through, passive.qfrc_gravcomp, 0)
+        by_actuators = topology.jnt_actgravcomp[topology.dof_jntid] != 0
+        on_dofs = on_dofs + jnp.where(by_actuators, passive.qfrc_gravcomp, 0)
     return Actuation(
         act_dot=by_activation(model, laws, rates, act),
         actuator_force=force,
@@ -276,10 +287,12 @@ def velocity_slopes(model: Model, state: State, inputs: Inputs, data: Data) -> t
         return np.zeros(0, int), jnp.zeros((0,), data.actuator_velocity.dtype)
     conditions = Conditions(state.act, Command(inputs.ctrl), data.actuator_length, data.actuator_velocity)
     slopes = [_slope(group, members(model, group, conditions), data.act_dot) for group in moving]
-    ids, slope = np.concatenate([group.ids for group in moving]), jnp.concatenate(slopes)
+    ids = np.concatenate([group.ids for group in moving])
+    slope = jnp.concatenate(slopes)
     limited = model.topology.actuator_forcelimited[ids] != 0
     if limited.any():
-        force, (lower, upper) = pick(data.actuator_force, ids), pick(model.actuator_forcerange, ids).T
+        force = pick(data.actuator_force, ids)
+        lower, upper = pick(model.actuator_forcerange, ids).T
         slope = jnp.where(limited & ((force <= lower) | (force >= upper)), 0, slope)
     if model.opt.follows("saturated_targets"):
         slope = jnp.where(pick(saturated(model, data.actuator_force, data.qfrc_actuator), ids), 0, slope)
@@ -288,7 +301,8 @@ def velocity_slopes(model: Model, state: State, inputs: Inputs, data: Data) -> t
 
 def _slope(group: Group, actuators: Actuators, act_dot: Array) -> Array:
     """(n,) d force / d velocity = gain' signal + gain signal' + bias', with `act_dot` (na,) of the whole model."""
-    rate, terms = pick_some(act_dot, group.places), []
+    rate = pick_some(act_dot, group.places)
+    terms = []
     if group.gain.slope:
         terms.append(group.gain.slope(actuators, actuators.gainprm) * signal(group, actuators, rate))
     if group.dynamics.signal_slope:

@@ -28,9 +28,9 @@ from diffsim.xla.gather import pick, pick_some, place
 
 
 def has_pid(topology: Topology) -> np.ndarray:
-    """(nu,) bool: the actuators with MuJoCo's plugin mujoco.pid. (Those with a user's plugin have laws of type `user`.)
+    """(nu,) bool: the actuators with MuJoCo's plugin mujoco.pid.
 
-    Only the user's plugins have settings among the numbers of the model, that is, an address in `plugin_numberadr`.
+    Only plugins of the user have an address in `plugin_numberadr`; actuators with these have laws of type `user`.
     """
     return (topology.actuator_plugin >= 0) & (np.append(topology.plugin_numberadr, 0)[topology.actuator_plugin] < 0)
 
@@ -194,13 +194,14 @@ def limit_on_tendons(model: Model, force: Array) -> Array:
 
 
 def limit_on_joints(model: Model, force: Array) -> Array:
-    """(nv,) generalized forces, N or N m, clamped to jnt_actfrcrange; as in MuJoCo only the first dof of a joint is."""
-    topology, joint = model.topology, model.topology.dof_jntid
+    """(nv,) generalized forces, N or N m, clamped to jnt_actfrcrange; as in MuJoCo, only the first dof of a joint."""
+    topology = model.topology
+    joint = topology.dof_jntid
     first = topology.jnt_dofadr[joint] == np.arange(topology.nv)
     return clamp(force, model.jnt_actfrcrange[joint], first & (topology.jnt_actfrclimited[joint] != 0))
 
 
-# a sum of scaled forces misses the limit that it was scaled to by a few units in the last place
+# tolerance in units in the last place: scaled forces add up to their limit only up to rounding
 ULPS = 8
 
 
@@ -212,19 +213,20 @@ def saturated(model: Model, force: Array, on_dofs: Array) -> Array:
       force: (nu,) N, forces of the actuators, after the limits of tendons.
       on_dofs: (nv,) N or N m, the sum of all actuator forces on each dof, after the limits of joints.
     """
-    topology, target = model.topology, model.topology.actuator_trnid[:, 0]
+    topology = model.topology
+    target = topology.actuator_trnid[:, 0]
     saturated = jnp.zeros((model.nu,), bool)
     joint = np.isin(topology.actuator_trntype, (TrnType.JOINT, TrnType.JOINTINPARENT))
     joint &= np.append(topology.jnt_actfrclimited, 0)[np.where(joint, target, -1)] != 0
     if joint.any():
         driven = target[joint]
-        at, (lower, upper) = pick(on_dofs, topology.jnt_dofadr[driven]), pick(model.jnt_actfrcrange, driven).T
+        at = pick(on_dofs, topology.jnt_dofadr[driven])
+        lower, upper = pick(model.jnt_actfrcrange, driven).T
         saturated = saturated.at[np.flatnonzero(joint)].set((at <= lower) | (at >= upper))
     tendon = topology.actuator_trntype == TrnType.TENDON
     tendon &= np.append(topology.tendon_actfrclimited, 0)[np.where(tendon, target, -1)] != 0
     if tendon.any():
         pulled = target[tendon]
-        # the forces on a tendon at its limit were scaled, so that their sum equals the limit only up to rounding
         total = matmul(jnp.asarray(pulled[:, None] == pulled[None], force.dtype), force[tendon])
         least, most = model.tendon_actfrcrange[pulled].T
         slack = ULPS * jnp.finfo(force.dtype).eps * jnp.maximum(jnp.abs(least), jnp.abs(most))
@@ -240,12 +242,12 @@ def user_rate(actuators: Actuators) -> Array:
 
 
 def user_gain(actuators: Actuators, parameters: Array) -> Array:
-    """(n,) force per signal, from the hook `act_gain`; it has no use for the `parameters` of the gain."""
+    """(n,) force per signal, from the hook `act_gain`; `parameters` is not used."""
     return jnp.zeros_like(actuators.length) if actuators.user is None else pick(actuators.user.gain, actuators.ids)
 
 
 def user_bias(actuators: Actuators, parameters: Array) -> Array:
-    """(n,) force, N or N m, from the hook `act_bias`; it has no use for the `parameters` of the bias."""
+    """(n,) force, N or N m, from the hook `act_bias`; `parameters` is not used."""
     return jnp.zeros_like(actuators.length) if actuators.user is None else pick(actuators.user.bias, actuators.ids)
 
 
@@ -271,11 +273,15 @@ def user_laws(model: Model, state: State, inputs: Inputs, data: Data) -> UserLaw
     Raises:
       UnsupportedError: an actuator is of type `user` and the model has no hook for it.
     """
-    topology, hooks, dtype = model.topology, model.hooks, state.qvel.dtype
+    topology = model.topology
+    hooks = model.hooks
+    dtype = state.qvel.dtype
     owner = np.repeat(np.arange(topology.nu), topology.actuator_actnum)
     # plugins come first, because their actuators need no hooks; the force of a plugin is a bias
-    rate, bias = jnp.zeros(topology.na, dtype), jnp.zeros(topology.nu, dtype)
-    has_rate, has_force = np.zeros(topology.na, bool), np.zeros(topology.nu, bool)
+    rate = jnp.zeros(topology.na, dtype)
+    bias = jnp.zeros(topology.nu, dtype)
+    has_rate = np.zeros(topology.na, bool)
+    has_force = np.zeros(topology.nu, bool)
     for plugin, use in plugin_uses(model, state, inputs, data, "force", "actuator"):
         bias = bias.at[use.ids].set(_of_shape("force", plugin.force(use), bias[use.ids]))  # type: ignore[misc]
         has_force[use.ids] = True

@@ -23,9 +23,9 @@ from diffsim.base.enums import MINVAL
 from diffsim.base.motor_layout import SWITCHES, MotorBias, MotorDynamics, MotorGain, MotorInput, MotorState
 from diffsim.math import safe
 
-# for each state that a motor can have the parameter that switches it on
+# for each state that a motor can have, the parameter that switches it on
 STATES = SWITCHES
-# multiples of the Stribeck velocity beyond which exp(-ratio^2) is zero, and the square of the ratio cannot overflow
+# largest ratio of the velocity to the Stribeck velocity: there exp(-ratio^2) is zero, and ratio^2 cannot overflow
 FAST = 30.0
 
 
@@ -70,15 +70,15 @@ def current_slope(motors: Actuators) -> Array:
     It contains the back-EMF and the controller, at the reference temperature, and ignores clipping.
     """
     gain = motors.gainprm
-    on_position, on_velocity = gain[:, MotorGain.DERIVATIVE], gain[:, MotorGain.PROPORTIONAL]
     mode = _input(motors)
-    follows = jnp.where(mode == MotorInput.VELOCITY, on_velocity, 0)
-    by_controller = jnp.where(mode == MotorInput.POSITION, on_position, follows)
-    # the part of its change that a lagging current makes in one timestep, 1 - exp(-h / te)
+    # - d voltage / d velocity: kd of a position controller, kp of a velocity controller, 0 without a controller
+    of_velocity = jnp.where(mode == MotorInput.VELOCITY, gain[:, MotorGain.PROPORTIONAL], 0)
+    by_controller = jnp.where(mode == MotorInput.POSITION, gain[:, MotorGain.DERIVATIVE], of_velocity)
+    # in one timestep a lagging current makes this fraction of its change: 1 - exp(-h / te)
     lag = motors.dynprm[:, MotorDynamics.LAG]
-    share = jnp.where(lag > 0, -jnp.expm1(-motors.timestep / jnp.where(lag > 0, lag, 1)), 1)
+    fraction = jnp.where(lag > 0, -jnp.expm1(-motors.timestep / jnp.where(lag > 0, lag, 1)), 1)
     resistance = safe.maximum(gain[:, MotorGain.RESISTANCE], MINVAL)
-    return -(by_controller + _constant(motors)) * share / resistance
+    return -(by_controller + _constant(motors)) * fraction / resistance
 
 
 def motor_constant(motors: Actuators, parameters: Array) -> Array:
@@ -88,7 +88,8 @@ def motor_constant(motors: Actuators, parameters: Array) -> Array:
 
 def friction(motors: Actuators, parameters: Array) -> Array:
     """(n,) cogging and LuGre friction, N m."""
-    period, phase = parameters[:, MotorBias.PERIODICITY], parameters[:, MotorBias.PHASE]
+    period = parameters[:, MotorBias.PERIODICITY]
+    phase = parameters[:, MotorBias.PHASE]
     cogging = parameters[:, MotorBias.COGGING] * jnp.sin(period * motors.length + phase)
     stiffness, damping = _bristles(motors)
     slip = jnp.where(motors.has[:, MotorState.BRISTLE], _bristle_rate(motors), 0)
@@ -96,7 +97,7 @@ def friction(motors: Actuators, parameters: Array) -> Array:
 
 
 def friction_slope(motors: Actuators, parameters: Array) -> Array:
-    """(n,) d friction / d velocity, N m s / rad: as in MuJoCo only the damping of the bristles."""
+    """(n,) d friction / d velocity, N m s / rad; as in MuJoCo, only the damping of the bristles counts."""
     return -safe.maximum(_bristles(motors)[1], 0)
 
 
@@ -116,7 +117,7 @@ def _bristles(motors: Actuators) -> tuple[Array, Array]:
 
 
 def _command(motors: Actuators) -> Array:
-    """(n,) the control; if its slew rate is limited, clipped to what can be reached from the previous control."""
+    """(n,) the control; if its slew rate is limited, clipped to what is within reach of the previous control."""
     reach = motors.dynprm[:, MotorDynamics.MAX_SLEW] * motors.timestep
     before = motors.act[:, MotorState.SLEW]
     limited = motors.has[:, MotorState.SLEW]
@@ -162,7 +163,7 @@ def _heating(motors: Actuators) -> Array:
 
 
 def _bristle_rate(motors: Actuators) -> Array:
-    """(n,) rate of the bristle's deflection z, rad / s: the velocity minus the slip, velocity + decay z."""
+    """(n,) rate of the bristle's deflection z, rad / s: z' = v + a z with the velocity v and the decay a."""
     return motors.velocity + _decay(motors) * motors.act[:, MotorState.BRISTLE]
 
 

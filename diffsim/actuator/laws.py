@@ -75,8 +75,8 @@ def affine_slope(actuators: Actuators, parameters: Array) -> Array:
     return parameters[:, 2]
 
 
-# the parameter, as the name of a vector and an index in it, that gives an actuator a state by being positive; None for
-# a state that every actuator with the law has
+# The parameter that switches a state on when it is positive: the name of a parameter vector and an index. None for a
+# state that every actuator with the law has.
 Switch = tuple[str, int] | None
 # (n actuators, their gainprm or biasprm (n, 10)) -> (n,)
 Curve = Callable[[Actuators, Array], Array]
@@ -178,15 +178,17 @@ def of_plugin(dynamics: Dynamics) -> tuple[Dynamics, Force, Force]:
     """Dynamics, gain and bias of actuators whose force comes from the plugin mujoco.pid, with these inner dynamics."""
     controller = pid.controller(dynamics)
     states = (None,) * pid.STATES + (dynamics.states or ())
-    return (
-        Dynamics(controller.rate, states, controller.advance, controller.force),
-        Force(pid.unit_gain),
-        Force(nothing),
+    dynamics = Dynamics(
+        rate=controller.rate,
+        states=states,
+        advance=controller.advance,
+        signal=controller.force,
     )
+    return dynamics, Force(pid.unit_gain), Force(nothing)
 
 
 def torn_apart(dyntype: DynType, gaintype: GainType, biastype: BiasType) -> str | None:
-    """The name of an inseparable law of which these types have some parts but not all; None if there is none."""
+    """The name of an inseparable law if only some of these types belong to it; None if there is no such law."""
     names = [kind.name.lower() for kind in (dyntype, gaintype, biastype)]
     torn = [name for name in names if LAWS[name].inseparable and set(names) != {name}]
     return torn[0] if torn else None
@@ -202,7 +204,8 @@ def has_states(dyntype: np.ndarray, count: np.ndarray, dynprm: np.ndarray, gainp
     """
     kinds = {DynType(kind): DYNAMICS[DynType(kind)].states for kind in np.unique(dyntype)}
     widest = max((np.max(count[dyntype == kind]) if s is None else len(s) for kind, s in kinds.items()), default=0)
-    has, parameters = np.zeros((len(dyntype), widest), bool), {"dynprm": dynprm, "gainprm": gainprm}
+    has = np.zeros((len(dyntype), widest), bool)
+    parameters = {"dynprm": dynprm, "gainprm": gainprm}
     for kind, states in kinds.items():
         ids = np.flatnonzero(dyntype == kind)
         if states is None:
@@ -222,7 +225,8 @@ def state_slots(
     The states of a plugin, `plugin_states` (nu, p) bool, come before the states of the law.
     """
     has = has_states(dyntype, actnum - plugin_states.sum(axis=1), dynprm, gainprm)
-    width, controlled = plugin_states.shape[1], plugin_states.any(axis=1)
+    width = plugin_states.shape[1]
+    controlled = plugin_states.any(axis=1)
     has = np.concatenate([np.zeros_like(plugin_states), has], axis=1)
     for kind in np.unique(dyntype[controlled]):
         ids = np.flatnonzero(controlled & (dyntype == kind))

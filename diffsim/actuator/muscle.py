@@ -51,21 +51,24 @@ def _named(parameters: Array) -> Parameters:
 def activation_rate(actuators: Actuators) -> Array:
     """(n, 1) d act / dt = (ctrl - act) / tau, per second.
 
-    The time constant is tau = tau_act (0.5 + 1.5 act) where ctrl > act, and tau_deact / (0.5 + 1.5 act) elsewhere.
-    dynprm holds tau_act and tau_deact, s, and the width of a smooth transition between the two. With a width of zero,
-    tau jumps at ctrl = act. The derivatives with respect to ctrl and act there are those with one tau, so that a
-    steady act has the slope 1 with respect to a steady ctrl: with tau_act at ctrl = 0, where ctrl can only grow, and
-    with tau_deact elsewhere, as in MuJoCo.
+    The time constant is tau = tau_act (0.5 + 1.5 act) if ctrl > act, and tau_deact / (0.5 + 1.5 act) otherwise. dynprm
+    holds tau_act and tau_deact, s, and the width of a smooth transition between the two.
+
+    With a width of zero, tau jumps at ctrl = act. There the derivatives with respect to ctrl and act use the same tau,
+    so that a steady act has the slope 1 with respect to a steady ctrl. This is tau_act at ctrl = 0, where ctrl can only
+    grow, and tau_deact elsewhere, as in MuJoCo.
     """
     parameters, act = actuators.dynprm, actuators.act[:, 0]
     ctrl = safe.clip(actuators.ctrl, 0, 1)
     excess = ctrl - act
     factor = 0.5 + 1.5 * safe.clip(act, 0, 1)
-    activation, deactivation, width = parameters[:, 0] * factor, parameters[:, 1] / factor, parameters[:, 2]
+    activation = parameters[:, 0] * factor
+    deactivation = parameters[:, 1] / factor
+    width = parameters[:, 2]
     smooth = width >= MINVAL
     blend = sigmoid(excess / jnp.where(smooth, width, 1) + 0.5)
     blended = deactivation + (activation - deactivation) * blend
-    # where ctrl = act the rate is zero with either tau; the choice matters for its derivatives only
+    # at ctrl = act the rate is zero with either tau; the choice only matters for the derivatives
     activates = (excess > 0) | ((excess == 0) & (ctrl <= 0))
     tau = jnp.where(smooth, blended, jnp.where(activates, activation, deactivation))
     return (excess / safe.maximum(tau, MINVAL))[:, None]
@@ -103,7 +106,8 @@ def _active_force(actuators: Actuators, parameters: Array, velocity: Array) -> A
     muscle = _named(parameters)
     length, optimum = _normalized(actuators, muscle)
     speed = velocity / safe.maximum(optimum * muscle.vmax, MINVAL)
-    by_length, by_speed = _length_curve(length, muscle.lmin, muscle.lmax), _speed_curve(speed, muscle.fvmax)
+    by_length = _length_curve(length, muscle.lmin, muscle.lmax)
+    by_speed = _speed_curve(speed, muscle.fvmax)
     return -_peak_force(actuators, muscle) * by_length * by_speed
 
 
@@ -124,9 +128,10 @@ def _length_curve(length: Array, lower: Array, upper: Array) -> Array:
     below = length <= 1
     end = jnp.where(below, lower, upper)
     half = safe.maximum(0.5 * jnp.abs(1 - end), MINVAL)
-    # on each side of the peak two parabolas meet with equal slopes halfway between peak and end; distances are in units
-    # of that half
-    from_end, from_peak = jnp.abs(length - end) / half, jnp.abs(length - 1) / half
+    # on each side of the peak, two parabolas meet with equal slopes halfway between peak and end; distances are in
+    # units of half the way
+    from_end = jnp.abs(length - end) / half
+    from_peak = jnp.abs(length - 1) / half
     curve = jnp.where(from_end <= 1, 0.5 * from_end * from_end, 1 - 0.5 * from_peak * from_peak)
     return jnp.where((lower <= length) & (length <= upper), curve, 0)
 

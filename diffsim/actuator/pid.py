@@ -1,10 +1,10 @@
 """MuJoCo's plugin `mujoco.pid`: force = kp e + ki (integral of e) + kd de/dt with e = setpoint - length.
 
 The setpoint is the control. If the actuator also has dynamics of its own (the `inner` dynamics), the setpoint is their
-last activation. It changes by at most slewmax per second. The plugin adds up to two activations before
-the activations of the inner dynamics: the integral of the error, bounded so that its force stays within imax, and the
-previous setpoint. As in MuJoCo, slewmax does not limit the first timestep, and the implicit integrators ignore that the
-force depends on velocity.
+last activation. It changes by at most slewmax per second. The plugin adds up to two activations before the activations
+of the inner dynamics: the integral of the error, bounded so that its force stays within imax, and the previous
+setpoint. As in MuJoCo, slewmax does not limit the first timestep, and the implicit integrators ignore that the force
+depends on velocity.
 Source: plugin/actuator/pid.cc (3.8.1).
 """
 
@@ -21,6 +21,7 @@ from diffsim.actuator.actuators import Actuators
 from diffsim.math import safe
 from diffsim.types.hooks import check_settings
 
+# name of the plugin
 NAME = "mujoco.pid"
 # the settings with their defaults, in the order of the columns of actuator_pidprm; -1 means no bound
 SETTINGS = {"kp": 0.0, "ki": 0.0, "kd": 0.0, "imax": -1.0, "slewmax": -1.0}
@@ -69,7 +70,8 @@ class Controller:
     def rate(self, actuators: Actuators) -> Array:
         """(n, k) d act / dt, per second.
 
-        The first two rates lead to the next integral and setpoint in one timestep; the others are the inner dynamics'.
+        The first two are such that one timestep leads to the next integral and setpoint; the others are those of the
+        inner dynamics.
         """
         setpoint = self._setpoint(actuators, actuators.act)
         integral = _next_integral(actuators, setpoint - actuators.length)
@@ -84,7 +86,8 @@ class Controller:
 
     def force(self, actuators: Actuators, act: Array) -> Array:
         """(n,) the force, N or N m, at activations `act` (n, k); with `actearly` they are the next timestep's."""
-        inner, prm = self.inner.rate(_inner(actuators)), actuators.pidprm
+        inner = self.inner.rate(_inner(actuators))
+        prm = actuators.pidprm
         error = self._setpoint(actuators, act) - actuators.length
         setpoint_rate = inner[:, -1] if inner.shape[1] else jnp.zeros_like(error)
         integral = jnp.where(actuators.has[:, 0], _next_integral(actuators, error), 0)
@@ -93,14 +96,16 @@ class Controller:
     def _setpoint(self, actuators: Actuators, act: Array) -> Array:
         """(n,) the control or the last inner activation, at most slewmax h away from the previous setpoint."""
         wanted = act[:, -1] if act.shape[1] > STATES else actuators.ctrl
-        last, reach = actuators.act[:, 1], actuators.pidprm[:, SLEWMAX] * actuators.timestep
+        last = actuators.act[:, 1]
+        reach = actuators.pidprm[:, SLEWMAX] * actuators.timestep
         limited = actuators.has[:, 1] & (actuators.time > 0)
         return jnp.where(limited, safe.clip(wanted, last - reach, last + reach), wanted)
 
 
 def _next_integral(actuators: Actuators, error: Array) -> Array:
     """(n,) the integral of the error one timestep later, bounded so that ki times the integral is at most imax."""
-    prm, integral = actuators.pidprm, actuators.act[:, 0] + error * actuators.timestep
+    prm = actuators.pidprm
+    integral = actuators.act[:, 0] + error * actuators.timestep
     bound = safe.divide(prm[:, IMAX], jnp.abs(prm[:, KI]))
     return jnp.where(prm[:, IMAX] >= 0, safe.clip(integral, -bound, bound), integral)
 

@@ -78,7 +78,7 @@ def compute_transmission(
 
 
 def _in_order(count: int, ids: list[np.ndarray], parts: list[Arms]) -> Arms:
-    """Lengths (count,) and moments (count, nv) from several `parts`, whose rows are to be at `ids`."""
+    """Lengths (count,) and moments (count, nv) with the rows of several `parts` at the positions `ids`."""
     order = np.concatenate(ids)
     lengths, moments = zip(*parts, strict=True)
     return place(count, order, jnp.concatenate(lengths)), place(count, order, jnp.concatenate(moments))
@@ -86,8 +86,10 @@ def _in_order(count: int, ids: list[np.ndarray], parts: list[Arms]) -> Arms:
 
 @per_topology
 def _driven(topology: Topology, kind: TrnType) -> tuple[tuple[JointGroup, np.ndarray, np.ndarray], ...]:
-    """For each joint type: its group, the rows in it of the joints that are driven by actuators of the type `kind`, and
-    these actuators.
+    """The actuators with transmission `kind` by the type of their joint.
+
+    Returns:
+      For each joint type: the group of its joints, the driven joints as rows of this group, and their actuators.
     """
     drives = topology.actuator_trntype == kind
     target = topology.actuator_trnid[:, 0]
@@ -177,9 +179,9 @@ def _by_gear(jacobian: Sequence[Array], mat: Array, gear: Array) -> Array:
 
 
 def _site_quat(model: Model, poses: Kinematics, site: np.ndarray) -> Array:
-    """(n, 4) "orientations" of sites, as MuJoCo 3.8.1 multiplies them: site times body instead of body times site.
+    """(n, 4) the "orientations" of sites as MuJoCo 3.8.1 computes them: site times body instead of body times site.
 
-    Lengths depend on this order, so that it is kept.
+    Lengths depend on this order, so diffsim keeps it.
     """
     return quat_mul(pick(model.site_quat, site), pick(poses.xquat, model.topology.site_bodyid[site]))
 
@@ -200,9 +202,10 @@ def _slider_crank(model: Model, actuators: np.ndarray, pose: Pose) -> Arms:
     root = safe.sqrt(along * along + rod * rod - dot(arm, arm))
     reach = root > 0
     inverse = safe.divide(jnp.ones_like(root), root)
-    share = jnp.where(reach, 1 - along * inverse, 1)
-    by_arm = scale(axis, share) + scale(arm, jnp.where(reach, inverse, 0))
-    by_axis = scale(arm, share)
+    # derivatives of the length with respect to v and to a
+    factor = jnp.where(reach, 1 - along * inverse, 1)
+    by_arm = scale(axis, factor) + scale(arm, jnp.where(reach, inverse, 0))
+    by_axis = scale(arm, factor)
 
     base, turning = _site_jacobian(model, pose, slider)
     tip, _ = _site_jacobian(model, pose, crank)
@@ -212,8 +215,9 @@ def _slider_crank(model: Model, actuators: np.ndarray, pose: Pose) -> Arms:
 
 
 def _body(model: Model, actuators: np.ndarray, pose: Pose) -> Arms:
-    """Adhesion: the moment is minus the mean Jacobian of the normals of a body's contacts, also of those in the gap."""
-    topology, contacts = model.topology, pose.contacts
+    """Adhesion: the moment is minus the mean Jacobian of the normals of a body's contacts, and of those in the gap."""
+    topology = model.topology
+    contacts = pose.contacts
     # adhesion has no length
     length = jnp.zeros((len(actuators),), pose.qpos.dtype)
     if contacts is None or not contacts.dist.size:

@@ -30,11 +30,11 @@ from diffsim.types import State
 from diffsim.types.state import make_inputs, make_state
 from diffsim.xla.compiled import compiler_options
 
-# s, for which a run is repeated: longer than the slow phases of a shared machine
+# a run is repeated for at least this long, s: longer than the slow phases of a shared machine
 LASTING = 4.0
 
 
-# worlds whose contacts and rows are counted; they are listed one world at a time
+# contacts and rows are counted in about this many worlds, because they are counted one world at a time
 COUNTED = 64
 
 
@@ -83,7 +83,7 @@ def best_seconds(call: Callable[..., Any], *args: Any, repeats: int = 3, lasting
 def best_seconds_in_turn(
     calls: Sequence[Callable[..., Any]], starts: Sequence[Any], ctrl: Any, repeats: int
 ) -> list[float]:
-    """Time of the fastest run of each call on its own start, s; the calls take turns, so that noise hits all alike."""
+    """Time of the fastest run of each call on its own start, s; calls take turns, so that all see the same noise."""
     times = [
         [best_seconds(call, start, ctrl, repeats=1, lasting=0) for call, start in zip(calls, starts, strict=True)]
         for _ in range(repeats)
@@ -141,7 +141,8 @@ class Workload:
           batch: number of worlds.
           model: of any engine; it tells the number of controls and the keyframe's controls.
         """
-        rng, size = np.random.default_rng(self.seed), (steps, batch, model.nu)
+        rng = np.random.default_rng(self.seed)
+        size = (steps, batch, model.nu)
         if self.noise is None:
             return rng.uniform(-1, 1, size).astype(np.float32)
         mean = np.zeros(model.nu) if self.keyframe is None else np.asarray(model.key_ctrl[self.keyframe])
@@ -246,15 +247,15 @@ class Ours:
         return jax.vmap(one)(states, ctrl)
 
     def counts(self, states: State, ctrl: Array) -> Counts:
-        """What the solver has to solve in these states; means over at most `COUNTED` worlds."""
+        """What the solver has to solve in these states; means over about `COUNTED` worlds."""
         inputs = make_inputs(self.model)
         ahead = jax.jit(lambda state, row: forward(self.model, state, inputs.replace(ctrl=row)))
-        found = []
+        by_world = []
         for world in range(0, len(ctrl), max(1, len(ctrl) // COUNTED)):
             data = ahead(jax.tree.map(lambda x: x[world], states), ctrl[world])  # noqa: B023
             active = contacts(self.model, data).ncon
-            found.append((active, efc(self.model, data).nefc, int(data.solver_niter)))
-        return Counts(*np.mean(found, axis=0))
+            by_world.append((active, efc(self.model, data).nefc, int(data.solver_niter)))
+        return Counts(*np.mean(by_world, axis=0))
 
     def rollout(self, states: State, ctrl: Array) -> State:
         """Steps all worlds with each row of controls; returns the final states."""
@@ -280,7 +281,9 @@ class Mjx:
         mujoco: Any = importlib.import_module("mujoco")
         mjx: Any = importlib.import_module("mujoco.mjx")
 
-        self.workload, self.mjx, self.mujoco = workload, mjx, mujoco
+        self.workload = workload
+        self.mjx = mjx
+        self.mujoco = mujoco
         self.mjmodel = workload.mjmodel(mujoco)
         self.model = mjx.put_model(self.mjmodel)
         self.options = {}
@@ -366,7 +369,8 @@ class Spread:
     """Step, rollout and gradient of an engine with its worlds distributed over the devices of a mesh."""
 
     def __init__(self, engine: Batched, mesh: Mesh) -> None:
-        self.engine, self.mesh = engine, mesh
+        self.engine = engine
+        self.mesh = mesh
         self.step = self._over(engine.step, WORLDS, WORLDS)
         self.rollout = self._over(engine.rollout, STEPS_OF_WORLDS, WORLDS)
         self.gradient = self._over(engine.gradient, STEPS_OF_WORLDS, STEPS_OF_WORLDS)
@@ -381,15 +385,16 @@ class Spread:
         return jax.device_put(drawn, NamedSharding(self.mesh, STEPS_OF_WORLDS))
 
     def _over(self, function: Callable[[Any, Any], Any], ctrl: PartitionSpec, result: PartitionSpec) -> Callable:
+        """A function of states and controls that runs on each device with its part of the worlds."""
         specs = {"in_specs": (WORLDS, ctrl), "out_specs": result}
         return jax.shard_map(function, mesh=self.mesh, **specs, check_vma=False)
 
 
 # The generated models are `made:chain`, a chain of 100 bodies, and `made:hand`, a hand with 44 wrapping tendons.
 
-# fingers of `made:hand`
+# number of fingers of `made:hand`
 FINGERS = 5
-# links, and hinges, of a finger of `made:hand`
+# number of links of a finger of `made:hand`; each has a hinge
 LINKS = 4
 
 

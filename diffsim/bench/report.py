@@ -65,10 +65,10 @@ def stage_table(engines: Sequence[Batched], starts: Sequence[Any], ctrl: Array, 
     The numbers are the microseconds per world that a stage adds; some rows are sums or compile times in seconds.
 
     Args:
-      engines: diffsim first; the engines take turns, so that noise of the machine hits all alike.
+      engines: diffsim first; the engines take turns, so that all see the same noise of the machine.
       starts: a batch of states for each engine.
       ctrl: controls, (batch, nu).
-      repeats: runs, of which the fastest counts.
+      repeats: number of runs; the fastest counts.
     """
     before = [0.0] * len(engines)
     for number, stage in enumerate(STAGES):
@@ -92,7 +92,7 @@ def stage_table(engines: Sequence[Batched], starts: Sequence[Any], ctrl: Array, 
 
 
 def _microseconds(ctrl: Array, seconds: list[float], before: list[float] | None = None) -> list[float]:
-    """Time per world for each engine, us; minus the time of the prefix before, if given."""
+    """Time per world for each engine, us; minus the time of the previous prefix (`before`), if given."""
     start = before or [0.0] * len(seconds)
     return [1e6 * (now - then) / ctrl.shape[0] for now, then in zip(seconds, start, strict=True)]
 
@@ -216,21 +216,21 @@ def _measure(name: str, workload: Workload, batch: int, schedule: Schedule, show
         figures |= {"compile gradient s": gradient.seconds, "compile gradient, s of all cores": gradient.cpu}
         figures |= {"gradient us": back, "gradient/forward": back / microseconds}
         show(
-            f"{'':>14} gradient of {gradient_steps} steps: {back:.1f} us a step, {back / microseconds:.2f} x its"
-            f" forward; compiled in {gradient.seconds:.1f} s ({gradient.cpu:.1f} s of all cores)"
+            f"{'':>14} gradient of {gradient_steps} steps: {back:.1f} us a step, {back / microseconds:.2f} x a forward"
+            f" step; compiled in {gradient.seconds:.1f} s ({gradient.cpu:.1f} s of all cores)"
         )
     return {f"{name} {batch} {key}": value for key, value in figures.items()}
 
 
 def _measure_warp(workload: Workload, batch: int, schedule: Schedule, show: Printer) -> dict[str, float]:
     """Throughput of MuJoCo Warp at one batch size, and what its last step had to solve."""
-    found = warp.measure(workload, batch, schedule.steps, schedule.warmup)
-    microseconds = 1e6 / found.speed
+    measured = warp.measure(workload, batch, schedule.steps, schedule.warmup)
+    microseconds = 1e6 / measured.speed
     show(
-        f"{'warp':>14} batch {batch}: {found.speed:12,.0f} steps/s = {microseconds:.1f} us a step on {found.device};"
-        f" first step after {found.first:.1f} s; {found.counts}"
+        f"{'warp':>14} batch {batch}: {measured.speed:12,.0f} steps/s = {microseconds:.1f} us a step"
+        f" on {measured.device}; first step after {measured.first:.1f} s; {measured.counts}"
     )
-    figures = {"steps/s": found.speed, **found.counts._asdict()}
+    figures = {"steps/s": measured.speed, **measured.counts._asdict()}
     return {f"warp {batch} {key}": value for key, value in figures.items()}
 
 

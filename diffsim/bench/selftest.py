@@ -1,6 +1,6 @@
-"""`diffsim selftest`: checks that diffsim computes correctly on this device, and how fast; a page for bug reports.
+"""`diffsim selftest`: checks the results of diffsim on this device and measures its speed; a page for bug reports.
 
-Kernels, or what a TPU computes instead of them, are compared with numpy. For some models a step, a rollout and its
+Kernels, or the functions that replace them on a TPU, are compared with numpy. For some models a step, a rollout and its
 gradient in float32 on the default device are compared with float64 on the CPU. The bounds are 20 to 40 times the errors
 of a CPU, because a contact that rounding moves to an earlier or later step causes larger errors than rounding itself.
 """
@@ -28,11 +28,11 @@ from diffsim.xla.warp.probe import find_gpu
 
 # models that are checked by default: with and without contacts, small and large
 MODELS = ("cartpole", "hopper", "quadruped", "humanoid")
-# worlds in float32: enough to keep a CPU busy
+# number of worlds in float32: enough to keep a CPU busy
 WORLDS = 256
-# steps of a rollout: feet land within them
+# number of steps of a rollout: enough for feet to land
 STEPS = 20
-# worlds that are compared with float64, which would take long for all
+# number of worlds that are compared with float64: all of them would take long
 COMPARED = 4
 # functions of tpu_cholesky.py that are checked on a TPU
 SOLVES = ("factor", "solve", "solve_sum", "solve_gram")
@@ -89,7 +89,7 @@ def _show_model(name: str, show: Callable[[str], None]) -> bool:
     parts, passed = [], True
     for bound, here, there in zip(BOUNDS, single, double, strict=True):
         error = np.max(np.abs(here[:COMPARED] - there)) / max(np.max(np.abs(there)), 1e-12)
-        # written so that nan fails
+        # this comparison is false for nan
         fine = bool(error < bound.allowed)
         parts.append(f"{bound.name} {error:.1e}{'' if fine else ' FAILED'}")
         passed &= fine

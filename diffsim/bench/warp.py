@@ -1,7 +1,7 @@
-"""MuJoCo Warp on a workload: its own kernels, in a CUDA graph where there is a GPU, and on the CPU where there is none.
+"""MuJoCo Warp on a workload: its own kernels, in a CUDA graph on a GPU, or step by step on a CPU.
 
-The model, the initial states and the controls are those that the other engines get. MuJoCo Warp drops contacts and rows
-that do not fit into its buffers, which would make it faster than it is; so the buffers grow until everything fits.
+It gets the same model, initial states and controls as the other engines. MuJoCo Warp drops contacts and rows that do
+not fit into its buffers, which would make it faster than it is. Therefore the buffers grow until everything fits.
 """
 
 import importlib
@@ -11,12 +11,14 @@ from typing import Any, NamedTuple
 
 from diffsim.bench.engines import Counts, Workload, best_seconds
 
-# contacts and constraint rows per world in the first try; the buffers double until nothing is dropped
+# contacts per world for which there is room in the first try; the buffers double until nothing is dropped
 CONTACTS = 32
+# constraint rows per world for which there is room in the first try
 ROWS = 64
 # fields of mjData that a step reads and changes
 STATE = ("time", "qpos", "qvel", "act", "qacc_warmstart")
-# no model needs as many; without an end, a workload that diverges would fill the memory
+# largest number of rows per world that is tried: no model needs as many, and a workload that diverges would otherwise
+# fill the memory
 MOST_ROWS = 16_384
 
 
@@ -80,7 +82,7 @@ class _Run:
 
         self.batch = batch
         self.model = self.engine.put_model(self.mjmodel)
-        # full buffers are found by `_check`; versions before 4.0 print a line a world and have no switch
+        # `_check` finds full buffers; versions before 4.0 print a line for each world and have no switch
         if hasattr(self.model.opt, "warn_overflow"):
             self.model.opt.warn_overflow = 0
         sizes = {"nconmax": max(contacts, data.ncon), "njmax": max(rows, data.nefc)}
@@ -106,9 +108,9 @@ class _Run:
         return Measured(self.batch * steps / seconds, first, self._counts(), device.name or str(device))
 
     def _program(self, ctrl: list[Any]) -> Callable[[], None]:
-        """A function that makes all steps from the present state, each time it is called.
+        """A function that runs all steps from the present state, each time it is called.
 
-        On a GPU it launches one CUDA graph; on a CPU it makes step by step.
+        On a GPU it launches one CUDA graph; on a CPU it runs step by step.
         """
         now = {name: getattr(self.data, name) for name in STATE}
         start = {name: self.warp.clone(array) for name, array in now.items()}
@@ -137,15 +139,15 @@ class _Run:
         self.engine.step(self.model, self.data)
 
     def _step(self, ctrl: Any) -> None:
-        """Makes one step of all worlds, and checks that nothing was dropped."""
+        """Steps all worlds once, and checks that nothing was dropped."""
         self._launch(ctrl)
         self.warp.synchronize()
         self._check()
 
     def _check(self) -> None:
-        """Raises `_Full` if a buffer was too small: the counters go on where the buffers end."""
-        found = max(int(self.data.nacon.numpy()[0]), int(self.data.ncollision.numpy()[0]))
-        if found > self.data.naconmax or int(self.data.nefc.numpy().max()) > self.data.njmax:
+        """Raises `_Full` if a buffer was too small: the counters also count what was dropped."""
+        counted = max(int(self.data.nacon.numpy()[0]), int(self.data.ncollision.numpy()[0]))
+        if counted > self.data.naconmax or int(self.data.nefc.numpy().max()) > self.data.njmax:
             raise _Full
 
     def _counts(self) -> Counts:

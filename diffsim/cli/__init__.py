@@ -1,6 +1,6 @@
 """The command line: `diffsim COMMAND MODEL`, also as `python -m diffsim COMMAND MODEL`.
 
-A module here defines a command as a `Command`: its purpose, its arguments, and the function that runs it.
+Each command is a `Command` in a module of this package: its purpose, its arguments, and the function that runs it.
 """
 
 import argparse

@@ -6,6 +6,7 @@ In addition to files, `bench` takes two generated models, `made:chain` and `made
 import argparse
 import importlib.util
 import sys
+from typing import NamedTuple
 
 import jax
 
@@ -14,18 +15,30 @@ from diffsim.base.errors import ArgumentError
 from diffsim.cli.models import Command, declare_model, find_model, loading_options
 from diffsim.load import MODELS
 
-# MJX, WARP and PACKAGES: the modules that an engine of `--against` needs, parents first, and what pip must install
-MJX = (("mujoco", "mujoco.mjx"), "mujoco-mjx==3.8.1")
+# help for `--against`
 AGAINST = (
     "mjx: compiled by jax.jit alone, as MJX documents; mjx-tuned: with diffsim's compiler options; c: C MuJoCo; warp: "
     "MuJoCo Warp, with buffers that drop nothing, in a CUDA graph where there is a GPU"
 )
-# with newer releases of Warp, MuJoCo Warp 3.8.1 does not compile its sensors (tried: 1.19)
-WARP = (("mujoco", "warp", "mujoco_warp"), "mujoco-warp==3.8.1 warp-lang==1.13.0")
-PACKAGES = {"mjx": MJX, "mjx-tuned": MJX, "c": (("mujoco",), "mujoco==3.8.1"), "warp": WARP}
+
+
+class Packages(NamedTuple):
+    """What an engine of `--against` needs: its modules, parents first, and the packages that pip must install."""
+
+    modules: tuple[str, ...]
+    install: str
+
+
+C = Packages(modules=("mujoco",), install="mujoco==3.8.1")
+MJX = Packages(modules=("mujoco", "mujoco.mjx"), install="mujoco-mjx==3.8.1")
+# MuJoCo Warp 3.8.1 fails to compile its sensors with newer releases of Warp (tried: 1.19)
+WARP = Packages(modules=("mujoco", "warp", "mujoco_warp"), install="mujoco-warp==3.8.1 warp-lang==1.13.0")
+# the packages of each engine
+PACKAGES = {"mjx": MJX, "mjx-tuned": MJX, "c": C, "warp": WARP}
 
 
 def _declare(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `diffsim bench`."""
     declare_model(parser)
     parser.add_argument("--batch", type=int, nargs="+", default=[512])
     parser.add_argument("--steps", type=int, default=50, help="timed steps")
@@ -47,23 +60,35 @@ def _declare(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> None:
+    """Runs `diffsim bench`."""
     for name in options.against:
-        modules, requirements = PACKAGES[name]
+        modules, install = PACKAGES[name]
         if not all(importlib.util.find_spec(module) for module in modules):
-            raise ArgumentError(
-                f"--against {name} needs the package {requirements.split('==')[0]}: pip install {requirements}"
-            )
+            raise ArgumentError(f"--against {name} needs the package {install.split('==')[0]}: pip install {install}")
     if options.cores is not None:
         jax.config.update("jax_platforms", "cpu")
         parallel.use_cores(options.cores)
     from diffsim.bench.engines import Workload
     from diffsim.bench.report import Schedule, report
 
-    limits = (options.iterations, options.ls_iterations, options.noslip_iterations)
-    start = {"keyframe": options.keyframe, "noise": options.noise}
-    workload = Workload(find_model(options.model), *limits, **start, loading=loading_options(options))
-    shown = {"whole": not options.stages, "stages": not options.no_stages, "counts": "warp" in options.against}
-    schedule = Schedule(options.batch, options.steps, options.warmup, options.gradient_steps, **shown)
+    workload = Workload(
+        path=find_model(options.model),
+        iterations=options.iterations,
+        ls_iterations=options.ls_iterations,
+        noslip_iterations=options.noslip_iterations,
+        keyframe=options.keyframe,
+        noise=options.noise,
+        loading=loading_options(options),
+    )
+    schedule = Schedule(
+        batches=options.batch,
+        steps=options.steps,
+        warmup=options.warmup,
+        gradient_steps=options.gradient_steps,
+        whole=not options.stages,
+        stages=not options.no_stages,
+        counts="warp" in options.against,
+    )
     report(workload, schedule, options.against)
 
 
@@ -71,11 +96,13 @@ COMMAND = Command("compile time and throughput, compared with MJX and C MuJoCo",
 
 
 def _declare_selftest(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `diffsim selftest`."""
     names = sorted(path.stem for path in MODELS.glob("*.xml"))
     parser.add_argument("--models", nargs="+", choices=names, help="default: four models, one or two minutes")
 
 
 def _run_selftest(options: argparse.Namespace) -> None:
+    """Runs `diffsim selftest`; the exit status is 1 if a check failed."""
     from diffsim.bench.selftest import MODELS, selftest
 
     if not selftest(options.models or MODELS):

@@ -39,7 +39,7 @@ def declare_model(parser: argparse.ArgumentParser) -> None:
     loading.add_argument("--max-pairs", type=int, help="pairs of geoms to test, per kind (default: from the model)")
     loading.add_argument("--mujoco", help="version of MuJoCo whose semantics to use (default: 3.8.1)")
     loading.add_argument(
-        "--keep", nargs="*", default=[], metavar="FIELD", help="fields whose code to include although they are zero"
+        "--keep", nargs="*", default=[], metavar="FIELD", help="fields whose code to include even if they are zero"
     )
 
 
@@ -61,14 +61,17 @@ def load_model(options: argparse.Namespace) -> Model:
 
 def load_on_floor(options: argparse.Namespace) -> Model:
     """The model of the command line, with a floor added if it is MJCF or URDF without any ground (a bare robot)."""
-    model, path = load_model(options), find_model(options.model)
+    model = load_model(options)
+    path = find_model(options.model)
     ground = (GeomType.PLANE, GeomType.HFIELD)
     if options.no_floor or np.isin(model.topology.geom_type, ground).any() or not model.ngeom or is_saved(path):
         return model
     spec = read(path, allow_outside=loading_options(options)["allow_outside"], mujoco=model.opt.mujoco)
     poses = poses_of(model, make_state(model))
-    # the floor touches the lowest bounding box, whose lowest z is center - sum of |z component of axis| * half size
-    axis, box = np.asarray(poses.geom_xmat)[:, 2], np.asarray(model.geom_aabb)
+    # the floor touches the lowest bounding box; the lowest z of a box is center - sum of |z component of axis| * half
+    # size
+    axis = np.asarray(poses.geom_xmat)[:, 2]
+    box = np.asarray(model.geom_aabb)
     middle = np.asarray(poses.geom_xpos)[:, 2] + np.sum(axis * box[:, :3], axis=1)
     low = middle - np.sum(np.abs(axis) * box[:, 3:], axis=1)
     spec.worldbody.add("geom", type="plane", size=[0, 0, 1], pos=[0, 0, float(low.min())])
@@ -92,11 +95,13 @@ MOST = 40
 
 
 def _declare_info(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `diffsim info`."""
     declare_model(parser)
     parser.add_argument("--all", action="store_true", help="print every field of the model")
 
 
 def _run_info(options: argparse.Namespace) -> None:
+    """Prints the sizes and names of a model, or all of its fields."""
     model = load_model(options)
     if options.all:
         return print_model(model)
@@ -111,7 +116,7 @@ def _run_info(options: argparse.Namespace) -> None:
 
 
 def _followed(version: str) -> str:
-    """The end of a line with the names of the changes of MuJoCo that a model of this version follows."""
+    """The end of a line: the names of the later changes of MuJoCo that a model of this version follows."""
     names = changes.followed(version)
     return f", with {', '.join(names)}" if names else ""
 

@@ -1,4 +1,4 @@
-"""`diffsim render MODEL --out FILE`: a picture or a film of a simulation, depending on the ending of the file.
+"""`diffsim render MODEL --out FILE`: a picture or a film of a simulation, depending on the extension of the file.
 
 `diffsim view MODEL`: a live simulation in a browser.
 """
@@ -18,13 +18,14 @@ from diffsim.simulate.step import rollout
 from diffsim.types import Model, State
 from diffsim.types.state import Inputs, make_inputs, make_state
 
-# endings of files for which the model is simulated
+# extensions of files for which the model is simulated
 FILMS = (".gif", ".mp4", ".mov")
-# endings of files that show the initial state
+# extensions of files that show the initial state
 PICTURES = (".png", ".jpg", ".jpeg", ".webp")
 
 
 def _declare(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `diffsim render`."""
     view = viz.View()
     declare_model(parser)
     declare_floor(parser)
@@ -48,21 +49,27 @@ def _declare(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> None:
-    ending = options.out.suffix.lower()
-    if ending not in (*PICTURES, *FILMS, ".html"):
+    """Runs `diffsim render`."""
+    extension = options.out.suffix.lower()
+    if extension not in (*PICTURES, *FILMS, ".html"):
         known = ", ".join((*PICTURES, *FILMS, ".html"))
-        raise ArgumentError(f"--out {options.out}: the ending must be one of {known}")
+        raise ArgumentError(f"--out {options.out}: the extension must be one of {known}")
     model = load_on_floor(options)
-    free = viz.View(None, options.distance, options.azimuth, options.elevation, follow=options.follow)
+    free = viz.View(
+        distance=options.distance,
+        azimuth=options.azimuth,
+        elevation=options.elevation,
+        follow=options.follow,
+    )
     camera = free if options.camera is None else looked_up("camera", options.camera, model.camera).id
     # only checks that there is such a body
     looked_up("follow", options.follow or "world", model.body)
     state, inputs = start(model, options)
-    samples = options.samples or (1 if ending in FILMS else 2)
+    samples = options.samples or (1 if extension in FILMS else 2)
     look = {"size": tuple(options.size), "samples": samples, "hidden_groups": tuple(options.hide)}
-    if ending in PICTURES:
+    if extension in PICTURES:
         viz.save(options.out, viz.render(model, state, camera, **look))
-    elif ending == ".html":
+    elif extension == ".html":
         viewer.to_html(model, _simulate(model, state, inputs, options), options.out, free)
     else:
         viz.video(model, _simulate(model, state, inputs, options), options.out, camera, options.fps, **look)
@@ -70,12 +77,12 @@ def _run(options: argparse.Namespace) -> None:
 
 
 def start(model: Model, options: argparse.Namespace) -> tuple[State, Inputs]:
-    """Initial state and inputs: of the keyframe of the options, else of qpos0."""
+    """The initial state and inputs: those of the keyframe in the options, or of qpos0."""
     return looked_up("keyframe", options.keyframe, lambda key: (make_state(model, key), make_inputs(model, key)))
 
 
 def _simulate(model: Model, state: State, inputs: Inputs, options: argparse.Namespace) -> State:
-    """Simulates for the seconds of the options: states (T, ...)."""
+    """The states (T, ...) of a simulation for the seconds in the options."""
     steps = max(1, round(options.seconds / float(model.opt.timestep)))
     ctrl = jnp.broadcast_to(inputs.ctrl, (steps, model.nu))
     return jax.jit(lambda state: rollout(model, state, ctrl, inputs=inputs).readouts)(state)
@@ -93,6 +100,7 @@ COMMAND = Command("makes a picture (.png), a film (.gif, .mp4) or a page with a 
 
 
 def _declare_view(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `diffsim view`."""
     declare_model(parser)
     declare_floor(parser)
     parser.add_argument("--keyframe", help="name or number; default: qpos0")
@@ -104,6 +112,7 @@ def _declare_view(parser: argparse.ArgumentParser) -> None:
 
 
 def _run_view(options: argparse.Namespace) -> None:
+    """Runs `diffsim view`."""
     model = load_on_floor(options)
     state, inputs = start(model, options)
     if options.worlds > 1:

@@ -44,7 +44,7 @@ def compute_bias(
       drift: (ntendon,) m/s^2, dJ/dt qvel of tendons (`tendon_drift`).
     """
     force = newton_euler(model.topology, body_motion(model, qvel, com, velocities))
-    # `reflected`: with the inertia of the motors that drive tendons or dofs
+    # `reflected` adds the inertia of the motors that drive tendons or dofs
     if has_reflected(model.topology, "tendon_armature"):
         force = force + matmul(tendons.ten_J.T, reflected(model, "tendon_armature") * drift)
     return Bias(qfrc_bias=force)
@@ -63,13 +63,20 @@ class BodyMotion(NamedTuple):
 
 def body_motion(model: Model, qvel: Array, com: ComFrame, velocities: Velocities) -> BodyMotion:
     """The motion of all bodies at qvel (nv,)."""
-    return BodyMotion(qvel, com.cinert, com.cdof, velocities.cdof_dot, velocities.cvel, world_acceleration(model))
+    return BodyMotion(
+        qvel=qvel,
+        cinert=com.cinert,
+        cdof=com.cdof,
+        cdof_dot=velocities.cdof_dot,
+        cvel=velocities.cvel,
+        world_acceleration=world_acceleration(model),
+    )
 
 
 def newton_euler(topology: Topology, motion: BodyMotion, qacc: Array | None = None) -> Array:
     """(nv,) inverse dynamics without constraints: the force, N or N m, that causes qacc (nv,); None for qacc = 0."""
-    # forward pass: accelerations are sums over chains. Backward pass: forces are summed over subtrees, and projected on
-    # the axes of the joints
+    # Forward pass: accelerations are sums over chains. Backward pass: forces are summed over subtrees, then projected
+    # on the axes of the joints.
     terms = [(motion.cdof_dot, motion.qvel), *([] if qacc is None else [(motion.cdof, qacc)])]
     cacc = motion.world_acceleration[None] + sum_chain(topology, *terms)
     subtree_force = sum_subtree(topology, body_force(motion.cinert, motion.cvel, cacc))
@@ -127,7 +134,12 @@ def motion_forces(
     if by_entries or not explicit:
         return None
     motion = body_motion(model, qvel, com, velocities)
-    return MotionForces(model.topology, motion, reflected(model, "dof_armature"), others)
+    return MotionForces(
+        topology=model.topology,
+        motion=motion,
+        armature=reflected(model, "dof_armature"),
+        others=others,
+    )
 
 
 def damps_implicitly(model: Model) -> bool:

@@ -36,7 +36,7 @@ def compute_inertia(model: Model, com: ComFrame, tendons: Tendons) -> Inertia:
 
 @computed_once
 def dof_momenta(crb: Array, cdof: Array) -> Array:
-    """(nv, 6) for each dof the momentum of the subtree that it moves, at unit velocity.
+    """(nv, 6) for each dof, the momentum of the subtree that it moves, at unit velocity.
 
     Args:
       crb: (nv, 10) composite inertia of this subtree.
@@ -50,8 +50,8 @@ def joint_space_inertia(model: Model, momentum: Array, cdof: Array, tendons: Ten
     """M in blocks, from the momenta (nv, 6) of `dof_momenta` and the motion axes (nv, 6) of the dofs.
 
     M_ij = momentum_i . cdof_j where j is i or an ancestor of i (the mask `lower`), and M_ji = M_ij (`upper`). The
-    armature a of tendons adds J^T a J. As in MuJoCo, whose M has no entries for dofs on different branches, only the
-    other entries are added.
+    armature a of tendons adds J^T a J, without the entries for dofs on different branches: MuJoCo's M has no place for
+    them.
     """
     blocks = dof_blocks(model.topology)
     masks = [coupled(model.topology, index) for index in blocks.index]
@@ -80,8 +80,9 @@ def coupled(topology: Topology, index: np.ndarray) -> tuple[np.ndarray, np.ndarr
     return lower, np.swapaxes(lower, 1, 2)
 
 
-# the field with the linear damping, and the field with the coefficients of its higher powers
+# the fields with the linear damping of dofs and with the coefficients of higher powers
 DOF_DAMPING = ("dof_damping", "dof_dampingpoly")
+# the same fields of tendons
 TENDON_DAMPING = ("tendon_damping", "tendon_dampingpoly")
 
 
@@ -91,7 +92,8 @@ def _reflecting(topology: Topology, field: str) -> tuple[np.ndarray, np.ndarray]
     target, _, name = field.partition("_")
     present = topology.present[f"actuator_{name}"]
     present = np.any(present, axis=tuple(range(1, present.ndim)))
-    driven, kind = topology.actuator_trnid[:, 0], topology.actuator_trntype
+    driven = topology.actuator_trnid[:, 0]
+    kind = topology.actuator_trntype
     if target == "tendon":
         actuators = np.flatnonzero(present & (kind == TrnType.TENDON))
         return actuators, driven[actuators]
@@ -102,7 +104,7 @@ def _reflecting(topology: Topology, field: str) -> tuple[np.ndarray, np.ndarray]
 
 @per_topology
 def has_reflected(topology: Topology, *fields: str) -> bool:
-    """Whether any of these fields, with what actuators add, can be non-zero; see `reflected` for their names."""
+    """Whether any of these fields can be non-zero, including what actuators add; see `reflected` for their names."""
     return any(topology.has(field) or _reflecting(topology, field)[0].size > 0 for field in fields)
 
 
@@ -113,7 +115,8 @@ def reflected(model: Model, field: str) -> Array:
       model: the model.
       field: "dof_" or "tendon_", followed by "armature" (kg m^2 or kg), "damping" or "dampingpoly".
     """
-    base, (actuators, driven) = getattr(model, field), _reflecting(model.topology, field)
+    base = getattr(model, field)
+    actuators, driven = _reflecting(model.topology, field)
     if not actuators.size:
         return base
     values = getattr(model, "actuator_" + field.partition("_")[2])[actuators]

@@ -4,8 +4,8 @@ The force of a spring is -x (k + p0 x + p1 x^2), and the force of a damper -v (b
 displacement of a scalar joint or tendon, or the length of the displacement of a ball or free joint. Disabling springs
 and dampers together disables all passive forces.
 
-The fluid acts on a body as on a box of the same mass and inertia. If a geom of the body has the attribute `fluidshape`,
-it acts on ellipsoids in the place of these geoms instead. Forces are computed in the frame of the box or ellipsoid,
+The fluid acts on a body as on a box of the same mass and inertia. If geoms of the body have the attribute `fluidshape`,
+it acts instead on ellipsoids in place of these geoms. Forces are computed in the frame of the box or ellipsoid,
 from the velocity of its centre relative to the wind. Quadratic terms are written as v |v|, so that values and
 derivatives are finite at rest.
 Source: MuJoCo documentation, "Computation", "Passive forces", "Fluid forces" and "Energy".
@@ -56,9 +56,12 @@ def compute_passive(
       model, state: the model and the state.
       kinematics, com, tendons, velocities, flexes: the results of these stages; None for a model without flexes.
     """
-    topology, qpos, qvel = model.topology, state.qpos, state.qvel
+    topology = model.topology
+    qpos = state.qpos
+    qvel = state.qvel
     zero = jnp.zeros_like(qvel)
-    no_springs, no_dampers = (model.opt.disabled(bit) for bit in (DisableBit.SPRING, DisableBit.DAMPER))
+    no_springs = model.opt.disabled(DisableBit.SPRING)
+    no_dampers = model.opt.disabled(DisableBit.DAMPER)
     if no_springs and no_dampers:
         return Passive(qfrc_spring=zero, qfrc_damper=zero, qfrc_gravcomp=zero, qfrc_fluid=zero, qfrc_passive=zero)
     spring = zero if no_springs else _joint_spring_force(model, qpos)
@@ -112,7 +115,8 @@ class JointSprings(NamedTuple):
 
 def joint_springs(model: Model, qpos: Array) -> list[JointSprings]:
     """The springs of all joints that have one, at qpos (nq,)."""
-    topology, springs = model.topology, []
+    topology = model.topology
+    springs = []
     present = topology.present["jnt_stiffness"] | topology.present["jnt_stiffnesspoly"].any(axis=-1)
     for group in groups(topology):
         rows = np.flatnonzero(present[group.joints])
@@ -238,7 +242,7 @@ def _wrenches(
 ) -> Array:
     """(nbody, 6) spatial forces from `local` forces and torques (n, 3) at `pos`, in frames `mat`, on bodies (n,).
 
-    Bodies without mass feel none.
+    No force acts on bodies without mass.
     """
     heavy = (pick(model.body_mass, bodies) >= MINVAL)[:, None]
     force, torque = (jnp.where(heavy, mul_vec(mat, x), 0) for x in local)
@@ -273,9 +277,11 @@ def _box_force(model: Model, bodies: np.ndarray, angular: Array, linear: Array) 
     drag is -1/2 density b c |v| v, and its torque -density a (b^4 + c^4) / 64 |w| w. The viscous resistance
     follows Stokes' law for a sphere whose diameter is the mean of the sides.
     """
-    density, viscosity = model.opt.density, model.opt.viscosity
-    inertia, mass = pick(model.body_inertia, bodies), pick(model.body_mass, bodies)
-    # for each axis the moments of inertia of the two axes after it, in cyclic order; below also their sides b and c
+    density = model.opt.density
+    viscosity = model.opt.viscosity
+    inertia = pick(model.body_inertia, bodies)
+    mass = pick(model.body_mass, bodies)
+    # for each axis, the moments of inertia about the two axes after it in cyclic order; b and c are their sides
     next_inertia = jnp.stack([inertia[:, 1], inertia[:, 2], inertia[:, 0]], axis=1)
     last_inertia = jnp.stack([inertia[:, 2], inertia[:, 0], inertia[:, 1]], axis=1)
     square = 6 * safe.maximum(MINVAL, next_inertia + last_inertia - inertia)
@@ -287,7 +293,8 @@ def _box_force(model: Model, bodies: np.ndarray, angular: Array, linear: Array) 
     return force, -scale(angular, PI * viscosity * diameter**3) - drag_torque
 
 
-# for each geom type the columns of geom_size that are the semi-axes, and how often column 1 is added to each
+# The semi-axes along x, y and z for each geom type: a column of geom_size, and how many times column 1 is added to it
+# (the half length of a capsule does not include its caps). Types that are not listed have their sizes.
 SEMI_AXES = {
     GeomType.SPHERE: ((0, 0, 0), (0, 0, 0)),
     GeomType.CAPSULE: ((0, 0, 0), (0, 0, 1)),
@@ -330,11 +337,12 @@ def _ellipsoid_force(model: Model, geoms: np.ndarray, angular: Array, linear: Ar
         *(columns[:, k] for k in range(6)), virtual_mass=columns[:, 6:9], virtual_inertia=columns[:, 9:]
     )
     size = semi_axes(model, geoms)
-    # the momentum of the fluid that moves with the body (added mass) turns with the body; its rate of change in the
-    # body's frame is neglected, as in MuJoCo
+    # The fluid that moves with the body (added mass) has a momentum that turns with the body. As in MuJoCo, its rate of
+    # change in the body's frame is neglected.
     momentum = model.opt.density * coefficients.virtual_mass * linear
     spin = model.opt.density * coefficients.virtual_inertia * angular
-    force, torque = cross(momentum, angular), cross(momentum, linear) + cross(spin, angular)
+    force = cross(momentum, angular)
+    torque = cross(momentum, linear) + cross(spin, angular)
     lift = _lift(model.opt.density, coefficients, size, angular, linear)
     drag, angular_drag = _drag(model, coefficients, size, angular, linear)
     return (
@@ -362,12 +370,14 @@ class Projection(NamedTuple):
 
 
 def _projection(size: Array, linear: Array) -> Projection:
+    """The projections of ellipsoids with semi-axes `size` (n, 3) along velocities `linear` (n, 3)."""
     weight = pack([size[:, 1] * size[:, 2], size[:, 2] * size[:, 0], size[:, 0] * size[:, 1]])
     normal = weight**2 * linear
-    square, along = dot(normal, normal), dot(normal, linear)
+    square = dot(normal, normal)
+    along = dot(normal, linear)
     # at rest the ratio is 0 / MINVAL, so that the area is zero, as in MuJoCo
     ratio = square / safe.maximum(along, MINVAL)
-    return Projection(PI * safe.sqrt(ratio), normal, along, square)
+    return Projection(area=PI * safe.sqrt(ratio), normal=normal, along=along, square=square)
 
 
 def _lift(density: Array, coefficients: FluidCoefficients, size: Array, angular: Array, linear: Array) -> Array:
@@ -383,15 +393,24 @@ def _lift(density: Array, coefficients: FluidCoefficients, size: Array, angular:
 def _drag(
     model: Model, coefficients: FluidCoefficients, size: Array, angular: Array, linear: Array
 ) -> tuple[Array, Array]:
-    """Resistance per linear velocity and per angular velocity (n,): Stokes' for a sphere, plus quadratic drag."""
-    density, viscosity = model.opt.density, model.opt.viscosity
-    a, b, c = size[:, 0], size[:, 1], size[:, 2]
-    largest, smallest = safe.maximum(safe.maximum(a, b), c), safe.minimum(safe.minimum(a, b), c)
+    """Resistance per linear velocity (n,) N s / m and per angular velocity (n,) N m s / rad.
+
+    Both are the sum of Stokes' law for a sphere whose diameter is the mean of the axes, and of a quadratic drag, which
+    is density |v| (blunt A + slender (A_max - A)) for the projected area A and its largest value A_max.
+    """
+    density = model.opt.density
+    viscosity = model.opt.viscosity
+    a = size[:, 0]
+    b = size[:, 1]
+    c = size[:, 2]
+    largest = safe.maximum(safe.maximum(a, b), c)
+    smallest = safe.minimum(safe.minimum(a, b), c)
     middle = a + b + c - largest - smallest
     max_area = PI * largest * middle
     area = _projection(size, linear).area
     diameter = 2 / 3 * (a + b + c)
-    blunt, slender = coefficients.blunt_drag, coefficients.slender_drag
+    blunt = coefficients.blunt_drag
+    slender = coefficients.slender_drag
     drag = viscosity * 3 * PI * diameter + density * safe.norm(linear) * (area * blunt + slender * (max_area - area))
 
     moment = pack([_max_moment(a, b, c), _max_moment(b, c, a), _max_moment(c, a, b)])
@@ -419,7 +438,8 @@ def compute_energy(
       model, state: the model and the state.
       kinematics, tendons, inertia, flexes: the results of these stages; None for a model without flexes.
     """
-    qpos, qvel = state.qpos, state.qvel
+    qpos = state.qpos
+    qvel = state.qvel
     read = np.isin(model.topology.sensor_type, (SensorType.E_POTENTIAL, SensorType.E_KINETIC)).any()
     if not (read or model.opt.enabled(EnableBit.ENERGY)):
         return Energy(energy=jnp.zeros((2,), qpos.dtype))
@@ -438,7 +458,8 @@ def potential_energy(model: Model, qpos: Array, kinematics: Kinematics, tendons:
     if model.opt.disabled(DisableBit.SPRING):
         return total
     for spring in joint_springs(model, qpos):
-        k, poly = model.jnt_stiffness[spring.joints], model.jnt_stiffnesspoly[spring.joints]
+        k = model.jnt_stiffness[spring.joints]
+        poly = model.jnt_stiffnesspoly[spring.joints]
         total = total + jnp.sum(_spring_energy(k, poly, spring.extent))
     extension = tendon_extension(model, tendons)
     return total + jnp.sum(_spring_energy(model.tendon_stiffness, model.tendon_stiffnesspoly, extension))

@@ -60,7 +60,7 @@ def test_render_hides_groups(tmp_path: pathlib.Path) -> None:
     ("arguments", "message"),
     [
         (["nowhere.xml", "--out", "a.png"], "nowhere.xml"),
-        (["cartpole", "--out", "a.tiff"], "the ending must be one of"),
+        (["cartpole", "--out", "a.tiff"], "the extension must be one of"),
         (["cartpole", "--out", "a.png", "--keyframe", "stand"], "--keyframe stand"),
         (["cartpole", "--out", "a.png", "--camera", "sid"], "did you mean 'side'"),
         (["cartpole", "--out", "a.png", "--follow", "kart"], "did you mean 'cart'"),
