@@ -26,6 +26,7 @@ def prepare() -> None:
     if "a_max" not in inspect.signature(now).parameters:
 
         def clip(x: Any, *bounds: Any, a_min: Any = None, a_max: Any = None, **named: Any) -> jax.Array:
+            """`jnp.clip` that also takes the old names of its bounds."""
             old = {"min": a_min, "max": a_max}
             return now(x, *bounds, **named, **{name: bound for name, bound in old.items() if bound is not None})
 

@@ -175,7 +175,8 @@ class Env:
         """
         if self.task.noisy and key is None:
             raise ValueError("this task is noisy: begin needs a key of jax.random")
-        no_action, zero = jnp.zeros(self.model.nu, state.qpos.dtype), jnp.zeros((), state.qpos.dtype)
+        no_action = jnp.zeros(self.model.nu, state.qpos.dtype)
+        zero = jnp.zeros((), state.qpos.dtype)
         moment, kept = self._moment(state, inputs, state, no_action, {"rng": key})
         metrics = jax.tree.map(jnp.zeros_like, self.task.reward(moment))
         return EnvState(
@@ -226,8 +227,16 @@ class Env:
     def _moment(
         self, state: State, inputs: Inputs, before: State, action: Array, info: dict[str, Any]
     ) -> tuple[Moment, dict[str, Any]]:
-        """The moment of a state, given the last `info`, and the new entries of `info` (`rng`, `memory`)."""
-        moment, kept = Moment(self.model, state, inputs, forward(self.model, state, inputs), before, action), {}
+        """The moment of a state, given the previous `info`; and the new entries of `info` (`rng`, `memory`)."""
+        moment = Moment(
+            model=self.model,
+            state=state,
+            inputs=inputs,
+            data=forward(self.model, state, inputs),
+            before=before,
+            action=action,
+        )
+        kept: dict[str, Any] = {}
         if self.task.noisy:
             kept["rng"], key = jax.random.split(info["rng"])
             moment = moment._replace(key=key)

@@ -16,7 +16,7 @@ import numpy as np
 
 from diffsim.base.errors import ArgumentError, UnsupportedError
 
-# operators of ONNX, by the name of the activation; a swish is written as x * sigmoid(x), for it is an operator only
+# ONNX operators by the name of the activation; a swish is written as x * sigmoid(x), because ONNX has the operator only
 # since opset 24
 OPERATORS = {
     "elu": "Elu",
@@ -28,15 +28,17 @@ OPERATORS = {
     "tanh": "Tanh",
     "identity": "Identity",
 }
+# names of activations by their ONNX operator
 NAMES = {operator: name for name, operator in OPERATORS.items()}
-# the same by the class of PyTorch, where it is called otherwise
+# names of activations by their class in PyTorch
 TORCH = NAMES | {"ELU": "elu", "ReLU": "relu", "SELU": "selu", "SiLU": "swish"}
 
-# operator set and format of the files, of 2021 and 2022: runtimes on robots are old
+# operator set of the files that are written, of 2021: runtimes on robots are old
 OPSET = 15
+# version of the file format (ir_version) that goes with it, of 2021
 FORMAT = 8
 
-# attributes with the only values that are read, by operator
+# by operator, the attributes that are checked and the only value that each may have
 ATTRIBUTES = {
     "Elu": {"alpha": 1.0},
     "Gemm": {"alpha": 1.0, "beta": 1.0, "transA": 0},
@@ -46,8 +48,9 @@ ATTRIBUTES = {
 # what rsl_rl adds to the standard deviation of observations (its EmpiricalNormalization), in units of an observation
 RSL_RL_EPS = 0.01
 
-# operators that change no number of a batch of vectors
+# operators that do not change the numbers of a batch of vectors
 PASSED = ("Identity", "Cast", "Flatten", "Dropout")
+# operators that form an affine function with a constant
 ARITHMETIC = ("Add", "Sub", "Mul", "Div")
 
 
@@ -56,10 +59,10 @@ class Perceptron(NamedTuple):
 
     Attributes:
       layers: a matrix (inputs, outputs) and a bias (outputs,) for each layer.
-      mean, scale: (inputs,) of the first layer; they normalize the input.
+      mean, scale: (inputs,) mean and standard deviation that normalize the input.
       clip: bound of the normalized input, infinite for none.
-      activation: between the layers, a key of OPERATORS.
-      output: after the last layer, a key of OPERATORS.
+      activation: the activation between the layers, a key of OPERATORS.
+      output: the activation after the last layer, a key of OPERATORS.
     """
 
     layers: list[tuple[np.ndarray, np.ndarray]]
@@ -102,15 +105,18 @@ def write_onnx(path: str | Path, net: Perceptron, metadata: Mapping[str, str]) -
     constants: dict[str, np.ndarray] = {}
 
     def add(kind: str, *inputs: str, output: str = "") -> str:
+        """Adds an operator; returns the name of its output."""
         output = output or f"value {len(nodes)}"
         nodes.append(onnx.helper.make_node(kind, inputs, [output]))
         return output
 
     def constant(name: str, value: Any) -> str:
+        """Adds a constant; returns its name."""
         constants[name] = np.asarray(value, np.float32)
         return name
 
     def activated(name: str, x: str, output: str = "") -> str:
+        """Adds an activation; returns the name of its output."""
         if name == "swish":
             return add("Mul", x, add("Sigmoid", x), output=output)
         return add(OPERATORS[name], x, output=output)
@@ -139,8 +145,8 @@ def write_onnx(path: str | Path, net: Perceptron, metadata: Mapping[str, str]) -
 def read_onnx(path: str | Path) -> tuple[Perceptron, dict[str, str]]:
     """Reads the perceptron and the metadata of an ONNX file, whichever program wrote it.
 
-    Sums and products with constants are the normalization if they come before the first matrix. After a matrix they
-    become a part of it.
+    Sums and products with constants before the first matrix are the normalization. After a matrix they are multiplied
+    into it.
 
     Raises:
       UnsupportedError: the file has an operator that is not in a perceptron.
@@ -156,7 +162,7 @@ def read_onnx(path: str | Path) -> tuple[Perceptron, dict[str, str]]:
 
 
 def from_torch(weights: Any, activation: str | None, output: str | None, prefix: str) -> Perceptron:
-    """A perceptron with weights of PyTorch.
+    """A perceptron with the weights of a PyTorch network.
 
     Args:
       weights: a `torch.nn.Sequential` of `Linear` and activations, another module, its state dict, or a checkpoint that
@@ -166,7 +172,7 @@ def from_torch(weights: Any, activation: str | None, output: str | None, prefix:
       prefix: only weights whose names begin with it are taken, such as "actor.".
 
     Raises:
-      ArgumentError: the matrices do not follow on one another, or the activations differ.
+      ArgumentError: the sizes of successive matrices do not match, or the activations differ.
     """
     module = weights if hasattr(weights, "state_dict") else None
     state: Mapping[str, Any] = weights.state_dict() if module is not None else weights
@@ -181,7 +187,7 @@ def from_torch(weights: Any, activation: str | None, output: str | None, prefix:
     if not sizes or any(one[1] != other[0] for one, other in itertools.pairwise(sizes)):
         found = ", ".join(f"{name} {list(matrix.shape)}" for name, matrix in matrices.items()) or "none"
         raise ArgumentError(
-            f"the matrices of the weights do not follow on one another: {found}; "
+            f"the sizes of successive matrices do not match: {found}; "
             'give the prefix of the names that belong to the policy, such as prefix="actor."'
         )
     inner, last = _activations(module) if not prefix else (None, None)
@@ -254,7 +260,7 @@ def _chain(graph: Any) -> list[Operation]:
         kind, inputs, attributes = makers[place]
         values = [name for name in inputs if name not in constants]
         gates = [name for name in values if makers.get(name, ("",))[0] == "Sigmoid"]
-        # x * sigmoid(x)
+        # the pattern x * sigmoid(x)
         if kind == "Mul" and len(values) == 2 and gates and makers[gates[0]][1][0] in values:
             kind, values = "Swish", makers[gates[0]][1]
         if len(values) != 1:
@@ -266,14 +272,18 @@ def _chain(graph: Any) -> list[Operation]:
 
 
 def _perceptron(operations: Sequence[Operation]) -> Perceptron:
-    """Puts a chain of operators together."""
+    """The perceptron that a chain of operators forms. Raises UnsupportedError if it is something else."""
     layers: list[tuple[Any, Any]] = []
     activations: list[str] = []
-    factor, shift, clip = np.ones(()), np.zeros(()), math.inf
+    # the normalization so far: factor x + shift
+    factor = np.ones(())
+    shift = np.zeros(())
+    clip = math.inf
     for operation in operations:
-        kind, constants = operation.kind, operation.constants
+        kind = operation.kind
+        constants = operation.constants
         _check_attributes(operation)
-        # whether sums and products belong to the matrix before them
+        # no activation has followed the last matrix yet, so sums and products belong to it
         open_layer = len(layers) > len(activations)
         if kind in PASSED:
             continue
@@ -324,7 +334,7 @@ def _affine(operation: Operation) -> tuple[Any, Any]:
 
 
 def _check_attributes(operation: Operation) -> None:
-    """Refuses attributes whose values have another meaning than the usual ones."""
+    """Raises UnsupportedError if an attribute does not have the value in ATTRIBUTES."""
     for name, usual in ATTRIBUTES.get(operation.kind, {}).items():
         value = operation.attributes.get(name, usual)
         if not math.isclose(value, usual, rel_tol=1e-6):
@@ -332,6 +342,7 @@ def _check_attributes(operation: Operation) -> None:
 
 
 def _numpy(tensor: Any) -> np.ndarray:
+    """A tensor of PyTorch as a float64 array."""
     return tensor.detach().cpu().double().numpy()
 
 

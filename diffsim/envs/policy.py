@@ -1,4 +1,4 @@
-"""Policy: a multilayer perceptron from observations to actions, in files of diffsim, ONNX and PyTorch.
+"""Policy: a multilayer perceptron from observations to actions, and its files: diffsim's own, ONNX and PyTorch.
 
 policy = envs.shac(env, 300_000).policy
 policy.to_onnx("policy.onnx", env, {"angles": (3, "rad"), "rates": (3, "rad/s")})
@@ -27,9 +27,10 @@ from diffsim.version import VERSION
 # weights of a network, by name: "matrix 0", "bias 0", "matrix 1", ...
 Layers = dict[str, Array]
 
-# standard deviations at which observations are clipped: a rare outlier must not saturate the networks
+# bound of normalized observations, in standard deviations: a rare outlier must not saturate the networks
 FAR = 10.0
 
+# activations by name
 ACTIVATIONS = {
     "elu": jax.nn.elu,
     "relu": jax.nn.relu,
@@ -49,10 +50,10 @@ class Policy(Saved, Record):
     Attributes:
       layers: weights of the network: "matrix 0" (observations, hidden), "bias 0" (hidden,), "matrix 1", ...
       log_deviation: (nu,) log of the standard deviation of the noise on actions.
-      mean, scale: mean and standard deviation of observations, which normalize its input.
+      mean, scale: mean and standard deviation of observations, which normalize the input.
       clip: bound of the normalized observations.
-      activation: between the layers: elu, relu, selu, sigmoid, softplus, swish, tanh or identity.
-      output: after the last layer and the noise: tanh, or another of these.
+      activation: the activation between the layers: elu, relu, selu, sigmoid, softplus, swish, tanh or identity.
+      output: the activation after the last layer and the noise: tanh, or another of these.
     """
 
     layers: Layers = child()
@@ -80,7 +81,7 @@ class Policy(Saved, Record):
         env: Environment | None = None,
         observations: Mapping[str, tuple[int, str]] | None = None,
     ) -> None:
-        """Writes the policy without noise to an ONNX file, with what a robot must know as its metadata.
+        """Writes the policy without noise to an ONNX file, with metadata that a robot needs.
 
         The file maps `obs` (n, observations) to `action` (n, nu), both float32, and contains the normalization. The
         metadata are texts, and lists are separated by commas:
@@ -93,9 +94,9 @@ class Policy(Saved, Record):
 
         Args:
           path: of the file.
-          env: the environment of the policy; None leaves out what it tells.
-          observations: name -> (size, unit) in the order in which the numbers come. None takes the parts of an
-            observation that is a dict of the environment, and one part "obs" otherwise.
+          env: the environment of the policy; None leaves out the metadata that come from it.
+          observations: name -> (size, unit) for each part of an observation, in order. None takes the parts if the
+            environment's observation is a dict, else one part "obs".
 
         Raises:
           ArgumentError: the sizes do not sum up to the number of observations, or a name or unit has a comma.
@@ -132,12 +133,12 @@ class Policy(Saved, Record):
     def load(cls, path: str | Path, deviation: float = 0.4, **torch_settings: Any) -> Self:
         """Reads a policy from a file: from `save` (npz), ONNX, or PyTorch (.pt, .pth: a state dict).
 
-        An ONNX file must hold a multilayer perceptron, whichever program wrote it. Further training continues from it:
-        `envs.shac(env, steps, policy=policy)`.
+        An ONNX file must contain a multilayer perceptron, whichever program wrote it. Training can continue from the
+        policy: `envs.shac(env, steps, policy=policy)`.
 
         Args:
           path: of the file.
-          deviation: standard deviation of the noise on actions, where the file has none.
+          deviation: standard deviation of the noise on actions, if the file has none.
           torch_settings: of `from_torch`, for files of PyTorch.
 
         Raises:
@@ -174,7 +175,7 @@ class Policy(Saved, Record):
           prefix: only weights whose names begin with it are taken, such as "actor.".
 
         Raises:
-          ArgumentError: the matrices do not follow on one another, or the activations differ between layers.
+          ArgumentError: the sizes of successive matrices do not match, or the activations differ between layers.
         """
         return cls._of(from_torch(network, activation, output, prefix), math.log(deviation))
 
@@ -215,7 +216,8 @@ def _parts(env: Environment | None, size: int) -> dict[str, tuple[int, str]]:
 
 def _of_environment(env: Environment) -> dict[str, str]:
     """Metadata about timing, joints and controls."""
-    model, control = env.model, env.unwrapped.task.control
+    model = env.model
+    control = env.unwrapped.task.control
     low, high = np.asarray(model.actuator_ctrlrange, float).T
     limited = np.asarray(model.topology.actuator_ctrllimited, bool)
     low, high = np.where(limited, low, -np.inf), np.where(limited, high, np.inf)
@@ -227,12 +229,13 @@ def _of_environment(env: Environment) -> dict[str, str]:
         "ctrl_high": _listed(high),
     }
     middle = jnp.zeros(model.nu)
-    center, slopes = np.asarray(control(model, middle)), np.asarray(jax.jacfwd(lambda a: control(model, a))(middle))
+    center = np.asarray(control(model, middle))
+    slopes = np.asarray(jax.jacfwd(lambda a: control(model, a))(middle))
     scale = np.diag(slopes)
-    # whether this is all that `control` does: tried at random actions, some of them out of range
+    # tests at random actions, some of them out of range, whether `control` is only this scale, offset and clipping
     tried = np.random.default_rng(0).uniform(-1.5, 1.5, (50, model.nu))
-    found = jax.vmap(lambda action: control(model, action))(jnp.asarray(tried, center.dtype))
-    if np.allclose(found, np.clip(center + scale * np.clip(tried, -1, 1), low, high), rtol=1e-4, atol=1e-5):
+    results = jax.vmap(lambda action: control(model, action))(jnp.asarray(tried, center.dtype))
+    if np.allclose(results, np.clip(center + scale * np.clip(tried, -1, 1), low, high), rtol=1e-4, atol=1e-5):
         metadata |= {"default_ctrl": _listed(center), "action_scale": _listed(scale)}
     return metadata
 
@@ -253,7 +256,8 @@ def network(layers: Layers, x: Array, activation: str = "elu") -> Array:
 
 def random_layers(key: Array, sizes: tuple[int, ...]) -> Layers:
     """Random weights with variance 1 / inputs; the last layer is 100 times smaller, so that outputs start near 0."""
-    keys, layers = jax.random.split(key, len(sizes) - 1), {}
+    keys = jax.random.split(key, len(sizes) - 1)
+    layers = {}
     for i, (rows, columns) in enumerate(itertools.pairwise(sizes)):
         small = 0.01 if i == len(sizes) - 2 else 1.0
         layers[f"matrix {i}"] = small / rows**0.5 * jax.random.normal(keys[i], (rows, columns))

@@ -9,9 +9,9 @@ plus the critic's value V of the last observation, and differentiates it through
     J = mean over worlds of  sum_{t < h} gamma^t r_t + gamma^h V(o_h)
 
 If an episode ends within the horizon, its sum ends there: with V of its last observation if it was truncated, and with
-0 if it failed; the sum of the next episode starts at discount 1. The horizon is short because the gradients of long
-chaotic motions explode; the smooth V stands for all later rewards. The critic learns from the same steps, with
-TD(lambda) targets of a lagging copy of V.
+0 if it failed. The sum of the next episode starts with the discount 1. The horizon is short because the gradients of
+long chaotic motions explode; the smooth V stands for all later rewards. The critic learns from the same steps; its
+TD(lambda) targets use a lagging copy of V.
 Source: Xu et al. 2022, "Accelerated policy learning with parallel differentiable simulation".
 """
 
@@ -116,9 +116,12 @@ class Learner(NamedTuple):
         """
         rows = obs.reshape(-1, obs.shape[-1])
         number = self.number + len(rows)
-        share, off = len(rows) / number, jnp.mean(rows, axis=0) - self.policy.mean
-        square = self.square + len(rows) * jnp.var(rows, axis=0) + self.number * share * off**2
-        policy = self.policy.replace(mean=self.policy.mean + share * off, scale=jnp.sqrt(square / number + 1e-4))
+        fraction = len(rows) / number
+        change = jnp.mean(rows, axis=0) - self.policy.mean
+        square = self.square + len(rows) * jnp.var(rows, axis=0) + self.number * fraction * change**2
+        # a variance of 1e-4 is added for observations that hardly vary
+        scale = jnp.sqrt(square / number + 1e-4)
+        policy = self.policy.replace(mean=self.policy.mean + fraction * change, scale=scale)
         return self._replace(policy=policy, number=number, square=square)
 
 
@@ -150,9 +153,11 @@ class Steps(NamedTuple):
         """
 
         def back(later: Array, row: tuple[Array, Array, Array]) -> tuple[Array, Array]:
+            """y_t from y_{t+1} (`later`)."""
             reward, beyond, done = row
             mixed = beyond + trace * (1 - done) * (later - beyond)
-            return (target := reward + discount * mixed), target
+            target = reward + discount * mixed
+            return target, target
 
         return jax.lax.scan(back, beyond[-1], (self.reward, beyond, self.done), reverse=True)[1]
 
@@ -178,8 +183,8 @@ def shac(
       settings: None for `Shac()`.
       key: a key of `jax.random`, or an integer seed.
       randomization_fn: as in `envs.wrap`.
-      policy: continues from this policy, which keeps its normalization; None begins with random weights. The critic
-        always begins anew.
+      policy: the policy to continue from, which keeps its normalization; None begins with random weights. The critic
+        always begins with random weights.
       watch: called after each update with the steps so far, the policy, and the mean return (with noisy actions) of the
         episodes that ended in the update, NaN if none did. Use it to keep the best policy, which may not be the last.
 
@@ -187,39 +192,51 @@ def shac(
       The policy after the last update, and the progress of learning.
 
     Raises:
-      ArgumentError: there are fewer steps than one update takes, the steps of an update do not divide into `parts`, or
-        the policy has other observations or actions than the environment.
+      ArgumentError: there are fewer steps than one update takes, the steps of an update are not divisible by `parts`,
+        or the sizes of observations or actions differ between the policy and the environment.
     """
     settings = settings or Shac()
-    once = settings.worlds * settings.horizon
-    if steps < once or once % settings.parts:
-        expected = f"{once} or more (worlds * horizon, the steps of an update, divisible by parts={settings.parts})"
+    per_update = settings.worlds * settings.horizon
+    if steps < per_update or per_update % settings.parts:
+        expected = (
+            f"{per_update} or more (worlds * horizon, the steps of an update, divisible by parts={settings.parts})"
+        )
         raise ArgumentError(f"shac: steps is {steps}; expected {expected}")
     key = jax.random.key(key) if isinstance(key, int) else key
     worlds = wrap(env, episode_length, 1, randomization_fn, redraw=True)
-    learning = Learning(worlds, episode_length, settings, steps // once, policy)
+    learning = Learning(worlds, episode_length, settings, steps // per_update, policy)
     learner, state = learning.begin(key)
     rows = []
-    for turn in range(steps // once):
-        learner, state, row = learning.update(learner, state, jax.random.fold_in(key, turn))
+    for number in range(steps // per_update):
+        learner, state, row = learning.update(learner, state, jax.random.fold_in(key, number))
         rows.append([float(value) for value in row])
         if watch is not None:
-            watch((turn + 1) * once, learner.policy, rows[-1][0])
+            watch((number + 1) * per_update, learner.policy, rows[-1][0])
     returns, losses, norms = np.array(rows).T
-    return Learned(learner.policy, once * np.arange(1, 1 + len(rows)), returns, losses, norms)
+    return Learned(
+        policy=learner.policy,
+        steps=per_update * np.arange(1, 1 + len(rows)),
+        returns=returns,
+        critic_loss=losses,
+        gradient=norms,
+    )
 
 
 class Learning:
     """The two compiled programs: `begin` and `update`."""
 
     def __init__(self, env: Wrapper, length: int, settings: Shac, updates: int, policy: Policy | None = None) -> None:
-        self.env, self.length, self.settings, self.policy = env, length, settings, policy
-        slower = optax.linear_schedule(settings.rate, 0.1 * settings.rate, updates)
-        self.actor, self.judge = (
+        self.env = env
+        self.length = length
+        self.settings = settings
+        self.policy = policy
+        falling = optax.linear_schedule(settings.rate, 0.1 * settings.rate, updates)
+        self.actor_optimizer, self.critic_optimizer = (
             optax.chain(optax.clip_by_global_norm(NORM), optax.adam(rate, *AVERAGES))
-            for rate in (slower, settings.critic_rate)
+            for rate in (falling, settings.critic_rate)
         )
-        self.begin, self.update = jit(self._begin), jit(self._update)
+        self.begin = jit(self._begin)
+        self.update = jit(self._update)
 
     def _begin(self, key: Array) -> tuple[Learner, EnvState]:
         """Random weights, and the initial states of all worlds.
@@ -227,7 +244,8 @@ class Learning:
         The episodes get random ages, so that they do not all end in the same update.
         """
         of_policy, of_critic, of_worlds, of_ages = jax.random.split(key, 4)
-        settings, actions = self.settings, self.env.action_size
+        settings = self.settings
+        actions = self.env.action_size
         state = self.env.reset(jax.random.split(of_worlds, settings.worlds))
         ages = jnp.floor(self.length * jax.random.uniform(of_ages, state.reward.shape, state.reward.dtype))
         state = state.replace(info=state.info | {"steps": ages})
@@ -242,25 +260,36 @@ class Learning:
             ours = f"{policy.mean.size} observations and {policy.log_deviation.size} actions"
             raise ArgumentError(f"shac: the policy has {ours}, the environment {size} and {actions}")
         critic = random_layers(of_critic, (size, *settings.hidden, 1))
-        memory = (self.actor.init((policy.layers, policy.log_deviation)), self.judge.init(critic))
-        return Learner(policy, critic, critic, memory, jnp.zeros((), zeros.dtype), zeros), state
+        memory = (
+            self.actor_optimizer.init((policy.layers, policy.log_deviation)),
+            self.critic_optimizer.init(critic),
+        )
+        learner = Learner(
+            policy=policy,
+            critic=critic,
+            lagging=critic,
+            memory=memory,
+            number=jnp.zeros((), zeros.dtype),
+            square=zeros,
+        )
+        return learner, state
 
     def _update(self, learner: Learner, state: EnvState, key: Array) -> tuple[Learner, EnvState, tuple[Array, ...]]:
         """One update: the new learner, the next states, and (mean return, critic loss, gradient norm)."""
-        acting, judging = jax.random.split(key)
+        of_noise, of_order = jax.random.split(key)
         weights = (learner.policy.layers, learner.policy.log_deviation)
-        slope, (later, steps, ended) = jax.grad(self._loss, has_aux=True)(weights, learner, state, acting)
+        slope, (later, steps, ended) = jax.grad(self._loss, has_aux=True)(weights, learner, state, of_noise)
         norm = jnp.linalg.norm(ravel_pytree(slope)[0])
         # skip the update if a motion diverged and the gradient is not finite
         slope = jax.tree.map(lambda x: jnp.where(jnp.isfinite(norm), x, 0), slope)
-        change, memory = self.actor.update(slope, learner.memory[0], weights)
+        change, memory = self.actor_optimizer.update(slope, learner.memory[0], weights)
         updated: Any = optax.apply_updates(weights, change)
         layers, deviation = updated
-        critic, judge, loss = self._judged(learner, steps, judging)
+        critic, memory_of_critic, loss = self._trained_critic(learner, steps, of_order)
         lagging = optax.incremental_update(critic, learner.lagging, self.settings.lag)
         policy = learner.policy.replace(layers=layers, log_deviation=deviation)
-        learner = learner._replace(policy=policy, critic=critic, lagging=lagging, memory=(memory, judge))
-        # another normalization would make another policy of one that was given
+        learner = learner._replace(policy=policy, critic=critic, lagging=lagging, memory=(memory, memory_of_critic))
+        # a policy that was given keeps its normalization: changing it would change the policy
         learner = learner.seen(steps.obs) if self.policy is None else learner
         return learner, later, (ended, loss, norm)
 
@@ -270,6 +299,7 @@ class Learning:
         policy = learner.policy.replace(layers=weights[0], log_deviation=weights[1])
 
         def one(carry: tuple, key: Array) -> tuple[tuple, tuple[Steps, Array]]:
+            """One step of all worlds; `total` is J so far, and `factor` is gamma^t."""
             now, total, factor = carry
             noise = jax.random.normal(key, (settings.worlds, self.env.action_size), total.dtype)
             later = self.env.step(now, policy(now.obs, noise))
@@ -278,9 +308,15 @@ class Learning:
             after = flat(later.info["final_obs"])
             beyond = settings.discount * (1 - failed) * self._value(learner.lagging, learner, after)
             total = total + factor * (later.reward + later.done * beyond)
-            # gamma^t, which starts again at 1 with each episode
+            # the discount starts again at 1 with each episode
             factor = jnp.where(later.done > 0, 1, settings.discount * factor)
-            step = Steps(flat(now.obs), later.reward, after, later.done, failed)
+            step = Steps(
+                obs=flat(now.obs),
+                reward=later.reward,
+                after=after,
+                done=later.done,
+                failed=failed,
+            )
             return (later, total, factor), (step, later.info["episode_metrics"]["sum_reward"])
 
         start = (state, jnp.zeros_like(state.reward), jnp.ones_like(state.reward))
@@ -293,7 +329,7 @@ class Learning:
         """V (...,) of observations: the network returns a reward per step, which is V (1 - gamma)."""
         return network(critic, learner.policy.normalized(obs))[..., 0] / (1 - self.settings.discount)
 
-    def _judged(self, learner: Learner, steps: Steps, key: Array) -> tuple[Layers, Any, Array]:
+    def _trained_critic(self, learner: Learner, steps: Steps, key: Array) -> tuple[Layers, Any, Array]:
         """The critic after its passes over the steps, the state of its optimizer, the mean loss of the last pass."""
         settings = self.settings
         beyond = (1 - steps.failed) * self._value(learner.lagging, learner, steps.after)
@@ -303,12 +339,13 @@ class Learning:
         scale = 1 - settings.discount
 
         def part(carry: tuple[Layers, Any], chosen: Array) -> tuple[tuple[Any, Any], Array]:
+            """One step of the optimizer on the minibatch of rows `chosen`."""
             critic, memory = carry
             obs, target = (row[chosen] for row in rows)
             loss, slope = jax.value_and_grad(
                 lambda critic: jnp.mean((scale * (self._value(critic, learner, obs) - target)) ** 2)
             )(critic)
-            change, memory = self.judge.update(slope, memory, critic)
+            change, memory = self.critic_optimizer.update(slope, memory, critic)
             return (optax.apply_updates(critic, change), memory), loss
 
         keys = jax.random.split(key, settings.passes)
