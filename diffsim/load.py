@@ -39,7 +39,7 @@ def load(
         file may open any file, as in MuJoCo, and a model from text none. Pass False for a model that you do not trust.
       max_contacts: number of contacts that a step can hold; None for what the model asks for (see `diffsim.compile`).
       max_pairs: number of pairs of geoms that a step can test; None for what the model asks for.
-      keep: names of fields, such as "dof_damping", whose code stays in the program although they are zero, so that you
+      keep: names of fields, such as "dof_damping", whose code stays in the program even if they are zero, so that you
         can set them later.
       hooks: your own functions, as in `model.replace(hooks=...)`. Plugins must be given here.
       mujoco: the version of MuJoCo whose semantics the model gets: "3.8.1" (the default), or a later one up to "4.0";

@@ -50,7 +50,7 @@ def use_cores(count: int | None = None) -> None:
       count: number of cores; None for all.
 
     Raises:
-      ArgumentError: `count` is not positive, or JAX has already determined its devices, in another number.
+      ArgumentError: `count` is not positive, or JAX already uses another number of devices.
     """
     count = (os.cpu_count() or 1) if count is None else count
     if count < 1:
@@ -94,8 +94,9 @@ def vmap(function: Callable, in_axes: Any = 0, out_axes: Any = 0, mesh: Mesh | N
     def spread_out(*arguments: Any) -> Any:
         axes_of_arguments = in_axes if isinstance(in_axes, tuple) else (in_axes,) * len(arguments)
         for axes, argument in zip(axes_of_arguments, arguments, strict=False):
-            among = jax.tree.map(lambda axis, part: None if axis is None else part, axes, argument, is_leaf=_is_none)
-            _check_even(among, chosen.shape[AXIS])
+            # without the parts that are copied to every device
+            batch = jax.tree.map(lambda axis, part: None if axis is None else part, axes, argument, is_leaf=_is_none)
+            _check_even(batch, chosen.shape[AXIS])
         sources = specs[0] if isinstance(in_axes, tuple) else (specs[0],) * len(arguments)
         inside = jax.shard_map(batched, mesh=chosen, in_specs=sources, out_specs=specs[1], check_vma=False)
         return inside(*arguments)
@@ -121,17 +122,18 @@ def spread(tree: Tree, mesh: Mesh | None = None) -> Tree:
     chosen = _default(mesh)
     local = sum(device.process_index == jax.process_index() for device in chosen.devices.flat)
     _check_even(tree, local)
-    shared, whole = (NamedSharding(chosen, PartitionSpec(*axes)) for axes in ((AXIS,), ()))
+    sharded = NamedSharding(chosen, PartitionSpec(AXIS))
+    replicated = NamedSharding(chosen, PartitionSpec())
 
     # Empty leaves, such as `history` without delays, are replicated and not sharded: compiled programs return them
     # replicated, so that a program takes its own results as arguments without being compiled again.
-    def share(leaf: Any) -> jax.Array:
+    def shard(leaf: Any) -> jax.Array:
         if jax.process_count() == 1:
-            return jax.device_put(leaf, shared if leaf.size else whole)
-        whole_leaf = jax.make_array_from_process_local_data(shared, leaf)
-        return whole_leaf if leaf.size else jax.device_put(np.zeros(whole_leaf.shape, whole_leaf.dtype), whole)
+            return jax.device_put(leaf, sharded if leaf.size else replicated)
+        whole = jax.make_array_from_process_local_data(sharded, leaf)
+        return whole if leaf.size else jax.device_put(np.zeros(whole.shape, whole.dtype), replicated)
 
-    return jax.tree.map(share, tree)
+    return jax.tree.map(shard, tree)
 
 
 def everywhere(tree: Tree, mesh: Mesh | None = None) -> Tree:
@@ -151,6 +153,7 @@ def everywhere(tree: Tree, mesh: Mesh | None = None) -> Tree:
 
 
 def _default(chosen: Mesh | None) -> Mesh:
+    """The mesh, or all devices for None; raises ArgumentError if it has no axis of worlds."""
     chosen = mesh() if chosen is None else chosen
     if AXIS not in chosen.axis_names:
         raise ArgumentError(f'the mesh has axes {chosen.axis_names}; expected one called "{AXIS}"')
@@ -158,10 +161,12 @@ def _default(chosen: Mesh | None) -> Mesh:
 
 
 def _is_none(value: Any) -> bool:
+    """Makes None a leaf for `jax.tree.map`."""
     return value is None
 
 
 def _check_even(tree: Any, devices: int) -> None:
+    """Raises ArgumentError if the number of worlds in some array is not a multiple of the number of devices."""
     for leaf in jax.tree.leaves(tree):
         if leaf.shape[0] % devices:
             raise ArgumentError(f"the number of worlds is {leaf.shape[0]}, not a multiple of the {devices} devices")

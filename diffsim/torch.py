@@ -22,7 +22,7 @@ from diffsim.xla.barriers import for_cpu
 from diffsim.xla.compiled import jit
 
 try:
-    # by name: a type checker takes `import torch` for this file
+    # imported by name, because type checkers think that `import torch` means this file
     torch: Any = importlib.import_module("torch")
 except ImportError as problem:
     raise ImportError("diffsim.torch needs PyTorch: pip install 'diffsim-jax[torch]'") from problem
@@ -45,12 +45,13 @@ def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
       are constants for PyTorch. Integer and bool results have no gradient, and random keys remain arrays of JAX.
 
     Raises:
-      ArgumentError: by the wrapped function, if a tensor is on another kind of device than the arrays of JAX.
-      UnsupportedError: in a second derivative. Wrap `jax.grad` of the function instead.
+      ArgumentError: when the wrapped function is called with a tensor on another kind of device than JAX uses.
+      UnsupportedError: when PyTorch asks for a second derivative. Wrap `jax.grad` of the function instead.
     """
 
     @functools.cache
     def programs_of(structure: Any, places: tuple[int, ...]) -> _Programs:
+        """The programs for one structure of arguments; `places` are the leaves with gradients."""
         return _Programs(function, structure, places)
 
     @functools.wraps(function)
@@ -102,8 +103,7 @@ def to_jax(tree: Any) -> Any:
 def argument(tensor: Any) -> Any:
     """A tensor as an argument of a compiled program, without its gradient.
 
-    On a CPU it is a numpy array, which a program takes without a copy. JAX needs 50 times as long to make an array of
-    its own.
+    On a CPU it is a numpy array, which a program takes without a copy; to make an array of JAX takes 50 times as long.
 
     Args:
       tensor: on the device of JAX. What is not a tensor remains as it is.
@@ -141,6 +141,7 @@ class _Programs:
 
         def forward(leaves: Sequence[Any], chosen: Sequence[Any]) -> tuple[_Outputs, Any]:
             def split(chosen: Sequence[Any]) -> tuple[list[Any], _Outputs]:
+                """The floats of the result, which are differentiated, and the rest of it."""
                 filled = list(leaves)
                 for place, leaf in zip(places, chosen, strict=True):
                     filled[place] = leaf
@@ -160,7 +161,7 @@ class _Programs:
 )
 @dataclasses.dataclass(frozen=True)
 class _Outputs:
-    """A result taken apart: its leaves that are floats, and the others; its structure, and which leaves are floats."""
+    """The parts of a result: its leaves that are floats, the other leaves, its structure, which leaves are floats."""
 
     floats: list[Any]
     others: list[Any]
@@ -169,7 +170,7 @@ class _Outputs:
 
     @classmethod
     def of(cls, result: Any) -> "_Outputs":
-        """Takes a result apart."""
+        """Splits a result into its parts."""
         leaves, structure = jax.tree.flatten(jax.tree.map(jnp.asarray, result))
         is_float = tuple(bool(jnp.issubdtype(leaf.dtype, jnp.inexact)) for leaf in leaves)
         return cls(
@@ -181,7 +182,8 @@ class _Outputs:
 
     def put_together(self, leaves: Sequence[Any]) -> Any:
         """The result with other leaves, floats first."""
-        floats, others = iter(leaves[: len(self.floats)]), iter(leaves[len(self.floats) :])
+        floats = iter(leaves[: len(self.floats)])
+        others = iter(leaves[len(self.floats) :])
         return jax.tree.unflatten(self.structure, [next(floats if each else others) for each in self.is_float])
 
 
@@ -192,8 +194,12 @@ class _Call(torch.autograd.Function):
     def forward(ctx: Any, programs: _Programs, leaves: list[Any], *chosen: Any) -> tuple[Any, ...]:
         """The _Outputs, and their leaves as tensors, floats first."""
         outputs, derivative = programs.forward(leaves, [argument(leaf) for leaf in chosen])
-        # chosen is no saved tensor: what the derivative needs is in arrays of its own, whatever is written here later
-        ctx.programs, ctx.derivative, ctx.chosen, ctx.number = programs, derivative, chosen, len(outputs.floats)
+        # `save_for_backward` would check that nobody writes into `chosen` later. That may happen here: the derivative
+        # has its own arrays.
+        ctx.programs = programs
+        ctx.derivative = derivative
+        ctx.chosen = chosen
+        ctx.number = len(outputs.floats)
         others = to_torch(outputs.others)
         ctx.mark_non_differentiable(*[leaf for leaf in others if isinstance(leaf, torch.Tensor)])
         return (outputs, *to_torch(outputs.floats), *others)
@@ -204,7 +210,7 @@ class _Call(torch.autograd.Function):
         # the _Outputs come first, and what is not a float comes last
         floats = cotangents[1 : 1 + ctx.number]
         if torch.is_grad_enabled():
-            # create_graph: gradients that know what they depend on, so that a second derivative is refused
+            # with create_graph=True, record what the gradients depend on, so that a second derivative raises an error
             gradients = _Gradient.apply(ctx.programs, ctx.derivative, floats, *ctx.chosen, *floats)
         else:
             gradients = _gradients(ctx.programs, ctx.derivative, floats)
@@ -216,12 +222,12 @@ class _Gradient(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, programs: _Programs, derivative: Any, cotangents: Sequence[Any], *_: Any) -> tuple[Any, ...]:
-        """The gradients; further arguments are what they depend on."""
+        """The gradients; the further arguments are the tensors on which they depend."""
         return _gradients(programs, derivative, cotangents)
 
     @staticmethod
     def backward(ctx: Any, *_: Any) -> Any:
-        """Refuses."""
+        """Raises UnsupportedError."""
         reason = "PyTorch asks for a second derivative, and only the first is available"
         raise UnsupportedError.of("diffsim.torch.wrap", reason, "wrap a function that computes jax.grad")
 
@@ -242,5 +248,5 @@ def _tensor(leaf: Any) -> Any:
     """An array of JAX as a tensor."""
     if not isinstance(leaf, jax.Array) or jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         return leaf
-    # a capsule of a CPU is read in half the time; on a GPU torch also asks for its stream
+    # on a CPU a DLPack capsule is read in half the time; on a GPU torch needs the array, to synchronize streams
     return torch.from_dlpack(leaf.__dlpack__() if for_cpu() else leaf)

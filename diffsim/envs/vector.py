@@ -69,9 +69,12 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         if render_mode not in (None, "rgb_array"):
             raise ValueError(f"render_mode is {render_mode!r}; expected None or 'rgb_array'")
         self._mode = AutoresetMode(autoreset_mode)
-        self.num_envs, self.render_mode = num_envs, render_mode
+        self.num_envs = num_envs
+        self.render_mode = render_mode
         self.metadata = {"autoreset_mode": self._mode, "render_modes": ["rgb_array"], "render_fps": round(1 / env.dt)}
-        self._camera, self._size, self._drawn = camera, size, min(drawn, num_envs)
+        self._camera = camera
+        self._size = size
+        self._drawn = min(drawn, num_envs)
         self.single_action_space = gymnasium.spaces.Box(-1, 1, (env.action_size,), np.float32)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self.single_observation_space = _space(jax.eval_shape(env.reset, jax.random.key(0)).obs)
@@ -81,13 +84,16 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         self._begin = jax.jit(lambda keys: _with_obs(self._worlds.reset(keys)))
         self._renew = jax.jit(lambda *args: _with_obs(self._reset_where(*args)))
         self._advance = jax.jit(self._one_step)
+        # `_outside` converts results for the user, `_inside` converts the user's actions
         if torch:
-            # not before it is asked for: PyTorch is optional
+            # imported only here, because PyTorch is optional
             from diffsim import torch as bridge
 
-            self._outside, self._inside = bridge.to_torch, bridge.argument
+            self._outside = bridge.to_torch
+            self._inside = bridge.argument
         else:
-            self._outside, self._inside = _numpy, jnp.asarray
+            self._outside = _numpy
+            self._inside = jnp.asarray
         self._torch = torch
         self._state: EnvState | None = None
         self._key = jax.random.key(0)
@@ -96,12 +102,12 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         """Starts new episodes in all worlds, or in the worlds of `options["reset_mask"]` (num_envs,) bool.
 
         Raises:
-          ValueError: the mask has another shape or dtype, or comes before the first reset of all worlds, or there are
-            other options.
+          ValueError: the mask has another shape or dtype, there is a mask although not all worlds were reset before, or
+            there are other options.
         """
         super().reset(seed=seed)
         if seed is not None or self._state is None:
-            # Gymnasium's generator, seeded by `seed` or by the system's entropy, gives the key
+            # the key is drawn from Gymnasium's generator, which is seeded by `seed`, or else by the operating system
             self._key = jax.random.key(int(self.np_random.integers(2**31)))
         mask = self._mask(options or {})
         if self._state is None or mask.all():
@@ -118,14 +124,15 @@ class VectorEnv(gymnasium.vector.VectorEnv):
           ValueError: `reset` was not called yet, or, with DISABLED, some worlds are done and were not reset.
         """
         if self._state is None:
-            raise ValueError("reset comes before step")
+            raise ValueError("call reset before step")
         if self._mode is AutoresetMode.DISABLED and np.any(self._state.done):
             raise ValueError('some worlds are done; reset them with reset(options={"reset_mask": done})')
         (self._state, obs), seen = self._advance(self._state, self._inside(actions), self._keys())
         infos = self._infos(seen)
         if self._torch:
             return self._tensors(obs, seen, infos)
-        done, truncated = np.asarray(seen.done) > 0, np.asarray(seen.info["truncation"]) > 0
+        done = np.asarray(seen.done) > 0
+        truncated = np.asarray(seen.info["truncation"]) > 0
         if self._mode is AutoresetMode.SAME_STEP and done.any():
             # Gymnasium's format: an object array with an observation where done, else None
             last = np.full(len(done), None, dtype=object)
@@ -136,9 +143,10 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         return _numpy(obs), reward, done & ~truncated, truncated, infos
 
     def _tensors(self, obs: Any, seen: EnvState, infos: dict[str, Any]) -> Step:
-        """The results of a step as tensors."""
+        """The results of a step as tensors: `obs` of the states to continue from, all else from the states `seen`."""
         last, reward, done, truncated = self._outside((seen.obs, seen.reward, seen.done, seen.info["truncation"]))
-        done, truncated = done > 0, truncated > 0
+        done = done > 0
+        truncated = truncated > 0
         if self._mode is AutoresetMode.SAME_STEP:
             infos |= {"final_obs": last, "_final_obs": done, "final_info": dict(infos)}
         return self._outside(obs), reward.float(), done & ~truncated, truncated, infos
@@ -179,14 +187,14 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         if self.render_mode is None:
             return None
         if self._state is None:
-            raise ValueError("reset comes before render")
+            raise ValueError("call reset before render")
         shown = jax.tree.map(lambda leaf: leaf[: self._drawn], (self._state.physics, self._state.inputs))
-        # the axis of worlds takes the place of the time axis of a film
+        # `render` draws one picture per time of a film: here the axis of worlds takes the place of the time axis
         poses = viz.poses_of(self._worlds.model, *shown)
         return tuple(viz.render(self._worlds.model, poses, self._camera, self._size, samples=1))
 
     def _one_step(self, state: EnvState, actions: Array, keys: Array) -> tuple[tuple[EnvState, Any], EnvState]:
-        """The states to continue from with their observations, and the states that the step led to.
+        """The states to continue from, with their observations, and the states that the step led to.
 
         The states differ only with SAME_STEP.
         """
@@ -208,7 +216,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         return jax.random.split(now, self.num_envs)
 
     def _mask(self, options: dict[str, Any]) -> np.ndarray:
-        """Which worlds are reset."""
+        """(num_envs,) bool: which worlds the options of `reset` choose."""
         if set(options) - {"reset_mask"}:
             raise ValueError(f"reset takes the option 'reset_mask', not {sorted(set(options) - {'reset_mask'})}")
         if "reset_mask" not in options:
@@ -221,6 +229,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         return mask
 
     def _infos(self, state: EnvState) -> dict[str, Any]:
+        """The infos for the user: the terms of the reward of each world."""
         to_user = self._outside if self._torch else np.array
         return {"metrics": {name: to_user(value) for name, value in state.metrics.items()}}
 
@@ -235,7 +244,7 @@ def _space(obs: Any) -> gymnasium.Space:
 def _with_obs(state: EnvState) -> tuple[EnvState, Any]:
     """States, and their observations as float32 for the user.
 
-    A program returns each result in memory of its own, so that a user may write into an observation.
+    A compiled program returns each result in its own memory, so a user may write into an observation.
     """
     return state, jax.tree.map(lambda leaf: leaf.astype(jnp.float32), state.obs)
 

@@ -124,10 +124,12 @@ def with_model(env: Environment, model: Model) -> Environment:
 
 
 class EpisodeWrapper(Wrapper):
-    """Ends episodes after a number of steps; `info` counts `steps` and tells a `truncation` from a failure.
+    """Ends episodes after a number of steps.
 
-    `info["episode_metrics"]` holds the sums of the reward (`sum_reward`) and of each metric since the start of the
-    episode, and its `length`, under the names that Brax's trainers read. Works on one world or on a batch.
+    `info["steps"]` counts the steps, and `info["truncation"]` is 1 if an episode was done because of its length, not
+    because of a failure. `info["episode_metrics"]` holds the sums of the reward (`sum_reward`) and of each metric since
+    the start of the episode, and its `length`, under the names that Brax's trainers read. Works on one world or on a
+    batch.
 
     Args:
       env: the environment.
@@ -137,7 +139,8 @@ class EpisodeWrapper(Wrapper):
 
     def __init__(self, env: Environment, length: int, action_repeat: int = 1) -> None:
         super().__init__(env)
-        self.length, self.action_repeat = length, action_repeat
+        self.length = length
+        self.action_repeat = action_repeat
 
     @property
     def dt(self) -> float:
@@ -147,9 +150,9 @@ class EpisodeWrapper(Wrapper):
     def reset(self, key: Array) -> EnvState:
         """Starts an episode with all counts at zero."""
         state = self.env.reset(key)
-        nothing = jnp.zeros_like(state.reward)
-        sums = dict.fromkeys(["sum_reward", "length", *state.metrics], nothing)
-        counts = dict.fromkeys(["steps", "truncation", "episode_done"], nothing)
+        zero = jnp.zeros_like(state.reward)
+        sums = dict.fromkeys(["sum_reward", "length", *state.metrics], zero)
+        counts = dict.fromkeys(["steps", "truncation", "episode_done"], zero)
         return state.replace(info=state.info | counts | {"episode_metrics": sums})
 
     def step(self, state: EnvState, action: Array) -> EnvState:
@@ -157,8 +160,9 @@ class EpisodeWrapper(Wrapper):
 
         If the last state was done, the counts and sums start again.
         """
-        # 0 in the first step of a new episode, 1 later: factor of the old counts and sums
-        going_on, info = (state.done == 0).astype(state.done.dtype), state.info
+        # the factor of the old counts and sums: 0 in the first step of a new episode, 1 later
+        going_on = (state.done == 0).astype(state.done.dtype)
+        info = state.info
         later = self._repeat(state, action)
         steps = going_on * info["steps"] + self.action_repeat
         truncation = jnp.where(steps >= self.length, 1 - later.done, 0)
@@ -187,8 +191,8 @@ class AutoResetWrapper(Wrapper):
 
     `done` and `reward` still belong to the step that ended the episode, and `info["final_obs"]` is its last observation
     (for the value after a truncation); `obs` is the first observation of the new episode. By default a world returns to
-    its own first state, which costs nothing, as in Brax. With `redraw` it gets a new random initial state; this calls
-    `reset` in every step in which any world is done.
+    its own first state, as in Brax; this needs no call of `reset`. With `redraw` it gets a new random initial state;
+    this calls `reset` in every step in which any world is done.
 
     Args:
       env: an environment of a batch.
@@ -239,9 +243,9 @@ class Beginning(NamedTuple):
 
 
 def _beginning(state: EnvState) -> Beginning:
-    """Extracts these parts of a state."""
+    """The parts of a state that a reset replaces."""
     memory = {name: state.info[name] for name in ("memory",) if name in state.info}
-    return Beginning(state.physics, state.inputs, state.obs, memory)
+    return Beginning(physics=state.physics, inputs=state.inputs, obs=state.obs, memory=memory)
 
 
 def wrap(

@@ -45,7 +45,7 @@ def compute_com_frame(model: Model, kinematics: Kinematics) -> ComFrame:
 def subtree_com(model: Model, xipos: Array) -> Array:
     """(nbody, 3) m, world: centre of mass of each body together with its descendants; xipos if they have no mass."""
     mass = model.body_mass
-    # masses are summed apart from moments, so that worlds that share a model share the masses of its subtrees
+    # masses and moments are summed separately, so that worlds with one model compute the masses of subtrees only once
     subtree_mass = sum_subtree(model.topology, mass[:, None])[:, 0]
     heavy = subtree_mass > MINVAL
     inverse_mass = safe.divide(jnp.ones_like(mass), jnp.where(heavy, subtree_mass, 1))
@@ -55,9 +55,11 @@ def subtree_com(model: Model, xipos: Array) -> Array:
 
 def _inertia_about(mass: Array, diagonal: Array, ximat: Array, offset: Array) -> Array:
     """(nbody, 10) inertias R diag R^T + m (o.o 1 - o o^T) about points; o is the `offset` from point to body centre."""
-    rows, sizes = [unpack(row) for row in unpack(ximat, axis=-2)], unpack(diagonal)
+    rows = [unpack(row) for row in unpack(ximat, axis=-2)]
+    sizes = unpack(diagonal)
     scaled = [[size * x for size, x in zip(sizes, row, strict=True)] for row in rows]
-    moment, arm = unpack(scale(offset, mass)), unpack(offset)
+    moment = unpack(scale(offset, mass))
+    arm = unpack(offset)
     square = dot_components(moment, arm)
 
     def entry(i: int, j: int) -> Array:
@@ -78,7 +80,7 @@ def compute_velocities(
     `actuation` is disabled, as in MuJoCo.
     """
     topology = model.topology
-    # one product gives the velocities of bodies, and of the frames to which the motion axes are fixed
+    # one sum gives both the velocities of bodies and those of the frames to which the motion axes are fixed
     last = np.concatenate([last_dof(topology), earlier_dof(topology)])
     sums = sum_dofs(topology, last, (com.cdof, qvel))
     idle = model.opt.disabled(DisableBit.ACTUATION)
@@ -96,7 +98,7 @@ def compute_subtree_velocities(model: Model, com: ComFrame, velocities: Velociti
     momentum = sum_subtree(topology, inertia_mul(com.cinert, velocities.cvel))
     arm = com.subtree_com - pick(com.subtree_com, topology.body_rootid)
     spin = momentum[:, :3] - cross(arm, momentum[:, 3:])
-    # the world: the momenta of all trees, moved from their centres of mass o to the common one
+    # the world's angular momentum is the sum over trees, moved from their centres of mass o to the common one
     roots = np.flatnonzero((topology.body_rootid == np.arange(topology.nbody)) & (np.arange(topology.nbody) > 0))
     across = pick(com.subtree_com, roots) - com.subtree_com[:1]
     total = jnp.sum(pick(spin, roots) + cross(across, pick(momentum, roots)[:, 3:]), axis=0)

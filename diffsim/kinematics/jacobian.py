@@ -60,7 +60,7 @@ def wrench_about(direction: Array) -> Array:
 
 
 def wrench_rows(axes: MotionAxes, wrench: Array) -> Array:
-    """(n, nv) Jacobian rows of wrenches (n, 6), before the mask of the dofs that move the body."""
+    """(n, nv) Jacobian rows of wrenches (n, 6), as if every dof moved the body: the caller applies the mask."""
     return matmul(wrench, axes.cdof.T)
 
 
@@ -87,15 +87,16 @@ def wrench_pairs(
       bodies: (n,) the first and the second body of each row, static or known at run time.
     """
     # A row has entries only in the blocks of its two bodies. `blocks.table` (nblock, d) has the dofs of each block;
-    # `number` says in which block a dof is, and is `none` for -1, a body that no dof moves. If both bodies are in one
-    # block, the row has this block once.
-    none, last = len(blocks.table), last_dof(topology)
-    number = np.full(topology.nv + 1, none)
-    number[blocks.table] = np.arange(none)[:, None]
+    # `number` says in which block a dof is, and is `no_block` for -1, a body that no dof moves. If both bodies are in
+    # one block, the row has this block once.
+    no_block = len(blocks.table)
+    last = last_dof(topology)
+    number = np.full(topology.nv + 1, no_block)
+    number[blocks.table] = np.arange(no_block)[:, None]
     # the table pads small blocks with -1, and `last_dof` is -1 for bodies that no dof moves
-    number[-1] = none
+    number[-1] = no_block
     first, second = (pick_static(number[last], body) for body in bodies)
-    rows = PairRows(blocks, wrench, jnp.stack([jnp.asarray(second), jnp.where(first == second, none, first)]))
+    rows = PairRows(blocks, wrench, jnp.stack([jnp.asarray(second), jnp.where(first == second, no_block, first)]))
     # a dof moves a body if the body's last dof is in the span of the dof's descendants; padding (-2) has an empty span
     begin, end = (rows.read(jnp.asarray(np.append(x, -2)[blocks.table])) for x in chain_spans(topology))
     ends = (jnp.asarray(pick_static(last, body))[None, None] for body in bodies)
@@ -115,7 +116,7 @@ def point_jacobian(model: Model, com: ComFrame, point: Array, body: Ids) -> tupl
 
     Args:
       model: the model.
-      com: the result of this stage.
+      com: the centres of mass and motion axes in the same state.
       point: (..., 3) m, positions in the world.
       body: (...) the body of each point, static or known at run time.
 
@@ -124,16 +125,17 @@ def point_jacobian(model: Model, com: ComFrame, point: Array, body: Ids) -> tupl
     """
     offset = point - com.subtree_com[rows_at(model.topology.body_rootid, body)]
     moves = rows_at(body_dof_mask(model.topology), body)
-    angular, linear = com.cdof[:, :3], com.cdof[:, 3:]
-    masked = moves[..., None, :]
-    # components come first, so that each of them is one wide operation over dofs
+    angular = com.cdof[:, :3]
+    linear = com.cdof[:, 3:]
+    # the velocity of the point for each dof, linear + angular x offset
     lever = cross(
         jnp.broadcast_to(angular, (*offset.shape[:-1], *angular.shape)),
         jnp.broadcast_to(offset[..., None, :], (*offset.shape[:-1], *angular.shape)),
     )
     velocity = jnp.swapaxes(jnp.broadcast_to(linear, lever.shape) + lever, -1, -2)
     rotation = jnp.broadcast_to(angular.T, velocity.shape)
-    return jnp.where(masked, velocity, 0), jnp.where(masked, rotation, 0)
+    moves = moves[..., None, :]
+    return jnp.where(moves, velocity, 0), jnp.where(moves, rotation, 0)
 
 
 def forces_on_dofs(model: Model, com: ComFrame, point: Array, body: np.ndarray, force: Array, torque: Array) -> Array:

@@ -70,8 +70,9 @@ class JointMotion(Protocol):
 
     @staticmethod
     def drive(qpos: Array, gear: Array, in_parent: bool) -> tuple[Array, Array]:
-        """Length () and moment (nv,) of an actuator on this joint with the gear (6,), given in the parent's frame if
-        `in_parent`, else in the child's.
+        """Length () and moment (nv,) of an actuator on this joint.
+
+        The axes in its gear (6,) are given in the parent's frame if `in_parent`, else in the child's.
         """
         ...
 
@@ -240,17 +241,24 @@ def groups(topology: Topology) -> tuple[JointGroup, ...]:
     """The joints of a model, grouped by type, in the order of the groups' first joints."""
     groups = []
     for joint_type, motion in MOTIONS.items():
-        kind, joints = kind_of(joint_type), np.flatnonzero(topology.jnt_type == joint_type)
+        kind = kind_of(joint_type)
+        joints = np.flatnonzero(topology.jnt_type == joint_type)
         if joints.size:
-            qpos = topology.jnt_qposadr[joints][:, None] + np.arange(kind.nq)
-            dofs = topology.jnt_dofadr[joints][:, None] + np.arange(kind.nv)
-            groups.append(JointGroup(kind, motion, joints, qpos, dofs, topology.jnt_bodyid[joints]))
+            group = JointGroup(
+                kind=kind,
+                motion=motion,
+                joints=joints,
+                qpos=topology.jnt_qposadr[joints][:, None] + np.arange(kind.nq),
+                dofs=topology.jnt_dofadr[joints][:, None] + np.arange(kind.nv),
+                bodies=topology.jnt_bodyid[joints],
+            )
+            groups.append(group)
     return tuple(sorted(groups, key=lambda group: group.joints[0]))
 
 
 @per_topology
 def earlier_dof(topology: Topology) -> np.ndarray:
-    """(nv,) for each dof the last dof before it that moves its axis; -1 if none does."""
+    """(nv,) for each dof, the last dof before it that moves its axis; -1 if none does."""
     earlier = np.full(topology.nv, -1, dtype=np.int32)
     for group in groups(topology):
         for dofs in group.dofs:
@@ -277,7 +285,7 @@ def _by_type(topology: Topology, field: str, of_type: Callable[[JointGroup], Arr
 
 
 def joint_rotations(model: Model, qpos: Array) -> Array:
-    """(njnt, 4) for each joint the rotation of the frame after it in the frame before it."""
+    """(njnt, 4) for each joint, the rotation of the frame after it in the frame before it."""
 
     def of_type(group: JointGroup) -> Array:
         axis = pick(model.jnt_axis, group.joints)
@@ -290,7 +298,8 @@ def joint_shifts(model: Model, qpos: Array) -> Array:
     """(njnt, 3) m, from each joint's anchor to the origin of the frame after the joint, in this frame."""
 
     def of_type(group: JointGroup) -> Array:
-        pos, axis = pick(model.jnt_pos, group.joints), pick(model.jnt_axis, group.joints)
+        pos = pick(model.jnt_pos, group.joints)
+        axis = pick(model.jnt_axis, group.joints)
         return jax.vmap(group.motion.shift)(pick(qpos, group.qpos), pick(model.qpos0, group.qpos), pos, axis)
 
     return _by_type(model.topology, "joints", of_type, jnp.zeros((0, 3), qpos.dtype))
@@ -307,7 +316,8 @@ def joint_axes(topology: Topology, xaxis: Array, xmat: Array, offset: Array) -> 
     """
 
     def of_type(group: JointGroup) -> Array:
-        axis, mat = pick(xaxis, group.joints), pick(xmat, group.bodies)
+        axis = pick(xaxis, group.joints)
+        mat = pick(xmat, group.bodies)
         return jax.vmap(group.motion.axes)(axis, mat, pick(offset, group.joints))
 
     return _by_type(topology, "dofs", of_type, jnp.zeros((0, 6), xaxis.dtype))

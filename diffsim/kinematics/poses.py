@@ -9,8 +9,7 @@ operation. Quaternions are normalized before use; `qpos` itself is not changed.
 The derivative of poses with respect to qpos is not the derivative of this composition. It is the velocity of the
 frames (`pose_rates`): every frame moves with its body, and bodies move with the velocities of the joints. Reverse mode
 is the transpose: forces and torques on frames are summed over subtrees and projected on the axes of the joints.
-Source: MuJoCo documentation, "Computation", "Kinematics"; XML reference, attribute `mode` of `camera`; Featherstone
-2008, ch. 2 and 4.
+Source: MuJoCo documentation, "Computation", "Kinematics"; Featherstone 2008, ch. 2 and 4.
 """
 
 import dataclasses
@@ -25,26 +24,23 @@ from jax import Array
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
-from diffsim.base.enums import CamLightMode
-from diffsim.kinematics.com import subtree_com
+from diffsim.kinematics.cameras import cameras_and_lights
 from diffsim.kinematics.joints import groups, joint_axes, joint_rotations, joint_shifts, position_rate
 from diffsim.kinematics.tree import last_dof, sum_dofs
-from diffsim.math import safe
 from diffsim.math.rotation import quat_mul, quat_normalize, quat_to_mat, rotate
-from diffsim.math.vector import cross, mul_mat, mul_vec, transpose, turn
+from diffsim.math.vector import cross, mul_mat, mul_vec, turn
 from diffsim.types.data import Kinematics
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology, per_topology
 from diffsim.xla.barriers import computed_once, stored_results
 from diffsim.xla.compiled import run_alone
-from diffsim.xla.gather import on_rows, pick, pick_computed, place, rows_at
+from diffsim.xla.gather import on_rows, pick, pick_computed, place
 from diffsim.xla.loops import varying
 from diffsim.xla.numpy_rules import RULES
 from diffsim.xla.tree_sums import Trees
 
 # fields of Kinematics, by name
 Poses = dict[str, Array]
-
 
 # the unit quaternion
 IDENTITY = np.array([1, 0, 0, 0])
@@ -59,7 +55,7 @@ class Chain:
       body: (n,) the body of each node.
       joint: (n,) the joint of each node, -1 for a body without joints.
       based: (n,) whether the node starts with its body's fixed offset (body_pos, body_quat).
-      absolute: (n, 3) for a free joint the indices in qpos of its position in the world, else -1.
+      absolute: (n, 3) for a free joint, the indices in qpos of its position in the world, else -1.
       last: (nbody,) the last node of each body, whose frame is the body's.
       of_joint: (njnt,) the node of each joint.
       trees: computes sums and products along the tree.
@@ -78,11 +74,14 @@ class Chain:
 @per_topology
 def chain(topology: Topology) -> Chain:
     """The tree of frames of a model."""
+    # node 0 is the world
     parent, owner, joint = [0], [0], [-1]
     last = np.zeros(topology.nbody, dtype=np.int32)
     for body in range(1, topology.nbody):
         above = int(last[topology.body_parentid[body]])
-        start, count = int(topology.body_jntadr[body]), int(topology.body_jntnum[body])
+        start = int(topology.body_jntadr[body])
+        count = int(topology.body_jntnum[body])
+        # one node for each joint, or a single node without a joint
         for number in range(start, start + count) if count else (-1,):
             parent.append(above)
             owner.append(body)
@@ -96,6 +95,7 @@ def chain(topology: Topology) -> Chain:
     for group in groups(topology):
         if group.kind.free:
             absolute[of_joint[group.joints]] = group.qpos[:, :3]
+    # the first node of each body
     first = np.append(True, bodies[1:] != bodies[:-1])
     return Chain(
         parent=parents,
@@ -150,7 +150,8 @@ def compose_poses(model: Model, qpos: Array, mocap_pos: Array, mocap_quat: Array
     # position = sum over ancestors of R_before anchor + shift; the term of the world is zero
     pos = links.trees.above(computed_once(lambda: mul_vec(before, anchor) + shift)())
 
-    xpos, xmat = pick(pos, links.last), pick(mat, links.last)
+    xpos = pick(pos, links.last)
+    xmat = pick(mat, links.last)
     # frames that are fixed to bodies: inertial frames, geoms and sites
     local = {
         "xi": (np.arange(model.nbody), model.body_ipos, model.body_iquat),
@@ -172,9 +173,11 @@ def compose_poses(model: Model, qpos: Array, mocap_pos: Array, mocap_quat: Array
 def _base_frames(model: Model, links: Chain, mocap_pos: Array, mocap_quat: Array) -> tuple[Array, Array]:
     """Fixed offsets (n, 3) and rotations (n, 4) of nodes in their parents.
 
-    They are the body's at the first node of a body, and the identity at others. Those of mocap bodies are inputs.
+    The first node of a body has the body's offset and rotation, other nodes have none. Mocap bodies get theirs from the
+    inputs.
     """
-    pos, quat = model.body_pos, quat_normalize(model.body_quat)
+    pos = model.body_pos
+    quat = quat_normalize(model.body_quat)
     mocap = np.flatnonzero(model.topology.body_mocapid >= 0)
     if mocap.size:
         slots = model.topology.body_mocapid[mocap]
@@ -211,87 +214,6 @@ def geom_frames(model: Model, kinematics: Kinematics, geoms: np.ndarray) -> tupl
     return pick_computed((kinematics.geom_xpos, kinematics.geom_xmat), geoms, of_bodies)
 
 
-@dataclasses.dataclass(frozen=True)
-class Modes:
-    """How n cameras or lights follow bodies (mjtCamLight).
-
-    Attributes:
-      track: (n,) whether its orientation, and its offset from the body, are constant in the world.
-      target: (n,) whether it looks at a body.
-      by_com: (n,) whether it follows the centre of mass of the subtree instead of the body.
-      targets: (n,) the body that it looks at; 0 for none.
-    """
-
-    track: np.ndarray
-    target: np.ndarray
-    by_com: np.ndarray
-    targets: np.ndarray
-
-    @property
-    def fixed(self) -> bool:
-        """Whether every camera or light is simply fixed to its body."""
-        return not (np.any(self.track) or np.any(self.target))
-
-
-def _modes(mode: np.ndarray, target_body: np.ndarray) -> Modes:
-    aims = np.isin(mode, (CamLightMode.TARGETBODY, CamLightMode.TARGETBODYCOM)) & (target_body >= 0)
-    return Modes(
-        track=np.isin(mode, (CamLightMode.TRACK, CamLightMode.TRACKCOM)),
-        target=aims,
-        by_com=np.isin(mode, (CamLightMode.TRACKCOM, CamLightMode.TARGETBODYCOM)),
-        targets=np.maximum(target_body, 0),
-    )
-
-
-def cameras_and_lights(model: Model, xpos: Array, xmat: Array, xipos: Array) -> dict[str, Array]:
-    """World poses of cameras and lights: cam_xpos, light_xpos (n, 3) m, cam_xmat (n, 3, 3), unit light_xdir (n, 3)."""
-    topology = model.topology
-    cameras = _modes(topology.cam_mode, topology.cam_targetbodyid)
-    lights = _modes(topology.light_mode, topology.light_targetbodyid)
-    centre = subtree_com(model, xipos) if np.any(cameras.by_com) or np.any(lights.by_com) else xpos
-
-    body = topology.cam_bodyid
-    cam_pos = rows_at(xpos, body) + mul_vec(rows_at(xmat, body), model.cam_pos)
-    cam_mat = mul_mat(rows_at(xmat, body), quat_to_mat(quat_normalize(model.cam_quat)))
-    # cameras that track keep a constant offset, in the world, from the body or from the centre of mass of its subtree
-    if not cameras.fixed:
-        initial = model.cam_mat0.reshape(-1, 3, 3)
-        tracked = jnp.where(cameras.by_com[:, None], centre[body] + model.cam_poscom0, xpos[body] + model.cam_pos0)
-        cam_pos = jnp.where(cameras.track[:, None], tracked, cam_pos)
-        cam_mat = jnp.where(cameras.track[:, None, None], initial, cam_mat)
-        aimed = _look_at(cam_pos, _targets(cameras, xpos, centre))
-        cam_mat = jnp.where(cameras.target[:, None, None], aimed, cam_mat)
-
-    body = topology.light_bodyid
-    light_pos = rows_at(xpos, body) + mul_vec(rows_at(xmat, body), model.light_pos)
-    light_dir = mul_vec(rows_at(xmat, body), model.light_dir)
-    if not lights.fixed:
-        tracked = jnp.where(lights.by_com[:, None], centre[body] + model.light_poscom0, xpos[body] + model.light_pos0)
-        light_pos = jnp.where(lights.track[:, None], tracked, light_pos)
-        light_dir = jnp.where(lights.track[:, None], model.light_dir0, light_dir)
-        light_dir = jnp.where(lights.target[:, None], _targets(lights, xpos, centre) - light_pos, light_dir)
-    return {
-        "cam_xpos": cam_pos,
-        "cam_xmat": cam_mat,
-        "light_xpos": light_pos,
-        "light_xdir": safe.normalize(light_dir),
-    }
-
-
-def _targets(modes: Modes, xpos: Array, centre: Array) -> Array:
-    """(n, 3) the points that cameras or lights look at."""
-    return jnp.where(modes.by_com[:, None], centre[modes.targets], xpos[modes.targets])
-
-
-def _look_at(pos: Array, target: Array) -> Array:
-    """(n, 3, 3) orientations, local to world, of cameras that look along -z at targets, with a horizontal x axis."""
-    z = safe.normalize(pos - target)
-    up = jnp.broadcast_to(jnp.array([0, 0, 1], dtype=pos.dtype)[None], z.shape)
-    x = safe.normalize(cross(up, z))
-    y = safe.normalize(cross(z, x))
-    return transpose(jnp.stack([x, y, z], axis=-2))
-
-
 @stored_results
 def pose_rates(topology: Topology, qpos: Array, change: Array, poses: Poses) -> Poses:
     """d poses / dt, by name, for d qpos / dt = `change` (nq,), at qpos (nq,) and the poses there."""
@@ -304,14 +226,16 @@ def pose_rates(topology: Topology, qpos: Array, change: Array, poses: Poses) -> 
 
     # `velocities` are spatial velocities (omega, v) of the bodies, and of the frames to which the anchors and axes of
     # joints are fixed. The rate of a point at `arm` is v + omega x arm, the rate of a rotation matrix R is omega x R,
-    # and the rate of a quaternion q is (0, omega / 2) q
-    of_bodies, of_joints = velocities[:count], velocities[count:]
+    # and the rate of a quaternion q is (0, omega / 2) q.
+    of_bodies = velocities[:count]
+    of_joints = velocities[count:]
     half_omega = jnp.concatenate([jnp.zeros_like(of_bodies[:, :1]), 0.5 * of_bodies[:, :3]], axis=1)
     rates = {
         "xquat": quat_mul(half_omega, poses["xquat"]),
         "xanchor": of_joints[:, 3:] - cross(of_joints[:, :3], offset),
         "xaxis": cross(of_joints[:, :3], poses["xaxis"]),
     }
+    # for each family of frames, named by the prefix of its fields, the bodies to which they are fixed
     frames = {
         "x": np.arange(count),
         "xi": np.arange(count),
@@ -328,7 +252,7 @@ def pose_rates(topology: Topology, qpos: Array, change: Array, poses: Poses) -> 
 
 @per_topology
 def _last_before(topology: Topology) -> np.ndarray:
-    """(njnt,) the last dof that moves anchor and axis of each joint; -1 if none does.
+    """(njnt,) the last dof that moves the anchor and the axis of each joint; -1 if none does.
 
     The anchor of a free joint moves with the joint's own translations.
     """
@@ -361,6 +285,7 @@ def _derivative(
         tangent = pose_rates(topology, qpos, change, dict(zip(names, poses, strict=True)))
         return [tangent[name] for name in names]
 
+    # one vmap for each batch axis
     batched = functools.reduce(lambda function, _: jax.vmap(function), range(qpos.ndim - 1), rates)
     return poses, list(map(ad.add_tangents, pose_tangents, batched(qpos, change, *poses)))
 

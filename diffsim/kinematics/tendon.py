@@ -39,11 +39,13 @@ def compute_tendons(model: Model, qpos: Array, kinematics: Kinematics, com: ComF
     topology = model.topology
     # path elements of fixed tendons, their tendons and joints
     wraps = np.flatnonzero(topology.wrap_type == WrapType.JOINT)
-    owner, joints = _tendon_of_element(topology)[wraps], topology.wrap_objid[wraps]
+    owner = _tendon_of_element(topology)[wraps]
+    joints = topology.wrap_objid[wraps]
     coefficient = model.wrap_prm[wraps]
-    shape = (topology.ntendon, topology.nq), (topology.ntendon, topology.nv)
-    by_qpos = jnp.zeros(shape[0], qpos.dtype).at[owner, topology.jnt_qposadr[joints]].add(coefficient)
-    by_dof = jnp.zeros(shape[1], qpos.dtype).at[owner, topology.jnt_dofadr[joints]].add(coefficient)
+    by_qpos = jnp.zeros((topology.ntendon, topology.nq), qpos.dtype)
+    by_qpos = by_qpos.at[owner, topology.jnt_qposadr[joints]].add(coefficient)
+    by_dof = jnp.zeros((topology.ntendon, topology.nv), qpos.dtype)
+    by_dof = by_dof.at[owner, topology.jnt_dofadr[joints]].add(coefficient)
     length = matmul(by_qpos, qpos)
     for path in spatial_paths(topology):
         moments = _straight if path.geom is None else _wrapped
@@ -81,7 +83,8 @@ def spatial_paths(topology: Topology) -> tuple[Path, ...]:
     for tendon in range(topology.ntendon):
         start = topology.tendon_adr[tendon]
         end = start + topology.tendon_num[tendon]
-        # walk along the path; so far the last pulley, the last site, and a geom since that site; -1 for none
+        # Walk along the path. These are the last pulley and site so far, and the element of a geom since that site; -1
+        # for none.
         pulley = site = around = -1
         for element in range(start, end):
             kind = kinds[element]
@@ -96,7 +99,8 @@ def spatial_paths(topology: Topology) -> tuple[Path, ...]:
                     if around < 0:
                         straight.append(row)
                     else:
-                        sphere, side = kinds[around] == WrapType.SPHERE, topology.wrap_sideid[around]
+                        sphere = kinds[around] == WrapType.SPHERE
+                        side = topology.wrap_sideid[around]
                         wrapped.append((*row, objects[around], sphere, around, side))
                 site, around = objects[element], -1
     paths = [Path(*np.array(rows, dtype=np.int32).T) for rows in (straight, wrapped) if rows]
@@ -111,7 +115,8 @@ def inverse_divisors(model: Model, path: Path) -> Array:
 
 def _straight(model: Model, kinematics: Kinematics, axes: MotionAxes, path: Path) -> tuple[Array, Array]:
     """Lengths (n,) and moment arms (n, nv) of the parts between two sites."""
-    start, end = kinematics.site_xpos[path.first], kinematics.site_xpos[path.last]
+    start = kinematics.site_xpos[path.first]
+    end = kinematics.site_xpos[path.last]
     weight = inverse_divisors(model, path)
     bodies = model.topology.site_bodyid[path.first], model.topology.site_bodyid[path.last]
     return safe.norm(end - start) * weight, _line_moments(model.topology, axes, (start, end), weight, bodies)
@@ -122,15 +127,20 @@ def _wrapped(model: Model, kinematics: Kinematics, axes: MotionAxes, path: Path)
 
     Where a part does not touch the geom, both lines go from site to site, and their forces on the geom cancel.
     """
-    topology, weight = model.topology, inverse_divisors(model, path)
-    start, end = kinematics.site_xpos[path.first], kinematics.site_xpos[path.last]
+    topology = model.topology
+    weight = inverse_divisors(model, path)
+    start = kinematics.site_xpos[path.first]
+    end = kinematics.site_xpos[path.last]
     touch = touches(model, kinematics, path)
     active = touch.active[:, None]
-    near, far = jnp.where(active, touch.first, end), jnp.where(active, touch.last, start)
+    # the first line goes from `start` to `near`, the second from `far` to `end`
+    near = jnp.where(active, touch.first, end)
+    far = jnp.where(active, touch.last, start)
     before = safe.norm(near - start)
     if_touching = before + touch.length + safe.norm(end - far)
     on_geom = topology.geom_bodyid[path.geom]
-    from_body, to_body = topology.site_bodyid[path.first], topology.site_bodyid[path.last]
+    from_body = topology.site_bodyid[path.first]
+    to_body = topology.site_bodyid[path.last]
     # both lines of all parts are computed as one array, which compiles in half the time
     lines = jnp.concatenate([start, far]), jnp.concatenate([near, end])
     bodies = np.concatenate([from_body, on_geom]), np.concatenate([on_geom, to_body])
@@ -142,7 +152,7 @@ def touches(model: Model, kinematics: Kinematics, path: Path) -> Wrap:
     """The paths of n parts around their geoms."""
     ends = jnp.stack([kinematics.site_xpos[path.first], kinematics.site_xpos[path.last]], axis=1)
     side = None if path.side is None else (kinematics.site_xpos[path.side], jnp.asarray(path.side >= 0))
-    # since MuJoCo 4.0 a path goes the way that a path through its side site does
+    # since MuJoCo 4.0 a path goes around the geom in the same sense as the line through its side site
     path_of = functools.partial(wrap, through=model.opt.follows("wrapping"))
     return jax.vmap(path_of, in_axes=(0, 0, 0, 0, 0, None if side is None else 0))(
         ends,
@@ -171,7 +181,8 @@ def _line_moments(
       weight: (n,) factors.
       bodies: the body (n,) of the first and of the last points.
     """
-    (start, end), (first, last) = ends, bodies
+    start, end = ends
+    first, last = bodies
     unit_force = scale(safe.normalize(end - start), weight)
     mask = body_dof_mask(topology).astype(np.int8)
     rows = wrench_rows(axes, wrench_along(axes, start, unit_force))
@@ -179,7 +190,7 @@ def _line_moments(
 
 
 def _by_tendon(topology: Topology, tendon: np.ndarray, values: Array) -> Array:
-    """(ntendon, ...) for each tendon the sum of the values (n, ...) of its parts."""
+    """(ntendon, ...) for each tendon, the sum of the values (n, ...) of its parts."""
     if np.array_equal(tendon, np.arange(topology.ntendon)):
         return values
     owner = np.arange(topology.ntendon)[:, None] == tendon[None]
@@ -200,10 +211,13 @@ def tendon_drift(model: Model, qvel: Array, kinematics: Kinematics, com: ComFram
     ends = []
     for site in (path.first, path.last):
         # position, velocity and acceleration of the site
-        body, point = topology.site_bodyid[site], kinematics.site_xpos[site]
-        offset, cvel = point - pick(com.subtree_com, topology.body_rootid[body]), velocities.cvel[body]
+        body = topology.site_bodyid[site]
+        point = kinematics.site_xpos[site]
+        offset = point - pick(com.subtree_com, topology.body_rootid[body])
+        cvel = velocities.cvel[body]
         velocity = cvel[:, 3:] + cross(cvel[:, :3], offset)
-        ends.append((point, velocity, cacc[body, 3:] + cross(cacc[body, :3], offset) + cross(cvel[:, :3], velocity)))
+        acceleration = cacc[body, 3:] + cross(cacc[body, :3], offset) + cross(cvel[:, :3], velocity)
+        ends.append((point, velocity, acceleration))
     # r, r' and r'' of the formula
     part, velocity, acceleration = (last - first for first, last in zip(*ends, strict=True))
     unit = safe.normalize(part)
@@ -242,7 +256,8 @@ def tendon_points(model: Model, kinematics: Kinematics) -> TendonPoints:
     tendon = _tendon_of_element(topology)[element]
     kind = topology.wrap_type[element]
     point = jnp.zeros((len(element), 3), kinematics.xpos.dtype)
-    # whether a point exists. There are none on geoms that the tendon does not touch; their rows are moved to the end
+    # Whether a point exists: a geom that the tendon does not touch has none. The rows of missing points are moved to
+    # the end.
     exists = jnp.asarray(kind != WrapType.JOINT)
     sites = np.flatnonzero(kind == WrapType.SITE)
     point = point.at[sites].set(kinematics.site_xpos[topology.wrap_objid[element[sites]]])

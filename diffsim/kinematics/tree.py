@@ -60,7 +60,7 @@ def body_dof_mask(topology: Topology) -> np.ndarray:
 def chain_mask(topology: Topology, last: Array, dofs: np.ndarray) -> Array:
     """(count, n, k) bool: whether each of `dofs` (count, k) is on the chain that ends with dof `last` (n,).
 
-    `last` is known at run time only; -1 is an empty chain. Comparisons are faster than looking up `dof_mask`.
+    `last` is known only at run time; -1 is an empty chain. Comparisons are faster than looking up `dof_mask`.
     """
     begin, end = (x[dofs][:, None] for x in chain_spans(topology))
     return (last[None, :, None] >= begin) & (last[None, :, None] <= end)
@@ -68,16 +68,16 @@ def chain_mask(topology: Topology, last: Array, dofs: np.ndarray) -> Array:
 
 @per_topology
 def chain_spans(topology: Topology) -> tuple[np.ndarray, np.ndarray]:
-    """First and last descendant (nv,) of each dof, which is on the chains of all dofs between the two.
+    """First and last descendant (nv,) of each dof, which counts as its own first one.
 
-    This holds because dofs are numbered depth first.
+    Dofs are numbered depth first, so all dofs between the two are its descendants, and it is on their chains.
     """
     last = [np.flatnonzero(column)[-1] for column in dof_mask(topology).T]
     return np.arange(topology.nv, dtype=np.int32), np.array(last, dtype=np.int32)
 
 
 def sum_subtree(topology: Topology, values: Array) -> Array:
-    """(nbody, k) for each body the sum of `values` (nbody, k) over itself and its descendants."""
+    """(nbody, k) for each body, the sum of `values` (nbody, k) over itself and its descendants."""
     return bodies(topology).below(values)
 
 
@@ -90,7 +90,7 @@ def sum_dofs(topology: Topology, last: np.ndarray, *terms: Scaled) -> Array:
 
 
 def sum_chain(topology: Topology, *terms: Scaled) -> Array:
-    """(nbody, k) for each body the sum over its chain; terms as for `sum_dofs`."""
+    """(nbody, k) for each body, the sum over its chain; terms as for `sum_dofs`."""
     return sum_dofs(topology, last_dof(topology), *terms)
 
 

@@ -4,7 +4,7 @@ The problem is planar: it is solved in the projection along the cylinder's axis,
 and the two ends of the path. The path goes around the outside of a circle; if the side site is inside the geom, it
 touches the circle from within at one point instead. Lengths and points are differentiated. Whether the path wraps, and
 on which side, are discrete decisions without derivative. Source: MuJoCo documentation, "Modeling", "Spatial tendons";
-the decisions follow MuJoCo 3.8.1. The decisions of 4.0 were found by asking it.
+the decisions follow MuJoCo 3.8.1; those of 4.0 were found by comparing lengths with it.
 """
 
 from typing import NamedTuple
@@ -19,13 +19,13 @@ from diffsim.math.vector import cross, dot, mul_vec, mul_vec_t, scale
 from diffsim.xla.loops import while_loop
 from diffsim.xla.select import where_tree
 
-# largest number of Newton iterations for the touching point of a path that wraps from within, as in MuJoCo
+# the largest number of Newton iterations for the touching point of a path that wraps from within, as in MuJoCo
 ITERATIONS = 20
-# first guess of this iteration, just below 1, the largest sine that a solution can have
+# the first guess of this iteration: just below 1, which is the largest possible sine
 START = 1 - 1e-7
-# rad, residual above which this iteration has failed
+# the largest residual of a solution, rad
 TOLERANCE = 1e-6
-# score of a path that crosses itself, below all others, which are squared distances in m^2 or cosines
+# the score of a path that crosses itself: below all others, which are negative squared distances in m^2 or cosines
 CROSSED = -10000
 
 
@@ -77,10 +77,12 @@ def wrap(
 
     # the shortest path around a cylinder is straight when the surface is unrolled: the height grows evenly along all of
     # it, and on the surface it is a helix
-    before, after = safe.norm(in_plane[0] - planar.first), safe.norm(in_plane[1] - planar.last)
+    before = safe.norm(in_plane[0] - planar.first)
+    after = safe.norm(in_plane[1] - planar.last)
     rate = safe.divide(local[1, 2] - local[0, 2], before + planar.length + after)
     rate = jnp.where(is_sphere, 0, rate)
-    low, climb = local[0, 2] + rate * before, rate * planar.length
+    low = local[0, 2] + rate * before
+    climb = rate * planar.length
     height = jnp.array([0, 0, 1], ends.dtype)
     base = jnp.where(is_sphere, 0, low)
     first = x * planar.first[0] + y * planar.first[1] + height * base
@@ -121,8 +123,8 @@ def _nearest(ends: Array) -> tuple[Array, Array, Array]:
     """
     along = ends[1] - ends[0]
     square = dot(along, along)
-    share = -dot(along, ends[0]) / jnp.where(square < MINVAL, 1, square)
-    return share, ends[0] + safe.clip(share, 0, 1) * along, square
+    position = -dot(along, ends[0]) / jnp.where(square < MINVAL, 1, square)
+    return position, ends[0] + safe.clip(position, 0, 1) * along, square
 
 
 def _around(ends: Array, radius: Array, side: Side | None, through: bool) -> Wrap:
@@ -139,8 +141,8 @@ def _around(ends: Array, radius: Array, side: Side | None, through: bool) -> Wra
     active = possible & ~clear
 
     # the tangent point t of a line from an end e satisfies t . t = r^2 and t . (e - t) = 0, so that
-    # t = (r^2 e +- r sqrt(e.e - r^2) e_perp) / e.e. The two ends take opposite signs: that makes two solutions of two
-    # points each, (2, 2, 2), which go around the circle in opposite senses
+    # t = (r^2 e +- r sqrt(e.e - r^2) e_perp) / e.e. The two ends take opposite signs: that gives two solutions of two
+    # points each, (2, 2, 2), which go around the circle in opposite senses.
     tangent = safe.sqrt(lengths - square)
     shift = radius * scale(jnp.stack([ends[:, 1], -ends[:, 0]], axis=-1), tangent)
     turn = jnp.array([[1, -1], [-1, 1]], ends.dtype)
@@ -157,11 +159,12 @@ def _around(ends: Array, radius: Array, side: Side | None, through: bool) -> Wra
     # the angle from first to last, in the sense of the chosen solution, from 0 to 2 pi
     sense = jnp.where(choice == 0, -1, 1).astype(ends.dtype)
     angle = safe.arctan2(sense * _cross(first, last), dot(first, last))
-    return Wrap(active, first, last, radius * jnp.where(angle < 0, angle + 2 * jnp.pi, angle))
+    length = radius * jnp.where(angle < 0, angle + 2 * jnp.pi, angle)
+    return Wrap(active=active, first=first, last=last, length=length)
 
 
 def _way_through(ends: Array, radius: Array, direction: Array) -> tuple[Array, Array]:
-    """Whether the path of a side site in a direction (2,) touches the circle, and the index of its solution.
+    """Whether the path with a side site in `direction` (2,) touches the circle, and the index of its solution.
 
     The line from end 0 to the side site and on to end 1 turns by an angle around the centre. A string along this line,
     pulled taut, touches the circle if this angle is larger than what the two tangents span.
@@ -187,11 +190,14 @@ def _better(ends: Array, points: Array, side: Side | None) -> tuple[Array, Array
     def crosses(pair: Array) -> Array:
         """Whether the segments from the ends to the tangent points (2, 2) of a solution intersect."""
         # solve ends[0] + s along = ends[1] + t across; they intersect if 0 <= s, t <= 1
-        along, across, between = pair[0] - ends[0], pair[1] - ends[1], ends[0] - ends[1]
+        along = pair[0] - ends[0]
+        across = pair[1] - ends[1]
+        between = ends[0] - ends[1]
         determinant = _cross(along, across)
         valid = jnp.abs(determinant) >= MINVAL
         inverse = 1 / jnp.where(valid, determinant, 1)
-        s, t = _cross(across, between) * inverse, _cross(along, between) * inverse
+        s = _cross(across, between) * inverse
+        t = _cross(along, between) * inverse
         return valid & (s >= 0) & (s <= 1) & (t >= 0) & (t <= 1)
 
     crossed = jax.vmap(crosses)(points)
@@ -202,31 +208,34 @@ def _better(ends: Array, points: Array, side: Side | None) -> tuple[Array, Array
 
 def _within(ends: Array, radius: Array, wanted: Array) -> Wrap:
     """The path from end 0 to end 1 that touches the circle from within at one point; computed only if `wanted`."""
-    # there is none if an end is inside the circle, if the straight line passes through it, or if the ends are on
-    # opposite sides of the centre
+    # there is no such path if an end is inside the circle, if the straight line passes through it, or if the ends are
+    # on opposite sides of the centre
     lengths = safe.norm(ends)
-    share, nearest, gap = _nearest(jax.lax.stop_gradient(ends))
-    hits = (gap > MINVAL) & (share > 0) & (share < 1) & (dot(nearest, nearest) <= radius * radius)
+    position, nearest, gap = _nearest(jax.lax.stop_gradient(ends))
+    hits = (gap > MINVAL) & (position > 0) & (position < 1) & (dot(nearest, nearest) <= radius * radius)
     outside = jnp.all(lengths > radius) & (radius >= MINVAL)
     cosine = dot(ends[0], ends[1]) / jnp.where(outside, lengths[0] * lengths[1], 1)
     active = outside & ~hits & (cosine >= -1 + MINVAL)
 
-    # at the touching point both straight parts make the same angle with the normal. Let z be its sine. The angle, seen
+    # At the touching point both straight parts make the same angle with the normal. Let z be its sine. The angle, seen
     # from the centre, between the touching point and an end at distance l is then asin(z) - asin(z r / l), and the
-    # angles of both ends add up to the opening between them
+    # angles of both ends add up to the opening between them.
     opening = safe.arctan2(jnp.abs(_cross(ends[0], ends[1])), dot(ends[0], ends[1]))
     ratio = radius / jnp.where(outside, lengths, 2 * radius + 1)
     sine, touches = _touching_sine(ratio, opening, wanted & active & (cosine <= 1 - MINVAL))
 
     # rotate the direction of one end by this angle towards the other; without a solution take the direction halfway
     ahead = _cross(ends[0], ends[1]) > 0
-    start, part = jnp.where(ahead, ends[0], ends[1]), jnp.where(ahead, ratio[0], ratio[1])
-    whole, rest = jnp.arcsin(sine * jnp.stack([jnp.ones_like(part), part]))
+    start = jnp.where(ahead, ends[0], ends[1])
+    start_ratio = jnp.where(ahead, ratio[0], ratio[1])
+    whole, rest = jnp.arcsin(sine * jnp.stack([jnp.ones_like(start_ratio), start_ratio]))
     angle = whole - rest
-    unit, c, s = safe.normalize(start), jnp.cos(angle), jnp.sin(angle)
+    unit = safe.normalize(start)
+    c = jnp.cos(angle)
+    s = jnp.sin(angle)
     rotated = jnp.stack([c * unit[0] - s * unit[1], s * unit[0] + c * unit[1]])
     point = radius * jnp.where(touches, rotated, safe.normalize(0.5 * (ends[0] + ends[1])))
-    return Wrap(active, point, point, jnp.zeros_like(radius))
+    return Wrap(active=active, first=point, last=point, length=jnp.zeros_like(radius))
 
 
 def _touching_sine(ratio: Array, opening: Array, wanted: Array) -> tuple[Array, Array]:
@@ -235,12 +244,13 @@ def _touching_sine(ratio: Array, opening: Array, wanted: Array) -> tuple[Array, 
     `ratio` (2,) is (a, b). The iterations stop as in MuJoCo. The derivative follows from the implicit function theorem.
     """
 
-    # an inverse sine is a hundred operations for XLA, so that all three are computed as one array, and only once
     def excess(z: Array, ratio: Array, opening: Array) -> Array:
+        """The left side of the equation. XLA's arcsin is a hundred operations, so one array holds all three."""
         one, other, twice = jnp.arcsin(z * jnp.append(ratio, 1.0))
         return one + other - 2 * twice + opening
 
     def slope(z: Array, ratio: Array) -> Array:
+        """The derivative of `excess` with respect to z."""
         terms = [r / safe.maximum(MINVAL, jnp.sqrt(1 - z * z * r * r)) for r in (ratio[0], ratio[1])]
         return terms[0] + terms[1] - 2 / safe.maximum(MINVAL, jnp.sqrt(1 - z * z))
 

@@ -24,7 +24,7 @@ from diffsim.xla.gather import pick_some
 from diffsim.xla.reverse_mode import SEARCH_RESULT
 from diffsim.xla.solves.cholesky import Limbs, factor, is_small, solve, solve_sum
 
-# products with the whole Hessian that a solve by blocks is assumed to take; a solve with a dense factor takes none
+# how many products with the whole Hessian a solve by blocks is assumed to take (a solve with a dense factor takes none)
 PRODUCTS = 8
 
 
@@ -61,6 +61,7 @@ class Blocks:
 
     @functools.cached_property
     def _key(self) -> tuple:
+        """What equality and the hash compare: arrays themselves have no hash."""
         return (self.size, *((index.shape, index.tobytes()) for index in self.index))
 
     def __eq__(self, other: object) -> bool:
@@ -77,7 +78,8 @@ class Blocks:
     @functools.cached_property
     def entry(self) -> np.ndarray:
         """(size, size) number of each entry in the list of all entries of blocks, counted from 1; 0 between blocks."""
-        table, start = np.zeros((self.size, self.size), np.int32), 1
+        table = np.zeros((self.size, self.size), np.int32)
+        start = 1
         for index in self.index:
             count, size = index.shape
             numbers = start + np.arange(count * size * size).reshape(count, size, size)
@@ -206,7 +208,7 @@ class BlockDiagonal:
 
     @property
     def dense(self) -> Array:
-        """The whole matrix (..., n, n), also of a batch of matrices."""
+        """The whole matrix (n, n); (..., n, n) for a batch of matrices."""
         if self.blocks.single:
             return self.parts[0][..., 0, :, :]
         batch = self.parts[0].shape[:-3]
@@ -223,6 +225,7 @@ def _stored_for_derivatives(values: Array) -> Array:
 
 @_stored_for_derivatives.defjvp
 def _stored_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    """The rule that is used only under differentiation."""
     return stored(*primals), tangents[0]
 
 
@@ -285,7 +288,7 @@ class BlockColumns:
 
     @property
     def dense(self) -> Array:
-        """The whole matrix (..., k, n), also of a batch of matrices."""
+        """The whole matrix (k, n); (..., k, n) for a batch of matrices."""
         if self.blocks.single:
             return self.parts[0][..., 0, :, :]
         columns = [jnp.moveaxis(part, -3, -2) for part in self.parts]
@@ -322,6 +325,7 @@ def gram(left: BlockColumns, right: BlockColumns) -> BlockDiagonal:
     )
 
 
+# for each block size, the LU factors (count, size, size) and their pivots (count, size)
 PerSizeLU = tuple[tuple[Array, Array], ...]
 # (blocks of a matrix, its factors, b (n,)) -> x (n,)
 Solve = Callable[[Blocks, Any, Array], Array]
@@ -339,7 +343,9 @@ def solved(solve: Solve, matrix: BlockDiagonal, factor: Any, b: Array) -> Array:
 
 @solved.defjvp
 def _solved_jvp(solve: Solve, primals: tuple, tangents: tuple) -> tuple[Array, Array]:
-    (matrix, factor, b), (dmatrix, _, db) = primals, tangents
+    """dx = matrix^-1 (db - dmatrix x)."""
+    matrix, factor, b = primals
+    dmatrix, _, db = tangents
     x = solved(solve, matrix, factor, b)
     return x, solved(solve, matrix, factor, db - dmatrix.mul_vec(x))
 
@@ -364,8 +370,11 @@ def solve_once(limbs: Limbs | None, matrix: Array, b: Array) -> Array:
 def _solve_once_jvp(
     limbs: Limbs | None, primals: tuple[Array, Array], tangents: tuple[Array, Array]
 ) -> tuple[Array, Array]:
-    x = checkpoint_name(solve_once(limbs, *primals), SEARCH_RESULT)
-    return x, solve_once(limbs, primals[0], tangents[1] - matmul(tangents[0], x))
+    """dx = matrix^-1 (db - dmatrix x). The name keeps x, so that reverse mode does not solve for it again."""
+    matrix, b = primals
+    dmatrix, db = tangents
+    x = checkpoint_name(solve_once(limbs, matrix, b), SEARCH_RESULT)
+    return x, solve_once(limbs, matrix, db - matmul(dmatrix, x))
 
 
 def solve_general_blocks(matrix: BlockDiagonal, b: Array) -> Array:

@@ -2,7 +2,7 @@
 
 All functions act on the last axis (the last two for matrices) and broadcast over the leading ones. The exponential and
 logarithm use series near zero, so values and derivatives are finite at the identity. A pose is a position (3,), m, and
-a unit quaternion (4,); it maps points of a frame to its parent. MuJoCo's name of a function is in brackets.
+a unit quaternion (4,); it maps points of a frame to its parent. The MuJoCo function that does the same is in brackets.
 """
 
 import jax
@@ -40,7 +40,8 @@ def quat_conj(q: Array) -> Array:
 
 def rotate(q: Array, v: Array) -> Array:
     """v rotated by the unit quaternion q: v + 2 w (u x v) + 2 u x (u x v)."""
-    w, u = q[..., :1], q[..., 1:]
+    w = q[..., :1]
+    u = q[..., 1:]
     t = 2 * cross(u, v)
     return v + w * t + cross(u, t)
 
@@ -52,8 +53,8 @@ def rotate_inv(q: Array, v: Array) -> Array:
 
 # length of the shortest quaternion that is normalized; a shorter one counts as the identity (mjMINVAL)
 SHORTEST = 1e-15
-# float32: squared length below which a quaternion is first multiplied by LIFT. Otherwise the powers of its length that
-# derivatives need would overflow
+# squared length below which a quaternion in float32 is first multiplied by LIFT. Otherwise the powers of its length
+# that derivatives need would overflow.
 SMALL = 1e-12
 # a power of two, so that nothing is rounded
 LIFT = 2.0**40
@@ -81,7 +82,10 @@ def _lift(q: Array) -> Array:
 def quat_to_mat(q: Array) -> Array:
     """Rotation matrix (..., 3, 3) of a unit quaternion."""
     w, x, y, z = unpack(q)
-    ww, xx, yy, zz = w * w, x * x, y * y, z * z
+    ww = w * w
+    xx = x * x
+    yy = y * y
+    zz = z * z
     entries = [
         *(ww + xx - yy - zz, 2 * (x * y - w * z), 2 * (x * z + w * y)),
         *(2 * (x * y + w * z), ww - xx + yy - zz, 2 * (y * z - w * x)),
@@ -113,14 +117,15 @@ def quat_exp(rotvec: Array) -> Array:
 
 
 def quat_log(q: Array) -> Array:
-    """Rotation vector of a unit quaternion, in the ball |r| <= pi (the shorter way round)."""
+    """(..., 3) rotation vector r of a unit quaternion, with |r| <= pi: the shorter way round."""
     # q and -q are the same rotation: take the one with w >= 0
     q = jnp.where(jax.lax.stop_gradient(q[..., :1]) < 0, -q, q)
-    w, u = q[..., 0], q[..., 1:]
+    w = q[..., 0]
+    u = q[..., 1:]
     squared = dot(u, u)
     large = squared > 1e-6
     length = jnp.sqrt(jnp.where(large, squared, 1))
-    # atan(s / w) / s = 1/w - s^2 / (3 w^3) + s^4 / (5 w^5) for small s, where w is near 1
+    # with s = |u|: atan(s / w) / s = 1/w - s^2 / (3 w^3) + s^4 / (5 w^5) for small s, where w is near 1
     safe_w = jnp.where(large, 1, w)
     inverse = 1 / safe_w
     series = inverse * (1 - squared * inverse**2 / 3 + squared**2 * inverse**4 / 5)
@@ -136,7 +141,7 @@ def quat_sub(a: Array, b: Array) -> Array:
 def quat_integrate(q: Array, omega: Array, dt: Array) -> Array:
     """q after rotating with the local angular velocity omega (rad/s) for dt: q / |q| exp(omega dt).
 
-    As in MuJoCo (mju_quatIntegrate), q is normalized first. So a q of length 0 turns like the identity.
+    As in MuJoCo (mju_quatIntegrate), q is normalized first, so a q of length 0 turns like the identity.
     """
     return quat_mul(quat_normalize(q), quat_exp(scale(omega, jnp.broadcast_to(dt, omega.shape[:-1]))))
 
@@ -148,12 +153,13 @@ def quat_rate(q: Array, change: Array) -> Array:
     """
     valid = dot(q, q) > SHORTEST**2
     lift = _lift(q)
-    q, change = scale(q, lift), scale(change, lift)
+    q = scale(q, lift)
+    change = scale(change, lift)
     squared = dot(q, q)
     return scale(_left_conjugated(q, change)[..., 1:], jnp.where(valid, 2 / jnp.where(valid, squared, 1), 0))
 
 
-# rad^2, squared angle below which `rotvec_rate` uses a series instead of a quotient of two small numbers
+# squared angle below which `rotvec_rate` uses a series instead of a quotient of two small numbers, rad^2
 SMALL_TURN = 1e-2
 
 
@@ -182,15 +188,16 @@ def frame_from_z(z: Array) -> Array:
 def axis_far_from(z: Array) -> Array:
     """(..., 3) the y axis, or the z axis where |z_y| >= 0.5 (mju_makeFrame); the choice is not differentiated."""
     steep = jnp.abs(jax.lax.stop_gradient(z[..., 1])) >= 0.5
-    zero, one = jnp.zeros_like(z[..., 0]), jnp.ones_like(z[..., 0])
+    zero = jnp.zeros_like(z[..., 0])
+    one = jnp.ones_like(z[..., 0])
     return pack([zero, jnp.where(steep, zero, one), jnp.where(steep, one, zero)])
 
 
 def frame_along(z: Components, hint: Components) -> Array:
     """Right-handed orthonormal matrix (..., 3, 3) with rows z, t, z x t, where t is the direction of `hint` across z.
 
-    It takes components (`unpack`). If the hint is along z, it has no part across z; then the second row is the y axis,
-    with zero derivative.
+    Both arguments are components (`unpack`). If the hint is along z, it has no part across z; then the second row is
+    the y axis, with zero derivative.
     """
     part = across(z, hint)
     squared = dot_components(part, part)
@@ -201,7 +208,7 @@ def frame_along(z: Components, hint: Components) -> Array:
 
 
 def across(z: Components, hint: Components) -> list[Array]:
-    """The part of `hint` that is normal to the unit vector z, on components."""
+    """The part of `hint` that is normal to the unit vector z; takes and returns components (`unpack`)."""
     along = stored(dot_components(z, hint))
     return [x - along * n for x, n in zip(hint, z, strict=True)]
 
@@ -212,17 +219,25 @@ AXES = {"x": (1.0, 0.0, 0.0), "y": (0.0, 1.0, 0.0), "z": (0.0, 0.0, 1.0)}
 def mat_to_quat(matrix: Array) -> Array:
     """The quaternion of a rotation matrix (..., 3, 3), with its largest component positive (mju_mat2Quat).
 
-    Row k of the matrix 4 q q^T, whose entries are sums of entries of the rotation matrix, is 4 q_k q. The row with the
-    largest q_k is normalized. The choice of the row is not differentiated.
+    The entries of the matrix 4 q q^T are sums of entries of the rotation matrix, and its row k is 4 q_k q. So q is the
+    row with the largest q_k, normalized; this row loses the fewest digits. The choice is not differentiated.
     """
     xx, xy, xz, yx, yy, yz, zx, zy, zz = unpack(matrix.reshape(*matrix.shape[:-2], 9))
-    wx, wy, wz, sxy, sxz, syz = zy - yz, xz - zx, yx - xy, xy + yx, xz + zx, yz + zy
+    # the entries 4 q_i q_j of the matrix, off the diagonal and on it
+    qwx = zy - yz
+    qwy = xz - zx
+    qwz = yx - xy
+    qxy = xy + yx
+    qxz = xz + zx
+    qyz = yz + zy
     squares = [1 + xx + yy + zz, 1 + xx - yy - zz, 1 - xx + yy - zz, 1 - xx - yy + zz]
-    quaternion, longest = pack([squares[0], wx, wy, wz]), squares[0]
-    rows = [[wx, squares[1], sxy, sxz], [wy, sxy, squares[2], syz], [wz, sxz, syz, squares[3]]]
+    quaternion = pack([squares[0], qwx, qwy, qwz])
+    largest = squares[0]
+    rows = [[qwx, squares[1], qxy, qxz], [qwy, qxy, squares[2], qyz], [qwz, qxz, qyz, squares[3]]]
     for square, row in zip(squares[1:], rows, strict=True):
-        longer = jax.lax.stop_gradient(square > longest)
-        quaternion, longest = jnp.where(longer[..., None], pack(row), quaternion), jnp.where(longer, square, longest)
+        larger = jax.lax.stop_gradient(square > largest)
+        quaternion = jnp.where(larger[..., None], pack(row), quaternion)
+        largest = jnp.where(larger, square, largest)
     return quat_normalize(quaternion)
 
 
@@ -230,14 +245,14 @@ def euler_to_quat(euler: Array, sequence: str = "xyz") -> Array:
     """The quaternion of three angles (..., 3), rad (mju_euler2Quat).
 
     Args:
-      euler: angles about the axes of `sequence`, one after another.
+      euler: angles about the axes of `sequence`, in this order.
       sequence: three letters: x, y, z for axes that move with the frame, X, Y, Z for fixed axes.
 
     Raises:
       ValueError: the sequence is not three of these letters.
     """
     if len(sequence) != 3 or set(sequence.lower()) - set(AXES):
-        raise ValueError(f"a sequence is three letters of xyz or XYZ, got {sequence!r}")
+        raise ValueError(f"sequence must be three letters of xyz or XYZ, got {sequence!r}")
     quat = None
     for letter, angle in zip(sequence, unpack(euler), strict=True):
         axis = jnp.broadcast_to(jnp.asarray(AXES[letter.lower()], euler.dtype), (*angle.shape, 3))
@@ -248,6 +263,7 @@ def euler_to_quat(euler: Array, sequence: str = "xyz") -> Array:
 
 def quat_z_to_vec(vector: Array) -> Array:
     """The shortest rotation from the z axis to a vector (..., 3); half a turn about x for -z (mju_quatZ2Vec)."""
+    # the quaternion of the rotation from a to b is (1 + a.b, a x b), normalized
     x, y, z = unpack(safe.normalize(vector, (0.0, 0.0, 1.0)))
     return safe.normalize(pack([1 + z, -y, x, jnp.zeros_like(x)]), (0.0, 1.0, 0.0, 0.0))
 
@@ -255,7 +271,7 @@ def quat_z_to_vec(vector: Array) -> Array:
 def quat_derivative(quat: Array, omega: Array) -> Array:
     """d quat / dt (..., 4) = (0, omega) quat / 2, for an angular velocity in the parent's axes (..., 3), rad/s.
 
-    (mju_derivQuat.) For an angular velocity in the rotating frame's axes, exchange the two factors.
+    As mju_derivQuat. For an angular velocity in the rotating frame's axes, exchange the two factors.
     """
     zero = jnp.zeros_like(omega[..., :1])
     return 0.5 * quat_mul(jnp.concatenate([zero, omega], axis=-1), quat)
@@ -267,6 +283,7 @@ def quat_to_vel(quat: Array, dt: Array | float) -> Array:
     return scale(turned, jnp.broadcast_to(1 / jnp.asarray(dt, quat.dtype), turned.shape[:-1]))
 
 
+# position (3,), m, and unit quaternion (4,)
 Pose = tuple[Array, Array]
 
 
@@ -291,7 +308,9 @@ def pose_apply_inv(pose: Pose, point: Array) -> Array:
 
 
 def _multiplied(p: Components, q: Components) -> Array:
-    (pw, px, py, pz), (qw, qx, qy, qz) = p, q
+    """The Hamilton product p q from components."""
+    pw, px, py, pz = p
+    qw, qx, qy, qz = q
     return pack(
         [
             pw * qw - px * qx - py * qy - pz * qz,
@@ -303,12 +322,13 @@ def _multiplied(p: Components, q: Components) -> Array:
 
 
 def _conjugated(q: Array) -> Components:
+    """The components of q*."""
     w, *u = unpack(q)
     return [w, *(-x for x in u)]
 
 
-# <p q, c> = <p, c q*> = <q, p* c> for any quaternions. So the transpose of each of these three products is another of
-# them, and each is one primitive for JAX
+# The inner products <p q, c> = <p, c q*> = <q, p* c> are equal for any quaternions. So the transpose of each of these
+# three products is another of them, and each is one primitive for JAX.
 _product = bilinear(
     "quaternion_product",
     Rule(
@@ -338,9 +358,9 @@ _left_conjugated = bilinear(
 )
 
 
-# iterations of Newton's method for the trace of the stretch; from the fifth on each nearly doubles the correct digits
+# iterations of Newton's method for tr S in `polar_rotation`; from the fifth on, each nearly doubles the correct digits
 POLAR_STEPS = 16
-# divisor, relative to |A| = 1, below which the polar rotation counts as not unique
+# if the divisor in `polar_rotation` is below this, for A scaled to |A| = 1, the rotation counts as not unique
 UNIQUE = 1e-4
 
 
@@ -388,7 +408,8 @@ def polar_rotation(matrix: Array) -> Array:
 @polar_rotation.defjvp
 def _polar_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
     """R^T dR = [w]x, where (tr(S) 1 - S) w is twice the axial vector of R^T dA, solved by cofactors."""
-    (matrix,), (change,) = primals, tangents
+    (matrix,) = primals
+    (change,) = tangents
     rotation = polar_rotation(matrix)
     stretch = mul_mat(transpose(rotation), matrix)
     moved = mul_mat(transpose(rotation), change)

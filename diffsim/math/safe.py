@@ -11,7 +11,7 @@ from jax import Array
 
 from diffsim.math.vector import dot, scale
 
-# largest magnitude of a valid position, velocity, acceleration or control, in its own unit (mjMAXVAL)
+# the largest magnitude of a valid position, velocity, acceleration or control, in its unit (mjMAXVAL)
 BAD = 1e10
 
 
@@ -21,12 +21,18 @@ def is_bad(values: Array) -> Array:
 
 
 def tiny(x: Array) -> Array:
-    """The smallest square that counts as nonzero in the dtype of x; derivatives need a finite power -3/2 of it."""
+    """The smallest square that counts as nonzero in the dtype of x.
+
+    Derivatives of square roots contain its power -3/2, which must be finite.
+    """
     return jnp.asarray(1e-20 if x.dtype == jnp.float32 else 1e-150, x.dtype)
 
 
 def tiny_divisor(x: Array) -> Array:
-    """The smallest divisor that counts as nonzero in the dtype of x; derivatives need a finite power -2 of it."""
+    """The smallest divisor that counts as nonzero in the dtype of x.
+
+    Derivatives of quotients contain its power -2, which must be finite.
+    """
     return jnp.asarray(1e-15 if x.dtype == jnp.float32 else 1e-100, x.dtype)
 
 
@@ -68,21 +74,23 @@ def arctan2(y: Array, x: Array) -> Array:
 def maximum(x: Array | float, y: Array | float) -> Array:
     """The greater of two numbers, with its derivative, or the derivative of x if they are equal; nan if one is nan.
 
-    The derivative of `jnp.maximum` compares x and y with the result. XLA for CPU may compute x and y again there with
-    different rounding. Then neither equals the result, and the derivative is zero.
+    `jnp.maximum` is not safe here: its derivative compares x and y with the result, and XLA for CPU may compute x and y
+    again for this comparison with different rounding. Then neither equals the result, and the derivative is zero.
     """
-    x, y = jnp.asarray(x), jnp.asarray(y)
+    x = jnp.asarray(x)
+    y = jnp.asarray(y)
     return jnp.where((x >= y) | jnp.isnan(x), x, y)
 
 
 def minimum(x: Array | float, y: Array | float) -> Array:
     """The smaller of two numbers, with derivatives as in `maximum`."""
-    x, y = jnp.asarray(x), jnp.asarray(y)
+    x = jnp.asarray(x)
+    y = jnp.asarray(y)
     return jnp.where((x <= y) | jnp.isnan(x), x, y)
 
 
 def greater(x: Array, y: Array) -> Array:
-    """The greater of two numbers, with half of each one's derivative if they are equal."""
+    """The greater of two numbers; if they are equal, the derivative is the mean of theirs."""
     return jnp.where(x == y, 0.5 * (x + y), maximum(x, y))
 
 

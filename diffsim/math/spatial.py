@@ -26,6 +26,7 @@ def _halves(v: Array) -> tuple[list[Array], list[Array]]:
 
 
 def _sum(a: Components, b: Components) -> list[Array]:
+    """a + b, on components."""
     return [x + y for x, y in zip(a, b, strict=True)]
 
 
@@ -50,21 +51,25 @@ def inertia_slope(c: Array, v: Array) -> Array:
 
 
 def _cross_motion_formula(v: Array, m: Array) -> Array:
-    (w, u), (rotation, translation) = _halves(v), _halves(m)
+    """(w x rotation, w x translation + u x rotation), for v = (w, u)."""
+    w, u = _halves(v)
+    rotation, translation = _halves(m)
     linear = _sum(cross_components(w, translation), cross_components(u, rotation))
     return pack([*cross_components(w, rotation), *linear])
 
 
 def _cross_force_formula(v: Array, f: Array) -> Array:
-    (w, u), (torque, force) = _halves(v), _halves(f)
+    """(w x torque + u x force, w x force), for v = (w, u)."""
+    w, u = _halves(v)
+    torque, force = _halves(f)
     angular = _sum(cross_components(w, torque), cross_components(u, force))
     return pack([*angular, *cross_components(w, force)])
 
 
 def _inertia_formula(inertia: Array, v: Array) -> Array:
+    """(I w + m c x u, m u - m c x w), for v = (w, u)."""
     xx, yy, zz, xy, xz, yz, *moment, mass = unpack(inertia)
     w, u = _halves(v)
-    # (I w + m c x u, m u - m c x w)
     rotated = [dot_components(row, w) for row in ((xx, xy, xz), (xy, yy, yz), (xz, yz, zz))]
     angular = _sum(rotated, cross_components(moment, u))
     linear = [mass * a - b for a, b in zip(u, cross_components(moment, w), strict=True)]
@@ -72,16 +77,17 @@ def _inertia_formula(inertia: Array, v: Array) -> Array:
 
 
 def _inertia_slope_formula(c: Array, v: Array) -> Array:
-    (a, b), (w, u) = _halves(c), _halves(v)
-    # derivatives with respect to (Ixx, Iyy, Izz), (Ixy, Ixz, Iyz), m c and m
+    """The derivatives with respect to (Ixx, Iyy, Izz), (Ixy, Ixz, Iyz), m c and m, for c = (a, b) and v = (w, u)."""
+    a, b = _halves(c)
+    w, u = _halves(v)
     diagonal = [x * y for x, y in zip(a, w, strict=True)]
     products = [a[i] * w[j] + a[j] * w[i] for i, j in ((0, 1), (0, 2), (1, 2))]
     moment = _sum(cross_components(u, a), cross_components(b, w))
     return pack([*diagonal, *products, *moment, dot_components(b, u)])
 
 
-# transposes follow from (v x m) . c = -m . (v x* c) and v x m = -m x v, so that each product is a primitive whose
-# derivatives are these primitives again (xla/bilinear.py)
+# Each product is a primitive whose derivatives are these primitives again (xla/bilinear.py). The transposes follow from
+# (v x m) . c = -m . (v x* c) and v x m = -m x v.
 _cross_motion = bilinear(
     "cross_motion",
     Rule(_cross_motion_formula, 6, left=lambda c, m: cross_force(m, c), right=lambda c, v: -cross_force(v, c)),
@@ -128,7 +134,9 @@ def pair_products(a: Array, b: Array) -> Array:
 
 @pair_products.defjvp
 def _pair_products_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
-    (a, b), (da, db) = primals, tangents
+    """da_i . b_j + a_i . db_j; see `pair_products` for the two forms."""
+    a, b = primals
+    da, db = tangents
     if for_cpu():
         return pair_products(a, b), stored(dot(da[:, None], b[None]) + dot(a[:, None], db[None]))
     return pair_products(a, b), matmul(da, b.T) + matmul(a, db.T)

@@ -3,11 +3,11 @@
 The strain of an edge touches two points of a flex, and the contact of a tetrahedron touches four. Such a row
 (`StencilRows`) is sum_k c_k . v_k, where v_k (d,) is the velocity of its k-th point along the axes that the point
 slides on, and c_k (d,) are coefficients. For 900 points and 2,700 rows a dense matrix would have 7 million entries, of
-which 16,000 are nonzero. The points of a row are known at trace time (edges) or only at run time (contacts). So the
-product with the transpose gathers the terms of each point in the first case, and scatters them in the second.
+which 16,000 are nonzero. The points of a row are known at trace time (edges) or only at run time (contacts). In the
+first case the product with the transpose gathers the terms of each point, in the second it scatters them.
 
-A contact of articulated bodies touches two trees. Such a row (`PairRows`) has columns for the dofs of these two trees
-only. The whole Jacobian (`SparseRows`) is made of segments: sparse rows, and rows with columns for all dofs.
+A contact of articulated bodies touches two trees. Such a row (`PairRows`) has columns only for the dofs of these two
+trees. The whole Jacobian (`SparseRows`) is made of segments: sparse rows, and rows with columns for all dofs.
 """
 
 import dataclasses
@@ -25,8 +25,8 @@ from diffsim.math.vector import HIGHEST, total
 from diffsim.xla.barriers import stored
 from diffsim.xla.gather import add_products, add_rows, gather_rows, pick, pick_columns, pick_some, place, sum_gathered
 
-# `readable_by_points`: most numbers that it may store, as a multiple of the coefficients. If one point is in many more
-# rows than the others, the table of rounds is mostly padding
+# how many numbers `readable_by_points` may store at most, as a multiple of the number of coefficients. If one point is
+# in many more rows than the others, the table of rounds is mostly padding.
 WASTE = 3
 
 
@@ -38,6 +38,7 @@ class Fixed:
 
     @functools.cached_property
     def _key(self) -> tuple:
+        """What equality and the hash compare."""
         return self.array.shape, self.array.tobytes()
 
     def __eq__(self, other: object) -> bool:
@@ -88,9 +89,10 @@ class Points(NamedTuple):
 )
 @dataclasses.dataclass(frozen=True, eq=False)
 class StencilRows:
-    """n constraints of `dim` rows, each of which touches k points. First rows of all constraints come first.
+    """n constraints of `dim` rows, each of which touches k points.
 
-    An id below zero, or beyond all points, stands for no point.
+    The first rows of all constraints come first, then all second rows, and so on. An id below zero, or beyond all
+    points, stands for no point.
 
     Attributes:
       points: the entries of each point in a vector of dofs.
@@ -157,7 +159,7 @@ class StencilRows:
     def gram(self, weigh: Callable[[Array], Array]) -> BlockDiagonal:
         """The diagonal blocks of J^T K J, one for each point, where `weigh` maps y (dim, n, m) to K y."""
         points, axes, dim, count = self.coefficient.shape
-        # of each constraint the block c_k^T K c_k of its k-th point; then the sum over the constraints of each point
+        # the block c_k^T K c_k of the k-th point of each constraint, then the sum over all constraints of each point
         flat = jnp.moveaxis(self.coefficient.reshape(points * axes, dim, count), 0, -1)
         weighted = jnp.moveaxis(weigh(flat), -1, 0).reshape(self.coefficient.shape)
         blocks = total([self.coefficient[:, :, None, row] * weighted[:, None, :, row] for row in range(dim)])
@@ -179,7 +181,8 @@ class StencilRows:
 
     def _sum(self, values: Array) -> Array:
         """(m, npoint) for each point, the sum of values (m, k, n) over all constraints that touch it."""
-        size, flat = self.points.number, values.reshape(len(values), -1)
+        size = self.points.number
+        flat = values.reshape(len(values), -1)
         if self.touched is not None:
             ids = tuple(self.touched.array.ravel().tolist())
             return jnp.stack([sum_gathered(row, ids, size, 0) for row in flat])
@@ -187,7 +190,10 @@ class StencilRows:
 
     @property
     def _beyond(self) -> Array:
-        """The traced ids, where ids below zero are replaced by npoint, which gathers and scatters drop."""
+        """The traced ids, with npoint instead of ids below zero: gathers and scatters drop ids beyond the last point.
+
+        They would count negative ids from the end.
+        """
         assert self.index is not None
         return jnp.where(self.index < 0, self.points.number, self.index)
 
@@ -195,7 +201,9 @@ class StencilRows:
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["entries", "block"], meta_fields=["blocks"])
 @dataclasses.dataclass(frozen=True, eq=False)
 class PairRows:
-    """n constraints of `dim` rows, each of which touches at most two blocks. First rows of all constraints come first.
+    """n constraints of `dim` rows, each of which touches at most two blocks.
+
+    The first rows of all constraints come first, then all second rows, and so on.
 
     Attributes:
       blocks: the blocks of all dofs.
@@ -218,7 +226,7 @@ class PairRows:
         return jnp.all(self.block < len(self.blocks.table), axis=0)
 
     def leading(self, dim: int) -> "PairRows":
-        """The first rows of each constraint."""
+        """The first `dim` rows of each constraint."""
         return dataclasses.replace(self, entries=self.entries[:, :, :dim])
 
     def read(self, table: Array) -> Array:
@@ -243,24 +251,30 @@ class PairRows:
         """The diagonal blocks of J^T K J, where `weigh` maps y (dim, n, m) to K y."""
         _, size, dim, count = self.entries.shape
         weighted = jnp.moveaxis(weigh(jnp.moveaxis(self.entries.reshape(-1, dim, count), 0, -1)), -1, 0)
-        left, right = (jnp.transpose(x.reshape(self.entries.shape), (0, 3, 2, 1)) for x in (self.entries, weighted))
-        left, right = (x.reshape(2 * count, dim, size) for x in (left, right))
-        sums = add_products(left, right, self.block.reshape(-1), len(self.blocks.table))
+
+        def listed(entries: Array) -> Array:
+            """(2 n, dim, d) the entries of each constraint in each of its two blocks."""
+            return jnp.transpose(entries.reshape(self.entries.shape), (0, 3, 2, 1)).reshape(2 * count, dim, size)
+
+        # each constraint adds (its entries)^T (its weighted entries) to both of its blocks
+        sums = add_products(listed(self.entries), listed(weighted), self.block.reshape(-1), len(self.blocks.table))
         return BlockDiagonal(self.blocks, squares(self.blocks, sums))
 
     @property
     def dense(self) -> Array:
         """The whole matrix (dim * n, size)."""
         table = self.blocks.table
-        # one-hot numbers of blocks move the entries to (count, d, dim, n); then columns go to their dofs
-        own = (self.block[..., None] == np.arange(len(table))[None, None]).astype(self.entries.dtype)
-        columns = jnp.einsum("sdin,snb->bdin", self.entries, own, precision=HIGHEST).reshape(table.size, self.height)
+        # a product with the one-hot numbers of blocks moves the entries to (count, d, dim, n); then the columns go to
+        # their dofs
+        one_hot = (self.block[..., None] == np.arange(len(table))[None, None]).astype(self.entries.dtype)
+        columns = jnp.einsum("sdin,snb->bdin", self.entries, one_hot, precision=HIGHEST)
+        columns = columns.reshape(table.size, self.height)
         exists = np.flatnonzero(table >= 0)
         return place(self.blocks.size, table.reshape(-1)[exists], pick(columns, exists)).T
 
 
 def squares(blocks: Blocks, listed: Array) -> PerSize:
-    """Blocks (count, size, size) of their own sizes from blocks that are padded to the largest (count, d, d)."""
+    """Cuts blocks that are padded to the size d of the largest, (count, d, d), to their own sizes."""
     pairs = zip(blocks.by_size(listed), blocks.index, strict=True)
     return tuple(part[:, : index.shape[1], : index.shape[1]] for part, index in pairs)
 
@@ -269,7 +283,7 @@ class _Places(NamedTuple):
     """Where each point occurs in the list (k * n,) of the points of all constraints.
 
     Attributes:
-      entry: (rounds, npoint) the i-th occurrence of each point; -1 if it occurs less often.
+      entry: (rounds, npoint) in row i, the place of the i-th occurrence of each point; -1 if it occurs less often.
       row: (rounds, npoint) the constraint of that occurrence; 0 if there is none.
     """
 
@@ -291,9 +305,11 @@ def _places(touched: Fixed, points: int) -> _Places | None:
     if not rounds or rounds * points > WASTE * len(ids):
         return None
     number = np.arange(rounds)[:, None]
-    at = np.minimum((np.cumsum(count) - count)[None] + number, len(order) - 1)
+    # `order` lists the occurrences of point 0, then those of point 1, and so on
+    first = np.cumsum(count) - count
+    at = np.minimum(first[None] + number, len(order) - 1)
     entry = np.where(number < count[None], order[at], -1)
-    return _Places(entry, np.where(entry < 0, 0, entry % touched.array.shape[1]))
+    return _Places(entry=entry, row=np.where(entry < 0, 0, entry % touched.array.shape[1]))
 
 
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["columns", "stencil"], meta_fields=[])

@@ -101,7 +101,8 @@ def mul_vec_t(matrix: Array, v: Array) -> Array:
 
 def mul_mat(a: Array, b: Array) -> Array:
     """Product of small matrices (..., l, m) (..., m, n)."""
-    columns, rows = unpack(a, axis=-1), unpack(b, axis=-2)
+    columns = unpack(a, axis=-1)
+    rows = unpack(b, axis=-2)
     return total([column[..., :, None] * row[..., None, :] for column, row in zip(columns, rows, strict=True)])
 
 
@@ -123,6 +124,7 @@ def solve3(matrix: Array, b: Array) -> Array:
 
 
 def _scaled(factor: Array, v: Array) -> Array:
+    """The transpose of `dot` with v: its arguments are those of `scale` in the other order."""
     return scale(v, factor)
 
 
@@ -132,11 +134,13 @@ def _columns(matrix: Components) -> list[Components]:
 
 
 def _turn_formula(w: Array, matrix: Array) -> Array:
+    """w x each column of a matrix (..., 9)."""
     columns = [cross_components(unpack(w), column) for column in _columns(unpack(matrix))]
     return pack([column[i] for i in range(3) for column in columns])
 
 
 def _axial_formula(a: Array, b: Array) -> Array:
+    """The sum of a_k x b_k over the columns k of two matrices (..., 9)."""
     pairs = zip(_columns(unpack(a)), _columns(unpack(b)), strict=True)
     products = [cross_components(*pair) for pair in pairs]
     return pack([total(parts) for parts in zip(*products, strict=True)])

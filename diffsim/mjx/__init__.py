@@ -90,8 +90,15 @@ from diffsim.types.model import Option as Option
 from diffsim.types.model import Statistic as Statistic
 
 # functions of MJX that only MuJoCo Warp implements
-_OF_WARP = ("create_render_context", "get_depth", "get_rgb", "get_segmentation")
-_OF_WARP += ("refit_bvh", "render", "render_with_segmentation")
+_OF_WARP = (
+    "create_render_context",
+    "get_depth",
+    "get_rgb",
+    "get_segmentation",
+    "refit_bvh",
+    "render",
+    "render_with_segmentation",
+)
 
 
 if not typing.TYPE_CHECKING:

@@ -40,7 +40,7 @@ _ROWS: dict[Any, Any] = {}
 _SHAPES: dict[Any, tuple[records.Data, Paths]] = {}
 # names of fields of State and Inputs, by their bit in mjtState
 _STATE_MAP = {bit: name for bit, (_, name) in state_vectors.COMPONENTS.items()}
-# names of fields that are different in mjData
+# the names in mjData of fields whose names differ
 _MJDATA = {"eq_activity": "eq_active"}
 
 
@@ -60,7 +60,7 @@ def put_model(
     Args:
       m: a compiled `mujoco.MjModel` of MuJoCo 3.8 to 4.0; the model follows the version that compiled it.
       device: device of its arrays; None for the default.
-      impl: "jax" or None; after `diffsim.mjx.install()` any.
+      impl: "jax" or None; after `diffsim.mjx.install()` any value.
       graph_mode, keepalive_refs: for other implementations; ignored.
       max_contacts, max_pairs, keep: as in `diffsim.load`.
 
@@ -101,7 +101,8 @@ def make_data(
     """
     _only_jax(impl)
     model = cast(Model, m) if isinstance(m, models.Model) else put_model(m)
-    state, inputs = make_state(model), make_inputs(model)
+    state = make_state(model)
+    inputs = make_inputs(model)
     key = jax.tree.structure(model), state.qpos.dtype
 
     def computed(*arguments: Any) -> tuple[records.Data, Paths]:
@@ -112,11 +113,16 @@ def make_data(
         _SHAPES[key] = jax.eval_shape(computed, model, state, inputs)
     empty, paths = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), _SHAPES[key])
     contact = contact_buffer(model, empty.contact, empty.efc)
-    # empty slots, as in MJX: far apart, and geoms of -1
+    # as in MJX, empty slots have a large distance and geoms of -1
     contact = dataclasses.replace(contact, dist=contact.dist + 1e10, geom=contact.geom - 1)
     fields = {**vars(empty), **vars(paths), **vars(state), **vars(inputs), "contact": contact}
-    more = {"dropped": empty.contact.ncon_dropped, "topology": model.topology}
-    return _on(device, Data(**fields, qfrc_inverse=jnp.zeros_like(state.qvel), **more))
+    data = Data(
+        **fields,
+        qfrc_inverse=jnp.zeros_like(state.qvel),
+        dropped=empty.contact.ncon_dropped,
+        topology=model.topology,
+    )
+    return _on(device, data)
 
 
 def put_data(
@@ -152,7 +158,8 @@ def put_data(
     blank = make_data(model)
     fields: dict[str, Any] = {}
     for field in blank.fields():
-        old, new = getattr(blank, field.name), getattr(d, _MJDATA.get(field.name, field.name), None)
+        old = getattr(blank, field.name)
+        new = getattr(d, _MJDATA.get(field.name, field.name), None)
         if isinstance(old, Array) and new is not None and np.size(new) == old.size:
             fields[field.name] = jnp.asarray(np.reshape(new, old.shape), old.dtype)
     # MuJoCo stores these matrices sparse, and M as its lower triangle
@@ -193,14 +200,14 @@ def get_data_into(result: Any, m: Any, d: Data, keepalive_refs: Any = None) -> N
 
     Args:
       result: an `mujoco.MjData`; for a batch a list with one for each world.
-      m: the `mujoco.MjModel` that Data was made for. It is used to factorize M again.
+      m: the `mujoco.MjModel` that Data was made for; MuJoCo factorizes M again with it.
       d: Data of one world or of a batch.
 
     Raises:
       ValueError: `result` is a list and Data is one world, or the other way round; or Data belongs to another model.
     """
     if isinstance(result, list) != (d.qpos.ndim > 1):
-        raise ValueError("a batch of Data needs a list of MjData, and one world needs one MjData")
+        raise ValueError("for a batch of Data pass a list of MjData, and for one world a single MjData")
     if isinstance(result, list):
         for index, world in enumerate(result):
             get_data_into(world, m, d[index])
@@ -208,7 +215,8 @@ def get_data_into(result: Any, m: Any, d: Data, keepalive_refs: Any = None) -> N
     host: Any = jax.device_get(d)
     for field in d.fields():
         name = _MJDATA.get(field.name, field.name)
-        old, new = getattr(result, name, None), getattr(host, field.name)
+        old = getattr(result, name, None)
+        new = getattr(host, field.name)
         if not (isinstance(new, np.ndarray) and new.shape and isinstance(old, np.ndarray)):
             continue
         if old.size == new.size:
@@ -232,20 +240,22 @@ def get_data_into(result: Any, m: Any, d: Data, keepalive_refs: Any = None) -> N
 def _write_other_forms(result: Any, m: Any, d: Data) -> None:
     """Writes qM, which MjData has until MuJoCo 3.8, and the quaternions of frames, which it has since 4.0."""
     for dof, first in enumerate(m.dof_Madr if hasattr(result, "qM") else ()):
-        # row of the legacy format of qM: this dof and its ancestors, up to the root
-        row, other = [], dof
+        # a row of the legacy format of qM has the columns of the dof and of its ancestors, up to the root
+        row = []
+        other = dof
         while other >= 0:
             row.append(d.qM[dof, other])
             other = m.dof_parentid[other]
         result.qM[first : first + len(row)] = row
     if not hasattr(result, "xiquat"):
         return
-    turned = (
+    # for each kind of frame: where to write, the bodies of the frames, and their fixed rotations
+    frames = (
         (result.xiquat, np.arange(m.nbody), m.body_iquat),
         (result.geom_xquat, m.geom_bodyid, m.geom_quat),
         (result.site_xquat, m.site_bodyid, m.site_quat),
     )
-    for into, bodies, quaternions in turned:
+    for into, bodies, quaternions in frames:
         for to, body, quat in zip(into, bodies, quaternions, strict=True):
             sys.modules["mujoco"].mju_mulQuat(to, result.xquat[body], quat)
 
@@ -275,7 +285,7 @@ def _only_jax(impl: Impl | str | None) -> None:
 
 
 def _on(device: Any, tree: Any) -> Any:
-    """Puts a pytree on a device, unless `device` is None."""
+    """Puts a pytree on a device; returns it unchanged if `device` is None."""
     return tree if device is None else jax.device_put(tree, device)
 
 
@@ -288,7 +298,7 @@ def _dense(values: Any, count: Any, start: Any, column: Any, width: int) -> np.n
 
 
 def _write_sparse(to: Any, matrix: np.ndarray, start: Any, count: Any, column: Any) -> None:
-    """Writes the entries of a matrix (n, width) that MuJoCo stores into its sparse rows."""
+    """Writes a matrix (n, width) into MuJoCo's sparse rows: only the entries that they store."""
     for row, (first, number) in enumerate(zip(start, count, strict=True)):
         to[first : first + number] = matrix[row, column[first : first + number]]
 
@@ -323,7 +333,7 @@ def contacts_from(contacts: Any, model: Model, blank: Contact) -> tuple[Contact,
         old = np.array(getattr(blank, name))
         old[slots] = np.reshape(values, (len(slots), *old.shape[1:]))
         fields[name] = jnp.asarray(old)
-    # sort keys in MuJoCo's order; empty slots come last
+    # sort keys that give MuJoCo's order of contacts; empty slots come last
     key = np.arange(len(blank.dims), dtype=np.int32) + len(slots)
     key[slots] = np.arange(len(slots))
     return blank.replace(**fields, sort_key=jnp.asarray(key, blank.sort_key.dtype)), np.array(slots, int)
@@ -341,14 +351,15 @@ def with_rows(data: Data, d: Any, slots: np.ndarray) -> Data:
     ids = np.where(d.efc_type < frictionless, d.efc_id, np.append(slots, -1)[np.minimum(d.efc_id, len(slots))])
     listed = np.stack([np.minimum(d.efc_type, frictionless), ids], axis=1)
     order = np.lexsort(listed.T[::-1])
-    acts = np.asarray(column(data, "efc_D")) != 0
-    acting = row_keys(data.topology, data.efc)[row_order(data.topology, data.efc)][acts, :2]
-    if not np.array_equal(acting, listed[order]):
+    active = np.asarray(column(data, "efc_D")) != 0
+    ours = row_keys(data.topology, data.efc)[row_order(data.topology, data.efc)][active, :2]
+    if not np.array_equal(ours, listed[order]):
         return data
 
     def spread(name: str) -> Array:
+        """The values of MuJoCo's rows in the active rows of Data; others keep theirs."""
         values = np.array(column(data, name))
-        values[acts] = getattr(d, name)[order]
+        values[active] = getattr(d, name)[order]
         return row_force_from(data, jnp.asarray(values, data.row_force.dtype))
 
     rows = with_columns(data.efc, *map(spread, ("efc_pos", "efc_aref", "efc_D")))
@@ -357,34 +368,43 @@ def with_rows(data: Data, d: Any, slots: np.ndarray) -> Data:
 
 def write_constraints(result: Any, m: Any, d: Data) -> None:
     """Writes the existing contacts and the active constraint rows, in the order of Data."""
-    mujoco, contact, kinds = sys.modules["mujoco"], cast(Contact, d.contact), d.efc_type
+    mujoco = sys.modules["mujoco"]
+    contact = cast(Contact, d.contact)
+    kinds = d.efc_type
     columns = {name: np.asarray(column(d, name)) for name in COLUMNS}
-    acts = columns["efc_D"] != 0
-    there = np.flatnonzero((contact.geom[:, 0] >= 0) & (contact.dist < contact.margin))
+    active = columns["efc_D"] != 0
+    existing = np.flatnonzero((contact.geom[:, 0] >= 0) & (contact.dist < contact.margin))
     sparse = bool(mujoco.mj_isSparse(m))
-    counts = {"ncon": len(there), "nefc": int(acts.sum())}
+    counts = {"ncon": len(existing), "nefc": int(active.sum())}
     entries = int(np.sum(columns["efc_J"] != 0)) if sparse else counts["nefc"] * m.nv
     mujoco._functions._realloc_con_efc(result, **counts, nJ=entries)
-    # ConstraintType: 0 equalities, 1 and 2 dry friction, 3 and 4 limits
-    result.ne, result.nf, result.nl = (int(np.sum(acts & np.isin(kinds, types))) for types in ((0,), (1, 2), (3, 4)))
-    jacobian = columns.pop("efc_J")[acts].astype(float)
+
+    def number_of(*types: ConstraintType) -> int:
+        """How many active rows have one of these types."""
+        return int(np.sum(active & np.isin(kinds, types)))
+
+    result.ne = number_of(ConstraintType.EQUALITY)
+    result.nf = number_of(ConstraintType.FRICTION_DOF, ConstraintType.FRICTION_TENDON)
+    result.nl = number_of(ConstraintType.LIMIT_JOINT, ConstraintType.LIMIT_TENDON)
+    jacobian = columns.pop("efc_J")[active].astype(float)
     if sparse:
         mujoco.mju_dense2sparse(result.efc_J, jacobian, result.efc_J_rownnz, result.efc_J_rowadr, result.efc_J_colind)
     else:
         result.efc_J[:] = jacobian.reshape(result.efc_J.shape)
-    result.efc_type[:] = kinds[acts]
+    result.efc_type[:] = kinds[active]
     for name, values in columns.items():
-        getattr(result, name)[:] = values[acts]
+        getattr(result, name)[:] = values[active]
     for name in ("dist", "pos", "frame", "includemargin", "friction", "solref", "solreffriction", "solimp", "dim"):
         to = getattr(result.contact, name)
-        to[:] = getattr(contact, name)[there].reshape(to.shape)
-    result.contact.geom[:] = contact.geom[there]
-    first = first_rows(d.efc, d.ncon)[there]
-    acting = (first >= 0) & acts[first]
-    result.contact.efc_address[:] = np.where(acting, np.cumsum(acts)[first] - 1, -1)
+        to[:] = getattr(contact, name)[existing].reshape(to.shape)
+    result.contact.geom[:] = contact.geom[existing]
+    first = first_rows(d.efc, d.ncon)[existing]
+    # the number of active rows up to the first row of a contact gives its address in MuJoCo's list
+    has_rows = (first >= 0) & active[first]
+    result.contact.efc_address[:] = np.where(has_rows, np.cumsum(active)[first] - 1, -1)
 
 
-# modules of `mujoco.mjx._src`, and the modules here that have their names
+# for each module of `mujoco.mjx._src`, the modules here that define the same names
 _MODULES = {
     "math": ("math",),
     "types": ("types",),
@@ -407,10 +427,10 @@ def install() -> None:
       RuntimeError: MJX has already been imported.
     """
     ours: Any = sys.modules["diffsim.mjx"]
-    there = sys.modules.get("mujoco.mjx")
-    if there is ours:
+    imported = sys.modules.get("mujoco.mjx")
+    if imported is ours:
         return
-    if there is not None:
+    if imported is not None:
         raise RuntimeError(
             "mujoco.mjx has already been imported; call diffsim.mjx.install() before the packages that import it"
         )
@@ -420,9 +440,11 @@ def install() -> None:
     for name, sources in _MODULES.items():
         module = ModuleType(f"mujoco.mjx._src.{name}", f"mujoco.mjx._src.{name}, by diffsim.")
         for source in sources:
-            held = vars(sys.modules[f"{ours.__name__}.{source}"])
-            vars(module).update({key: value for key, value in held.items() if not key.startswith("__")})
+            names = vars(sys.modules[f"{ours.__name__}.{source}"])
+            vars(module).update({key: value for key, value in names.items() if not key.startswith("__")})
         setattr(inside, name, module)
         sys.modules[module.__name__] = module
-    sys.modules["mujoco.mjx"], sys.modules["mujoco.mjx._src"] = ours, inside
-    mujoco.mjx, ours._src = ours, inside
+    sys.modules["mujoco.mjx"] = ours
+    sys.modules["mujoco.mjx._src"] = inside
+    mujoco.mjx = ours
+    ours._src = inside

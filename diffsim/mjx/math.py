@@ -15,7 +15,7 @@ from diffsim.math.rotation import quat_to_mat as quat_to_mat
 from diffsim.math.spatial import cross_force, cross_motion, inertia_mul
 from diffsim.math.vector import cross, dot, mul_vec_t, scale
 
-# functions that have another name in MJX
+# functions that have another name in diffsim
 quat_inv = quat_conj
 inert_mul = inertia_mul
 motion_cross = cross_motion
@@ -117,12 +117,17 @@ def closest_segment_point_and_dist(a: Array, b: Array, pt: Array) -> tuple[Array
 
 def closest_segment_to_segment_points(a0: Array, a1: Array, b0: Array, b1: Array) -> tuple[Array, Array]:
     """The nearest points of two segments; for parallel segments, points near the middle of the first."""
-    along_a, along_b, gap = (a1 - a0) / 2, (b1 - b0) / 2, (a0 + a1 - b0 - b1) / 2
-    aa, ab, bb = dot(along_a, along_a), dot(along_a, along_b), dot(along_b, along_b)
     # With the lines m_a + s u and m_b + t v and the gap m_a - m_b, the squared distance is least at
     # s = ((u.v)(v.gap) - (v.v)(u.gap)) / ((u.u)(v.v) - (u.v)^2); for parallel lines s = 0. Clip s to the segment, then
-    # project twice onto the segments.
-    crossing = ab * dot(along_b, gap) - bb * dot(along_a, gap)
-    along = safe.clip(safe.divide(crossing, aa * bb - ab * ab), -1, 1)
-    b = closest_segment_point(b0, b1, (a0 + a1) / 2 + scale(along_a, along))
+    # project this point onto segment b, and the projection back onto segment a.
+    middle = (a0 + a1) / 2
+    gap = (a0 + a1 - b0 - b1) / 2
+    u = (a1 - a0) / 2
+    v = (b1 - b0) / 2
+    uu = dot(u, u)
+    uv = dot(u, v)
+    vv = dot(v, v)
+    numerator = uv * dot(v, gap) - vv * dot(u, gap)
+    s = safe.clip(safe.divide(numerator, uu * vv - uv * uv), -1, 1)
+    b = closest_segment_point(b0, b1, middle + scale(u, s))
     return closest_segment_point(a0, a1, b), b

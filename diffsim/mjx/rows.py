@@ -47,7 +47,8 @@ def row_keys(topology: Topology, efc: Constraints) -> np.ndarray:
     for rows in groups_in_order(efc):
         family = FAMILIES[rows.family]
         if rows.slot is not None or family.ids is None:
-            ids, part = (rows.slot or 0) + np.arange(rows.count), np.zeros(rows.count, int)
+            ids = (rows.slot or 0) + np.arange(rows.count)
+            part = np.zeros(rows.count, int)
         else:
             ids = family.ids(topology)
             # Components of connect and weld are separate constraints with the same id: number them. The diagonal of the
@@ -65,8 +66,11 @@ def row_order(topology: Topology, efc: Constraints) -> np.ndarray:
 
 def row_force_from(data: Any, efc_force: Array) -> Array:
     """Converts forces (..., nefc) from the order of `column` to the order of `row_force`."""
-    # the inverse of the permutations in `column`: groups sorted, constraint by constraint, then sorted by key
-    efc, start, places = data.efc, 0, {}
+    # `column` lists the groups in their order, each group constraint by constraint, and then sorts by key. This is the
+    # inverse permutation.
+    efc = data.efc
+    start = 0
+    places = {}
     for rows in efc.groups:
         size = rows.force_count * rows.count
         places[id(rows)] = start + np.arange(size).reshape(rows.force_count, rows.count).T.reshape(-1)
@@ -80,22 +84,25 @@ def with_columns(efc: Constraints, pos: Array, aref: Array, D: Array) -> Constra
     groups = []
     for rows, distance, target, weight in zip(efc.groups, *map(efc.split, (pos, aref, D)), strict=True):
         if rows.law == Law.PYRAMID:
-            # Edges of a pyramid come in pairs normal +- friction * side, so half the sum of a pair is the normal, and
-            # half the difference divided by the friction is the side. All edges have the same weight.
-            plus, minus = target[::2], target[1::2]
-            rubs = rows.friction > 0
-            side = jnp.where(rubs, (plus - minus) / (2 * jnp.where(rubs, rows.friction, 1)), 0)
-            target, weight = jnp.concatenate([(plus[:1] + minus[:1]) / 2, side]), weight[:1]
-        acts = laws.active(rows)
+            # Edges of a pyramid come in pairs normal +- friction * tangent. Half the sum of a pair is the normal, and
+            # half the difference divided by the friction is the tangent. All edges have the same weight.
+            plus = target[::2]
+            minus = target[1::2]
+            has_friction = rows.friction > 0
+            tangent = jnp.where(has_friction, (plus - minus) / (2 * jnp.where(has_friction, rows.friction, 1)), 0)
+            target = jnp.concatenate([(plus[:1] + minus[:1]) / 2, tangent])
+            weight = weight[:1]
+        active = laws.active(rows)
         fields = {"pos": distance[0], "aref": target, "D": weight}
-        kept = {name: jnp.where(acts, value, getattr(rows, name)) for name, value in fields.items()}
-        groups.append(rows.replace(**kept))
+        changed = {name: jnp.where(active, value, getattr(rows, name)) for name, value in fields.items()}
+        groups.append(rows.replace(**changed))
     return efc.replace(groups=tuple(groups))
 
 
 def first_rows(efc: Constraints, ncon: int) -> np.ndarray:
     """The first row (ncon,) of each contact slot; -1 for a slot without rows."""
-    first, start = np.full(ncon, -1), 0
+    first = np.full(ncon, -1)
+    start = 0
     for rows in groups_in_order(efc):
         if rows.slot is not None:
             first[rows.slot : rows.slot + rows.count] = start + rows.force_count * np.arange(rows.count)
@@ -112,12 +119,14 @@ def column(data: Any, name: str) -> Array:
     for rows in groups_in_order(data.efc):
         values = COLUMNS[name](data.efc, rows, forces[id(rows)])
         values = jnp.broadcast_to(values, (rows.force_count, *values.shape[1:]))
-        acts = laws.active(rows).reshape(1, rows.count, *[1] * (values.ndim - 2))
-        parts.append(jnp.swapaxes(jnp.where(acts, values, 0), 0, 1).reshape(-1, *values.shape[2:]))
+        active = laws.active(rows).reshape(1, rows.count, *[1] * (values.ndim - 2))
+        # from (row, constraint) to constraint by constraint
+        parts.append(jnp.swapaxes(jnp.where(active, values, 0), 0, 1).reshape(-1, *values.shape[2:]))
     return jnp.concatenate(parts)[row_order(data.topology, data.efc)]
 
 
 def _type(rows: RowGroup) -> ConstraintType:
+    """The type of a group's constraints."""
     return FAMILIES[rows.family].kind
 
 

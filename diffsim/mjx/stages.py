@@ -1,9 +1,9 @@
 """The stages of MJX: each is a function (model, data) -> data that calls a stage of diffsim and stores its results.
 
-`step`, `forward` and `inverse` call the same functions of diffsim; the other stages are for code that runs the pipeline
-stage by stage. They read the same fields as MJX's stages, except that `solve` computes the constraint rows again. There
-are two differences from MJX: `crb` and `rne` already include the inertia of tendons, which MJX adds in
-`tendon_armature` and `tendon_bias`, and all sensors of a stage are computed together.
+`step`, `forward` and `inverse` call the functions of diffsim with these names; the other stages are for code that runs
+the pipeline stage by stage. They read the same fields as MJX's stages, except that `solve` computes the constraint rows
+again. There are two more differences from MJX: `crb` and `rne` already include the inertia of tendons, which MJX adds
+in `tendon_armature` and `tendon_bias`, and all sensors of a stage are computed together.
 """
 
 import dataclasses
@@ -77,8 +77,13 @@ def contact_buffer(m: Model, contacts: records.Contacts, efc: Constraints) -> Co
 
 def paths_of(m: Model, poses: records.Kinematics) -> Paths:
     """The wrap points of tendons, in mjData's shapes."""
-    adr, number, objects, points = tendon_points(m, poses)
-    return Paths(ten_wrapadr=adr, ten_wrapnum=number, wrap_obj=objects.reshape(-1, 2), wrap_xpos=points.reshape(-1, 6))
+    points = tendon_points(m, poses)
+    return Paths(
+        ten_wrapadr=points.ten_wrapadr,
+        ten_wrapnum=points.ten_wrapnum,
+        wrap_obj=points.wrap_obj.reshape(-1, 2),
+        wrap_xpos=points.wrap_xpos.reshape(-1, 6),
+    )
 
 
 def forward(m: Model, d: Data) -> Data:
@@ -99,19 +104,17 @@ def inverse(m: Model, d: Data) -> Data:
     With `invdiscrete`, qacc is (v_next - v) / h, and the continuous acceleration is M^-1 M_discrete qacc, where
     M_discrete is the matrix of the implicit integrator. `qacc` itself stays unchanged.
     """
-    qacc = d.qacc
-    ahead = forward(m, d)
+    given = d.qacc
+    d = forward(m, d)
     if m.opt.enabled(EnableBit.INVDISCRETE):
-        force = discrete_inertia(m, state_of(d), inputs_of(d), ahead).mul_vec(qacc)
-        ahead = dataclasses.replace(ahead, qacc=solve_blocks(ahead.M, force))
+        force = discrete_inertia(m, state_of(d), inputs_of(d), d).mul_vec(given)
+        d = dataclasses.replace(d, qacc=solve_blocks(d.M, force))
     else:
-        ahead = dataclasses.replace(ahead, qacc=qacc)
-    result = inverse_dynamics(ahead, ahead.qacc)
-    ahead = dataclasses.replace(ahead, row_force=ahead.efc.concatenate(row_forces(ahead.efc, ahead.qacc)))
-    ahead = sensor_acc(m, rne_postconstraint(m, ahead))
-    return dataclasses.replace(
-        ahead, qacc=qacc, qfrc_inverse=result.qfrc_inverse, qfrc_constraint=result.qfrc_constraint
-    )
+        d = dataclasses.replace(d, qacc=given)
+    result = inverse_dynamics(d, d.qacc)
+    d = dataclasses.replace(d, row_force=d.efc.concatenate(row_forces(d.efc, d.qacc)))
+    d = sensor_acc(m, rne_postconstraint(m, d))
+    return dataclasses.replace(d, qacc=given, qfrc_inverse=result.qfrc_inverse, qfrc_constraint=result.qfrc_constraint)
 
 
 # position
@@ -215,7 +218,7 @@ def passive(m: Model, d: Data) -> Data:
 
 
 def rne(m: Model, d: Data, flg_acc: bool = False) -> Data:
-    """Computes `qfrc_bias`: Coriolis, centrifugal and gravitational forces, and with `flg_acc` also M qacc."""
+    """Computes `qfrc_bias`: Coriolis, centrifugal and gravitational forces; `flg_acc` adds M qacc."""
     bias = compute_bias(m, d.qvel, d, d, d, tendon_drift(m, d.qvel, d, d, d)).qfrc_bias
     return dataclasses.replace(d, qfrc_bias=bias + d.M.mul_vec(d.qacc) if flg_acc else bias)
 
@@ -317,5 +320,5 @@ def _sensed(m: Model, d: Data, stage: Stage) -> Data:
     now = read_sensors(m, state_of(d), inputs_of(d), d, force)
     of_stage = np.repeat(m.topology.sensor_needstage == stage, m.topology.sensor_dim)
     now = jnp.where(of_stage, now, d.sensor_now)
-    shown = jnp.where(of_stage, delayed_readings(m, d.history, d.time, now), d.sensordata)
-    return d if m.opt.disabled(DisableBit.SENSOR) else dataclasses.replace(d, sensordata=shown, sensor_now=now)
+    delayed = jnp.where(of_stage, delayed_readings(m, d.history, d.time, now), d.sensordata)
+    return d if m.opt.disabled(DisableBit.SENSOR) else dataclasses.replace(d, sensordata=delayed, sensor_now=now)

@@ -35,10 +35,10 @@ def ray(
     """(distance, geom) of the first geom that a ray hits, as `diffsim.ray`; -1 for none."""
     bodies = np.atleast_1d(np.asarray(bodyexclude, int))
     if len(bodies) > 1:
-        reason = "a ray can exclude only one body; cast from behind the first one, or exclude geoms by geomgroup"
+        reason = "a ray can exclude only one body; start it behind the first one, or exclude geoms by geomgroup"
         raise UnsupportedError([Problem("", 0, "ray(bodyexclude)", reason, unsupported=True)])
-    meets = RayFilter(list(geomgroup) or None, flg_static, int(bodies[0]) if len(bodies) else -1)
-    hit = first_hit(m, d, pnt, vec, meets)
+    hits = RayFilter(list(geomgroup) or None, flg_static, int(bodies[0]) if len(bodies) else -1)
+    hit = first_hit(m, d, pnt, vec, hits)
     return hit.distance, hit.geom
 
 
@@ -60,12 +60,12 @@ def full_m(m: Model, d: Data) -> Array:
 
 
 def mul_m(m: Model, d: Data, vec: Array) -> Array:
-    """M times a vector, (nv,)."""
+    """M times a vector (nv,)."""
     return d.M.mul_vec(vec)
 
 
 def solve_m(m: Model, d: Data, x: Array) -> Array:
-    """M^-1 times a vector, (nv,)."""
+    """M^-1 times a vector (nv,)."""
     return solve_blocks(d.M, x)
 
 
@@ -82,7 +82,8 @@ def xfrc_accumulate(m: Model, d: Data) -> Array:
 
 def contact_force(m: Model, d: Data, contact_id: int, to_world_frame: bool = False) -> Array:
     """Force and torque (6,) of a contact on its second geom, in the contact frame (normal first) or the world frame."""
-    wrench, frame = contact_forces(m, d.contact, d.efc, d)[contact_id], d.contact.frame[contact_id]
+    wrench = contact_forces(m, d.contact, d.efc, d)[contact_id]
+    frame = d.contact.frame[contact_id]
     if not to_world_frame:
         return wrench
     return jnp.concatenate([mul_vec_t(frame, wrench[:3]), mul_vec_t(frame, wrench[3:])])

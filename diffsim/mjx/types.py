@@ -2,8 +2,7 @@
 
 `Model` is a `diffsim.Model`. `Data` has the fields of State, Inputs and `diffsim.Data` together, so functions of
 diffsim that take a Data accept it. As in MJX, after `step` it holds the positions and velocities of the next state, and
-everything that was computed from the state before. `PyTreeNode` is MJX's base class, and `Bound` is the result of
-`bind` of Model and Data.
+everything that was computed from the state before. `PyTreeNode` is MJX's base class.
 """
 
 import dataclasses
@@ -34,83 +33,16 @@ from diffsim.base.enums import WrapType as WrapType
 from diffsim.base.errors import near_match
 from diffsim.math.linalg import diagonal_of
 from diffsim.mjx import rows
+from diffsim.mjx.bound import Bound
 from diffsim.types import data as records
 from diffsim.types import model as models
-from diffsim.types.kinds import KINDS
 from diffsim.types.model import Option as Option
 from diffsim.types.model import Statistic as Statistic
-from diffsim.types.record import Record, child, leaf, near, record, static
+from diffsim.types.record import Record, child, leaf, record, static
 from diffsim.types.state import Inputs, State
 from diffsim.types.topology import Topology
-from diffsim.types.views import View, fields_of
 
-
-class Bound:
-    """The fields of some elements of an `mujoco.MjSpec`, in a model or in Data, by their short names (types/views.py).
-
-        model.bind(spec.bodies).mass                         # (n,)
-        data.bind(model, spec.joints).qpos                   # their coordinates, concatenated
-        data = data.bind(model, spec.actuators).set("ctrl", [0.1, 0.2])
-
-    Takes one element, or a list of elements of one kind. Their `id` is their index in the model, so the model must be
-    compiled from this spec. Most fields have one row per element; fields such as `qpos` have all rows of each element.
-
-    Raises:
-      KeyError: an element is not in the compiled model.
-      TypeError: the elements are of several kinds.
-      AttributeError: there is no such field; the message lists similar names.
-    """
-
-    def __init__(self, record: Any, model: Any, objects: Any) -> None:
-        alone = hasattr(objects, "id")
-        elements = [objects] if alone else list(objects)
-        kinds = {type(element).__name__.removeprefix("Mjs").lower() for element in elements} or {"body"}
-        if len(kinds) > 1 or not kinds <= set(KINDS):
-            raise TypeError(f"bind takes elements of one kind that a model counts, not {', '.join(sorted(kinds))}")
-        (kind,) = kinds
-        removed = [element.id for element in elements if element.id < 0]
-        if removed:
-            raise KeyError(f"invalid id: {removed[0]}: this {kind} is not in the model")
-        self._record, self._alone, self._kind = record, alone, kind
-        self._views = [View(model, kind, element.id) for element in elements]
-
-    @property
-    def id(self) -> Any:
-        """Indices of the elements in the model."""
-        ids = [view.id for view in self._views]
-        return ids[0] if self._alone else np.array(ids, int)
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        array, place, _ = self._place(name)
-        return array[place]
-
-    def set(self, name: str, value: Any) -> Any:
-        """Returns the record with new values in a field of these elements; the value has the shape of the attribute."""
-        array, place, field = self._place(name)
-        array, value = jnp.asarray(array), jnp.asarray(value, array.dtype)
-        shape = array[place].shape
-        value = value.reshape(shape) if value.size == np.prod(shape) else jnp.broadcast_to(value, shape)
-        return self._record.replace(**{field: array.at[place].set(value)})
-
-    def _place(self, name: str) -> tuple[Any, tuple[Any, ...], str]:
-        """The array of a field, the index of the elements in it, and the full name of the field."""
-        known = fields_of(self._kind)
-        field = known.get(name)
-        holder = self._record.topology if field and field.owner is Topology else self._record
-        if field is None or not hasattr(holder, field.name):
-            owners = (Topology, type(self._record)) if hasattr(self._record, "topology") else (type(self._record),)
-            shown = [word for word, other in known.items() if any(issubclass(owner, other.owner) for owner in owners)]
-            raise AttributeError(f"{name} is not available for this type, {self._kind}{near(name, shown)}")
-        array = getattr(holder, field.name)
-        declared = type(holder).__dataclass_fields__[field.name].metadata.get("shape", array.shape)
-        axis = array.ndim - len(declared)
-        rows = [np.arange(array.shape[axis])[view.rows(name)] for view in self._views]
-        index = rows[0] if self._alone else np.concatenate([np.zeros(0, int), *map(np.atleast_1d, rows)])
-        return array, (..., index, *[slice(None)] * (len(declared) - 1)), field.name
-
-
+# (key, child of a node)
 Leaf = tuple[Any, Any]
 
 
@@ -275,9 +207,9 @@ class Contact(records.Contacts, PyTreeNode):
 
     def replace(self, **fields: Any) -> Self:
         """A copy with some fields changed, including `dim` and `efc_address`."""
-        for name, of in (("dims", "dim"), ("first_row", "efc_address")):
-            if of in fields:
-                fields[name] = tuple(map(int, fields.pop(of)))
+        for name, of_mjx in (("dims", "dim"), ("first_row", "efc_address")):
+            if of_mjx in fields:
+                fields[name] = tuple(map(int, fields.pop(of_mjx)))
         return dataclasses.replace(self, **fields)
 
 
@@ -297,7 +229,7 @@ class Data(_Answers, State, Inputs, records.Data, Paths, PyTreeNode):
     qfrc_inverse: Array = leaf("nv")
     # number of contacts that did not fit in the buffer
     dropped: Array = leaf(dtype=int)
-    # of the model, which determines the order of the rows
+    # of the model; the order of the rows follows from it
     topology: Topology = static()
 
     def __getitem__(self, index: Any) -> Self:
@@ -305,11 +237,11 @@ class Data(_Answers, State, Inputs, records.Data, Paths, PyTreeNode):
         return jax.tree.map(lambda leaf: leaf[index], self)
 
     def where(self, done: Any, other: Self) -> Self:
-        """Worlds of `other` where `done` is true, and of this Data elsewhere: `data.where(done, first)` resets worlds.
+        """Takes `other` in worlds where `done` is true, and this Data elsewhere: `data.where(done, first)` resets them.
 
         Args:
           done: bool, of one world inside `vmap`, or (batch,) for a batch.
-          other: Data of the same model, of as many worlds or of one world for all.
+          other: Data of the same model, with as many worlds, or one world that is taken for all.
         """
         done = jnp.asarray(done)
 
@@ -348,7 +280,8 @@ class Data(_Answers, State, Inputs, records.Data, Paths, PyTreeNode):
             if name not in known:
                 hint = near_match(name, known)
                 raise TypeError(f"Data has no field {name!r} that can be set" + (f"; {hint}" if hint else ""))
-            old, new = getattr(self, name), fields[name]
+            old = getattr(self, name)
+            new = fields[name]
             # do not convert placeholders (such as axes of vmap) and records
             if hasattr(old, "dtype") and new is not None and not isinstance(new, PyTreeNode | Record):
                 fields[name] = new if getattr(new, "dtype", None) == old.dtype else jnp.asarray(new, old.dtype)
@@ -399,8 +332,28 @@ Data.__annotations__ = {field.name: field.type for field in Data.fields()}
 
 # fields that MJX keeps in `_impl`
 _PRIVATE = {
-    *("solver_niter", "solver_improvement", "solver_gradient_norm", "solver_stalled", "row_force", "efc", "contact"),
-    *("dropped", "cinert", "crb", "M", "ten_J", "ten_velocity", "actuator_moment", "actuator_velocity"),
-    *("cacc", "cfrc_int", "cfrc_ext", "subtree_linvel", "subtree_angmom"),
-    *("ten_wrapadr", "ten_wrapnum", "wrap_obj", "wrap_xpos"),
+    "solver_niter",
+    "solver_improvement",
+    "solver_gradient_norm",
+    "solver_stalled",
+    "row_force",
+    "efc",
+    "contact",
+    "dropped",
+    "cinert",
+    "crb",
+    "M",
+    "ten_J",
+    "ten_velocity",
+    "actuator_moment",
+    "actuator_velocity",
+    "cacc",
+    "cfrc_int",
+    "cfrc_ext",
+    "subtree_linvel",
+    "subtree_angmom",
+    "ten_wrapadr",
+    "ten_wrapnum",
+    "wrap_obj",
+    "wrap_xpos",
 }

@@ -1,5 +1,6 @@
-"""The types that all modules share: Topology and Model describe the system, State and Inputs go into a step, and Data
-is computed from them.
+"""The types that all modules share.
+
+Topology and Model describe the system, State and Inputs go into a step, and Data is computed from them.
 """
 
 from diffsim.types.data import Data as Data

@@ -29,10 +29,10 @@ class ActiveSet(NamedTuple):
     """The discrete decisions of the constraints in one state, which constraint/active_set.py can fix (all bool).
 
     Attributes:
-      acts: for each group, (n,) whether each constraint is active.
+      acts: for each group, (n,) whether each constraint is active: close enough to exert a force.
       pushes: for each group, (force_count, n) whether each row or pyramid edge exerts a force.
       deep: for each group, (2, n) whether each constraint is deeper than the two `kinks` of its impedance.
-      binds: () whether these decisions are used; if not, they are made anew from the state.
+      binds: () whether these decisions are used; if not, the decisions follow from the state as usual.
     """
 
     acts: tuple[Array, ...]
@@ -64,7 +64,7 @@ class RowGroup(Record):
     family: str = static()
     law: Law = static()
     dim: int = static()
-    # 0 if the rows are in J; +1 or -1 if the group has one row per dof, with J = sign * identity, which is not stored
+    # 0 if the rows are in J; +1 or -1 if the group has one row per dof, whose J = sign * identity is not stored
     sign: int = static()
     # index of the first row in J, for groups with sign 0
     start: int = static()
@@ -137,7 +137,8 @@ class Constraints(Record):
 
     def split(self, row_force: Array) -> tuple[Array, ...]:
         """The forces (force_count, n) of each group, from the vector of all row forces."""
-        forces, start = [], 0
+        forces = []
+        start = 0
         for rows in self.groups:
             stop = start + rows.force_count * rows.count
             forces.append(row_force[start:stop].reshape(rows.force_count, rows.count))

@@ -54,7 +54,7 @@ class ComFrame(Record):
 
 @record
 class Tendons(Record):
-    """Tendon lengths (m, or rad for fixed tendons of hinges) and moment arms, their derivatives."""
+    """Tendon lengths (m, or rad for fixed tendons of hinges), and their derivatives, the moment arms."""
 
     ten_length: Array = leaf("ntendon")
     ten_J: Array = leaf("ntendon", "nv")
@@ -78,7 +78,7 @@ class Inertia(Record):
     """Composite inertias and the joint-space inertia matrix, armature included."""
 
     crb: Array = leaf("nbody", 10)
-    # one block per kinematic tree, where splitting M pays
+    # one block per kinematic tree, or one block in all if splitting M does not pay
     M: BlockDiagonal = child()
 
     @property
@@ -147,9 +147,9 @@ class Actuation(Record):
 class Contacts(Record):
     """The contact buffer, which has a fixed number of slots, ordered by contact dimension.
 
-    `dist` is the signed distance, also where the geoms are apart. For round bodies and meshes it may be smaller where
-    their bounding boxes are farther apart than the margin: then it is the distance of the boxes. A contact pushes when
-    `dist < includemargin`. When `dist < margin`, it is listed but exerts no force (it is "in the gap"). The rows of
+    `dist` is the signed distance, also where the geoms are apart. If the bounding boxes of round geoms or meshes are
+    farther apart than the margin, it is the distance of the boxes, which is smaller. A contact pushes if
+    `dist < includemargin`. If only `dist < margin`, it is listed but exerts no force (it is "in the gap"). The rows of
     `frame` are the normal, from geom1 to geom2, and two tangents. An unused slot has geom ids -1 and a distance far
     above its margin. Sorted by `sort_key`, contacts are in MuJoCo's order: by bodies, then by geoms.
 
@@ -202,7 +202,10 @@ class Solution(Record):
 
 @record
 class BodyForces(Record):
-    """Spatial accelerations of bodies, of which gravity is an upward part, and spatial forces between and on bodies."""
+    """Spatial accelerations of bodies, and spatial forces between bodies and on them.
+
+    As in MuJoCo, gravity is an upward acceleration of the world, which is part of every `cacc`.
+    """
 
     cacc: Array = leaf("nbody", 6)
     cfrc_int: Array = leaf("nbody", 6)
@@ -242,7 +245,7 @@ class Sleepers:
 
 @record
 class Sleep(Sleepers, Record):
-    """Which trees sleep, after those that must wake in this state have woken; empty without the flag `sleep`."""
+    """Which trees sleep, after all that must wake in this state have been woken; empty without the flag `sleep`."""
 
     tree_sleep: Array = leaf("nsleep")
 
@@ -299,7 +302,7 @@ class Data(
     Energy,
     ForwardInverse,
 ):
-    """Everything that `forward` computes from one state. No step reads the Data of an earlier one: State has it all.
+    """Everything that `forward` computes from one state. Steps pass on only the State, and never read an earlier Data.
 
     `contact` is the contact buffer, and `efc` has the constraint rows. `status` is a bit mask of
     `diffsim.base.enums.Status`, which `diffsim.check` explains.

@@ -1,9 +1,9 @@
-"""History buffers for delays: past samples with their times (s), which are read a delay ago and interpolated.
+"""History buffers for delays: past samples with their times (s), interpolated at the time one delay ago.
 
 A buffer of n samples of `dim` values each is the vector (clock, cursor, n times, n dim values). It is a ring, in which
-the newest sample is at the cursor and times increase. The clock is used by sensors that are sampled at intervals: it is
-the time at which the last sample was due. Only this file knows the layout. All buffers of one shape are read and
-written together. Source: MuJoCo documentation, "Computation", "Delays"; mju_historyRead and mju_historyInsert;
+the newest sample is at the cursor and times increase. The clock is for sensors that are sampled at intervals: it is the
+time at which the last sample was due. Only this file knows the layout. All buffers of one shape are read and written
+together. Source: MuJoCo documentation, "Computation", "Delays"; mju_historyRead and mju_historyInsert;
 mj_advance.
 """
 
@@ -98,7 +98,8 @@ def _buffers(history: np.ndarray, address: np.ndarray, dims: np.ndarray, start: 
     for n, dim in sorted({(int(n), int(dim)) for n, dim in zip(count, dims, strict=True) if n > 0}):
         ids = np.flatnonzero((count == n) & (dims == dim))
         places = address[ids][:, None] + np.arange(buffer_size(n, dim))
-        buffers.append(Buffers(ids, places, start[ids][:, None] + np.arange(dim), kind[ids]))
+        values = start[ids][:, None] + np.arange(dim)
+        buffers.append(Buffers(owners=ids, places=places, values=values, interpolation=kind[ids]))
     return tuple(buffers)
 
 
@@ -115,7 +116,8 @@ def empty_history(model: Model) -> Array:
         times = clock[:, None] - h - h * _age(buffers, h.dtype)
         history = history.at[buffers.places].set(_unused(buffers, clock, times))
     for buffers in sensor_buffers(model.topology):
-        period, phase = (model.sensor_interval[buffers.owners, column] for column in (0, 1))
+        period = model.sensor_interval[buffers.owners, 0]
+        phase = model.sensor_interval[buffers.owners, 1]
         sampled = period > 0
         last = jnp.where(sampled, jnp.where(phase == 0, -period, phase), -h)
         times = last[:, None] - jnp.where(sampled, period, h)[:, None] * _age(buffers, h.dtype)
@@ -125,7 +127,7 @@ def empty_history(model: Model) -> Array:
 
 
 def _age(buffers: Buffers, dtype: Any) -> Array:
-    """(1, n) the number of newer samples than each sample of an initial buffer."""
+    """(1, n) how many samples of an initial buffer are newer than each sample."""
     return jnp.arange(buffers.count - 1, -1, -1, dtype=dtype)[None]
 
 
@@ -145,7 +147,8 @@ def delayed_controls(model: Model, history: Array, time: Array, ctrl: Array) -> 
     """(nu,) controls that act at a time: the controls of `actuator_delay` seconds ago where there is a delay."""
     for buffers in control_buffers(model.topology):
         delay = model.actuator_delay[buffers.owners]
-        past, now = _read_all(buffers, history, time - delay), ctrl[buffers.values]
+        past = _read_all(buffers, history, time - delay)
+        now = ctrl[buffers.values]
         ctrl = ctrl.at[buffers.values].set(jnp.where((delay != 0)[:, None], past, now))
     return ctrl
 
@@ -168,9 +171,10 @@ def delayed_readings(model: Model, history: Array, time: Array, readings: Array)
         return jnp.zeros_like(readings)
     for buffers in sensor_buffers(model.topology):
         delay = model.sensor_delay[buffers.owners]
-        past, now = _read_all(buffers, history, time - delay), readings[buffers.values]
-        fresh = (delay <= 0) & _due(model, buffers, history[buffers.places], time)
-        readings = readings.at[buffers.values].set(jnp.where(fresh[:, None], now, past))
+        past = _read_all(buffers, history, time - delay)
+        now = readings[buffers.values]
+        sampled_now = (delay <= 0) & _due(model, buffers, history[buffers.places], time)
+        readings = readings.at[buffers.values].set(jnp.where(sampled_now[:, None], now, past))
     return readings
 
 
@@ -182,9 +186,10 @@ def record_readings(model: Model, history: Array, time: Array, readings: Array, 
     """
     disabled = model.opt.disabled(DisableBit.SENSOR)
     for buffers in sensor_buffers(model.topology):
-        old, interval = history[buffers.places], model.sensor_interval[buffers.owners, 0]
-        late = model.sensor_delay[buffers.owners, None] > 0
-        values = jnp.where(late, sample[buffers.values], 0 if disabled else readings[buffers.values])
+        old = history[buffers.places]
+        interval = model.sensor_interval[buffers.owners, 0]
+        delayed = model.sensor_delay[buffers.owners, None] > 0
+        values = jnp.where(delayed, sample[buffers.values], 0 if disabled else readings[buffers.values])
         new = _insert_all(buffers, old, time, values)
         # the clock advances by whole intervals, from one due time to the next
         new = new.at[:, 0].add(jnp.where(interval > 0, interval, 0))
@@ -194,27 +199,31 @@ def record_readings(model: Model, history: Array, time: Array, readings: Array, 
 
 
 def _due(model: Model, buffers: Buffers, old: Array, time: Array) -> Array:
-    """(k,) bool: whether a sample is due at a time: always without an interval, else one interval after the last."""
+    """(k,) whether a sample is due at a time: without an interval always, else one interval after the last one."""
     interval = model.sensor_interval[buffers.owners, 0]
     return (interval <= 0) | (old[:, 0] + interval <= time)
 
 
 def _read_all(buffers: Buffers, history: Array, times: Array) -> Array:
     """(k, dim) the interpolated value of each buffer at `times` (k,)."""
-    look = jax.vmap(lambda b, t, k: read(unroll(b, buffers.dim), t, k))
-    return look(history[buffers.places], times, jnp.asarray(buffers.interpolation))
+
+    def read_one(buffer: Array, time: Array, interpolation: Array) -> Array:
+        return read(unroll(buffer, buffers.dim), time, interpolation)
+
+    return jax.vmap(read_one)(history[buffers.places], times, jnp.asarray(buffers.interpolation))
 
 
 def _insert_all(buffers: Buffers, old: Array, time: Array, values: Array) -> Array:
     """(k, size) the buffers `old` with the values (k, dim) of one time added."""
-    return jax.vmap(lambda b, x: insert(b, buffers.dim, time, x))(old, values)
+    return jax.vmap(lambda buffer, value: insert(buffer, buffers.dim, time, value))(old, values)
 
 
 def unroll(buffer: Array, dim: int) -> Samples:
     """The samples of one buffer (size,), oldest first."""
     count = _samples_in(buffer.shape[0], dim)
     order = (_cursor(buffer) + 1 + jnp.arange(count)) % count
-    times, values = buffer[HEAD : HEAD + count], buffer[HEAD + count :].reshape(count, dim)
+    times = buffer[HEAD : HEAD + count]
+    values = buffer[HEAD + count :].reshape(count, dim)
     return Samples(times[order], values[order])
 
 
@@ -227,22 +236,26 @@ def read(samples: Samples, time: Array, interpolation: Array) -> Array:
     times, values = samples
     last = times.shape[0] - 1
     after = jnp.clip(jnp.sum(times < time), 1, max(last, 1))
-    low, high = (jnp.minimum(i, last) for i in (after - 1, after))
+    low = jnp.minimum(after - 1, last)
+    high = jnp.minimum(after, last)
     span = times[high] - times[low]
-    share = (time - times[low]) / jnp.where(span > 0, span, 1)
-    start, end = values[low], values[high]
+    fraction = (time - times[low]) / jnp.where(span > 0, span, 1)
+    start = values[low]
+    end = values[high]
 
-    # cubic Hermite spline, with the slope at each sample from the samples next to it (Catmull-Rom)
     def slope(first: Array, second: Array, inside: Array) -> Array:
+        """The slope of the line through two samples, or 0 at the ends of the buffer."""
         gap = jnp.where(inside, times[second] - times[first], 1)
         return jnp.where(inside, (values[second] - values[first]) / gap, 0)
 
-    before, beyond = jnp.maximum(low - 1, 0), jnp.minimum(high + 1, last)
-    rise, fall = slope(before, high, low > 0), slope(low, beyond, high < last)
-    square, cube = share * share, share * share * share
+    # cubic Hermite spline, with the slope at each sample from the samples next to it (Catmull-Rom)
+    start_slope = slope(jnp.maximum(low - 1, 0), high, low > 0)
+    end_slope = slope(low, jnp.minimum(high + 1, last), high < last)
+    square = fraction * fraction
+    cube = fraction * fraction * fraction
     cubic = (2 * cube - 3 * square + 1) * start + (3 * square - 2 * cube) * end
-    cubic = cubic + span * ((cube - 2 * square + share) * rise + (cube - square) * fall)
-    between = jnp.where(interpolation == LINEAR, start + share * (end - start), cubic)
+    cubic = cubic + span * ((cube - 2 * square + fraction) * start_slope + (cube - square) * end_slope)
+    between = jnp.where(interpolation == LINEAR, start + fraction * (end - start), cubic)
     between = jnp.where(interpolation == HOLD, start, between)
     value = jnp.where(jnp.abs(time - times[high]) < MINVAL, end, between)
     value = jnp.where(time >= times[last] - MINVAL, values[last], value)

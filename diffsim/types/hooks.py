@@ -3,8 +3,7 @@
     model = model.replace(hooks=Hooks(passive=lambda model, state, data: -0.1 * state.qvel))
 
 Hooks are static: a model with a new function needs a new compilation. Their arguments are the model, the state, and a
-Data in which all fields are set that are computed before the hook is called (positions and velocities); its other
-fields are None.
+Data that holds what is computed before the hook is called (positions and velocities); its other fields are None.
 
 A `Plugin` defines what an element `<plugin plugin="my.name">` of a model does:
 
@@ -38,7 +37,7 @@ DrivenHook = Callable[[Any, Any, Any, Any], Array]
 # (point, parameters) -> distance
 DistanceField = Callable[[Array, Array], Array]
 NamedFields = tuple[tuple[str, DistanceField], ...]
-
+# the settings of an instance of a plugin, by name
 Settings = dict[str, Array]
 # a count that is the same for all instances of a plugin, or a function of an instance's settings that returns it
 Count = int | Callable[[Mapping[str, np.ndarray]], int]
@@ -64,6 +63,7 @@ class PluginUse(NamedTuple):
     ids: np.ndarray
 
 
+# a function of a `Plugin`
 Function = Callable[[PluginUse], Array]
 
 
@@ -76,7 +76,7 @@ def check_settings(settings: Iterable[str], known: Iterable[str]) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Plugin:
-    """The functions of a plugin. Each takes a `PluginUse`, unless said otherwise; None for what the plugin lacks.
+    """The functions of a plugin. Each takes a `PluginUse`, unless said otherwise; a plugin may leave out any of them.
 
     Attributes:
       settings: default values, each a number or a sequence, of the settings that `<config>` can change, by name.
@@ -127,7 +127,7 @@ class Plugin:
 
 @dataclasses.dataclass(frozen=True)
 class Hooks:
-    """The user's functions that stages call, like MuJoCo's callbacks; None where there is none.
+    """The user's functions that stages call, like MuJoCo's callbacks; None by default.
 
     Attributes:
       passive: (model, state, data) -> (nv,) generalized force that is added to qfrc_passive, N or N m.
@@ -136,11 +136,11 @@ class Hooks:
         gaintype `user`.
       act_bias: (model, state, inputs, data) -> (nu,) force, N or N m, used for actuators with biastype `user`.
       sensor: (model, state, inputs, data) -> (nsensordata,) readings before their cutoff, used for sensors of type
-        `user`, which return zero without it. Its Data has all fields but the sensor readings.
+        `user`, which return zero without it. Its Data has all fields except the sensor readings.
       contact_filter: (topology, geom1, geom2) -> (n,) bool, True for pairs of geoms that cannot touch; geom1 and geom2
         (n,) are numpy arrays. Like mjcb_contactfilter, it replaces contype and conaffinity, and does not apply to
-        explicit pairs. It is called once when a program is traced, and the contact buffer has no slots for the pairs
-        that it excludes.
+        explicit pairs. It is called only when a program is traced; the pairs that it excludes have no slots in the
+        contact buffer.
       sdf: signed distance functions of geoms of type sdf whose `<plugin>` is not one of MuJoCo's, by the name of the
         plugin: (point, parameters) -> distance. The point (3,), m, is in the frame of the mesh's file; the parameters
         (k,) are the numbers of the plugin's `<config>` elements in their order. The distance (), m, is negative inside,
@@ -190,8 +190,10 @@ def plugin_uses(
     Raises:
       UnsupportedError: a plugin is neither MuJoCo's nor one of the model's hooks.
     """
-    topology, known = model.topology, dict(model.hooks.plugins or ())
+    topology = model.topology
+    known = dict(model.hooks.plugins or ())
     for number, (name, _) in enumerate(instances(topology)):
+        # -1 marks an instance of one of MuJoCo's own plugins
         if topology.plugin_numberadr[number] < 0:
             continue
         if name not in known:
@@ -200,8 +202,16 @@ def plugin_uses(
         if getattr(known[name], job) is None:
             continue
         ids = np.flatnonzero(getattr(topology, f"{kind}_plugin") == number)
-        states, settings = state.plugin_state[_place(topology, number)], _settings_of(model, number, known[name])
-        yield known[name], PluginUse(model, state, inputs, data, settings, states, ids)
+        use = PluginUse(
+            model=model,
+            state=state,
+            inputs=inputs,
+            data=data,
+            settings=_settings_of(model, number, known[name]),
+            plugin_state=state.plugin_state[_place(topology, number)],
+            ids=ids,
+        )
+        yield known[name], use
 
 
 def _place(topology: Any, number: int) -> slice:
@@ -212,7 +222,8 @@ def _place(topology: Any, number: int) -> slice:
 
 def _settings_of(model: Any, number: int, plugin: Plugin) -> Settings:
     """The settings of an instance by name, read from `model.plugin_number`."""
-    first, settings = int(model.topology.plugin_numberadr[number]), {}
+    first = int(model.topology.plugin_numberadr[number])
+    settings = {}
     for name, value in plugin.settings:
         size = int(np.size(value))
         numbers = model.plugin_number[first : first + size]
@@ -234,14 +245,15 @@ def first_plugin_state(model: Any) -> Array:
 
 def advance_plugins(model: Any, state: Any, inputs: Any, data: Any) -> Array:
     """(npluginstate,) the states of all plugins one timestep later."""
-    values, parts = state.plugin_state, []
+    values = state.plugin_state
     if not model.topology.npluginstate:
         return values
+    parts = []
     for plugin, use in plugin_uses(model, state, inputs, data, "states"):
         later = use.plugin_state if plugin.advance is None else jnp.asarray(plugin.advance(use), values.dtype)
         if later.shape != use.plugin_state.shape:
             raise ValueError(
-                f"advance of a plugin returned shape {later.shape}, its states are {use.plugin_state.shape}"
+                f"advance of a plugin returned shape {later.shape}, but its states have shape {use.plugin_state.shape}"
             )
         parts.append(later)
     return jnp.concatenate(parts)

@@ -1,4 +1,4 @@
-"""The kinds of objects in a model, such as joints and geoms: one row of a table each, for compiler, names and views.
+"""The kinds of objects in a model, such as joints and geoms: a table with one row each, for compiler, names and views.
 
 A row says which size counts the objects (`njnt`), with which prefixes the names of their fields begin (`jnt_`), and
 which rows belong to an object in arrays that have several rows per object: qpos of joints, readings of sensors,
@@ -22,7 +22,7 @@ class Block(NamedTuple):
       first: the integer field with an object's first row; -1 for an object without rows.
       number: the integer field with an object's number of rows, or a function of the topology that returns it for all
         objects; None if an object has at most one row.
-      integers: the integer fields that are such arrays, since integer fields have no declared shape.
+      integers: the integer fields that are such arrays. They are listed, because integer fields declare no shape.
     """
 
     size: str
@@ -41,7 +41,7 @@ class Kind(NamedTuple):
 
     Attributes:
       size: the size that counts the objects.
-      prefixes: with which the names of their fields begin, and which short names leave out; the first is mjModel's.
+      prefixes: the beginnings of the names of their fields, which short names leave out; the first is mjModel's.
       blocks: arrays with several rows per object.
     """
 
@@ -55,6 +55,7 @@ class Kind(NamedTuple):
         return self.prefixes[0].removesuffix("_")
 
 
+# integer fields with several rows per object, for the table below
 _DOFS = ("dof_bodyid", "dof_jntid", "dof_parentid", "dof_treeid")
 _FACES = ("mesh_face", "mesh_facenormal", "mesh_facetexcoord")
 _VERTICES = ("flex_vertbodyid", "flex_vertedgeadr", "flex_vertedgenum")
@@ -69,21 +70,25 @@ def _until_next(first: str, size: str) -> Callable[[Any], np.ndarray]:
     """
 
     def counts(topology: Any) -> np.ndarray:
-        begins, end = getattr(topology, first), getattr(topology, size)
+        begins = getattr(topology, first)
+        end = getattr(topology, size)
         number = np.zeros(len(begins), int)
+        # from the last object to the first, so that `end` is where the next one begins
         for index in np.flatnonzero(begins >= 0)[::-1]:
-            number[index], end = end - begins[index], begins[index]
+            number[index] = end - begins[index]
+            end = begins[index]
         return number
 
     return counts
 
 
 def _flex_block(what: str, size: str, *integers: str) -> Block:
+    """The arrays of a flex for which MuJoCo stores only the first row of each flex, `flex_<what>adr`."""
     first = f"flex_{what}adr"
-    return Block(size, first, _until_next(first, size), integers)
+    return Block(size=size, first=first, number=_until_next(first, size), integers=integers)
 
 
-# in MuJoCo's order; the keys are the words that users write, and in capitals the names of `ObjType`
+# in MuJoCo's order; the keys are the words that users write, and in capitals they are the names of `ObjType`
 KINDS: dict[str, Kind] = {
     "body": Kind("nbody", ("body_",), (Block("nmocap", "body_mocapid", None),)),
     "joint": Kind(
@@ -177,5 +182,5 @@ KINDS: dict[str, Kind] = {
 # the kind for each object type (mjtObj) that sensors and tuples can refer to
 OBJECT_KIND = {ObjType[kind.upper()]: kind for kind in KINDS} | {ObjType.XBODY: "body"}
 
-# arrays to which other arrays point, and whose rows belong to no single object
+# arrays whose rows are addressed by other arrays, so that they belong to no single object
 SHARED = ("mesh_graph", "mesh_facet", "mesh_polyvert", "mesh_polymap", "skin_bonevertid", "flex_cellempty")

@@ -52,11 +52,13 @@ NBIAS = 10
 NFLUID = 12
 
 SOLVER_GRADIENTS = ("auto", "implicit", "unroll")
-# largest number of iterations that "auto" differentiates: so few often end before the optimum is reached
+# the largest number of iterations that "auto" differentiates: so few may end before the optimum, where the derivative
+# of the optimum would be wrong
 FEW_ITERATIONS = 8
 
 
 def _length(value: Any) -> float:
+    """Checks a length in metres; raises ValueError unless it is a finite number, zero or more."""
     if isinstance(value, bool) or not isinstance(value, float | int | np.floating) or not 0 <= value < np.inf:
         raise ValueError(f"{value!r} is not a length in metres, zero or more")
     return float(value)
@@ -67,9 +69,9 @@ def _length(value: Any) -> float:
 class Option(Record):
     """Physics options (mjOption): floats are leaves, and choices and flags are static.
 
-    Some options have no effect, and are kept so that models can be written and compared. `ccd_iterations`,
-    `ccd_tolerance` and the flag `nativeccd` have none, because the convex collision search always has enough Newton
-    iterations to converge to rounding. `jacobian` changes only how `support.efc` lists J.
+    Some options have no effect, and are kept so that models can be written and compared: `ccd_iterations`,
+    `ccd_tolerance` and the flag `nativeccd`, because the convex collision search always takes enough Newton iterations
+    to converge to rounding. `jacobian` changes only how `support.efc` lists J.
     """
 
     timestep: Array = leaf()
@@ -103,12 +105,12 @@ class Option(Record):
     sdf_initpoints: int = static(whole_number)
     sdf_iterations: int = static(whole_number)
     # the following options are diffsim's
-    # "implicit" differentiates the optimum, "unroll" the solver's iterations, "auto" these only if there are few
+    # "implicit" differentiates the optimum, "unroll" the solver's iterations; "auto" means "unroll" if there are few
     solver_gradient: str = static(one_word(SOLVER_GRADIENTS), default="auto")
-    # number of times that contacts can begin or end within a step; 0: only at its beginning
+    # how often contacts can begin or end within a step; 0: only at its beginning
     # (simulate/integrate/events.py)
     events: int = static(whole_number, default=0)
-    # m, distance below which contacts influence derivatives; 0: only when they touch (constraint/contact.py)
+    # the distance below which contacts influence derivatives, m; 0: only when they touch (constraint/contact.py)
     contact_reach: float = static(_length, default=0.0)
     # the version of MuJoCo whose semantics the model has (base/changes.py)
     mujoco: str = static(changes.version_of, default=changes.DEFAULT)
@@ -208,7 +210,7 @@ class Model(Record):
     geom_friction: Array = leaf("ngeom", 3)
     geom_margin: Array = leaf("ngeom")
     geom_gap: Array = leaf("ngeom")
-    # diffsim's: parameters of the function of a distance field (geometry/sdf/functions.py, `Hooks.sdf`)
+    # diffsim's: parameters of the distance function of geoms of type sdf (geometry/sdf/functions.py, `Hooks.sdf`)
     geom_sdfparam: Array = leaf("ngeom", "nsdfparam")
     geom_fluid: Array = leaf("ngeom", NFLUID, switch=True)
     # from MuJoCo 3.11: linear and angular velocity of the surface relative to the geom, in the geom's frame
@@ -257,7 +259,8 @@ class Model(Record):
     flex_young: Array = leaf("nflex")
     flex_poisson: Array = leaf("nflex")
     flex_thickness: Array = leaf("nflex")
-    # positions of vertices and nodes in the frames of their bodies, m; with 0: at qpos0, in units of the flex's box
+    # positions of vertices and nodes in the frames of their bodies, m. The fields that end with 0 are the positions at
+    # qpos0, in units of the flex's box.
     flex_vert: Array = leaf("nflexvert", 3)
     flex_vert0: Array = leaf("nflexvert", 3, derived=True)
     flex_vertmetric: Array = leaf("nflexvert", 4, derived=True)
@@ -409,7 +412,8 @@ class Model(Record):
         programs are compiled again. `load(keep=...)` keeps the code from the start.
 
         Raises:
-          TypeError: a field does not exist. ValueError: a value has a wrong shape.
+          TypeError: a field does not exist.
+          ValueError: a value has a wrong shape.
         """
         changed = super().replace(**fields)
         if changed.opt.enabled(EnableBit.SLEEP) and changed.topology.nsleep != changed.topology.ntree:
@@ -454,7 +458,8 @@ class Model(Record):
           The new State.
 
         Raises:
-          KeyError: no joint has this name; the message suggests similar ones. ValueError: a value has a wrong shape.
+          KeyError: no joint has this name; the message suggests similar ones.
+          ValueError: a value has a wrong shape.
         """
         return write_named(self, "joint", state, "qpos", values)
 

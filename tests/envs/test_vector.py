@@ -65,7 +65,7 @@ def test_modes_are_those_of_gymnasium(mode: AutoresetMode) -> None:
 
 def test_seeds_and_wrong_use() -> None:
     worlds = VectorEnv(Line(spread=1.0), 2)
-    with pytest.raises(ValueError, match="reset comes before step"):
+    with pytest.raises(ValueError, match="call reset before step"):
         worlds.step(worlds.action_space.sample())
     first, _ = worlds.reset(seed=5)
     again, _ = worlds.reset(seed=5)
@@ -104,7 +104,7 @@ def test_a_model_for_each_world() -> None:
 def test_a_task_is_a_vector_environment() -> None:
     worlds = VectorEnv(envs.make("cartpole"), 2, render_mode="rgb_array", size=(32, 16))
     assert worlds.action_space.shape == (2, 1) and worlds.observation_space.shape == (2, 5)
-    with pytest.raises(ValueError, match="reset comes before render"):
+    with pytest.raises(ValueError, match="call reset before render"):
         worlds.render()
     worlds.reset(seed=0)
     left, right = worlds.render()

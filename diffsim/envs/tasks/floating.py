@@ -10,9 +10,9 @@ from diffsim.envs.env import Moment, Task, around_keyframe, near
 from diffsim.math import rotate_inv, safe
 from diffsim.types.state import make_state
 
-# m/s, speed up to which the humanoid is rewarded: a brisk walk
+# the speed up to which the humanoid is rewarded, m/s: a brisk walk
 FASTEST = 1.5
-# m/s, target speed of the quadruped: a trot
+# the target speed of the quadruped, m/s: a trot
 SPEED = 1.0
 
 
@@ -27,7 +27,10 @@ def local_velocity(now: Moment) -> Array:
 
 
 def observe_floating(now: Moment) -> Array:
-    """Direction of gravity, velocities, joint positions relative to the keyframe "stand", the last action."""
+    """Direction of gravity, velocities, joint positions relative to the keyframe "stand", the last action.
+
+    The factors bring velocities (rad/s) to about the same size as the other parts, which helps the networks.
+    """
     joints = now.state.qpos[7:] - make_state(now.model, "stand").qpos[7:]
     rates = [local_velocity(now), 0.25 * now.state.qvel[3:6], 0.1 * now.state.qvel[6:]]
     return jnp.concatenate([gravity_direction(now), *rates, joints, now.action])

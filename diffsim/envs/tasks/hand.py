@@ -12,7 +12,10 @@ FINGERS = ("first_tip", "second_tip", "third_tip", "thumb_tip")
 
 
 def start(model: Model, key: Array) -> tuple[State, Inputs]:
-    """The cube in the hand, and a random goal orientation (normalized Gaussians are uniform)."""
+    """The cube in the hand, and a random goal orientation.
+
+    A normalized vector of four Gaussians is a quaternion that is uniform over all rotations.
+    """
     pose_key, goal_key = jax.random.split(key)
     state, inputs = near(model, pose_key, 0.02, "hold")
     quat = quat_normalize(jax.random.normal(goal_key, (1, 4), state.qpos.dtype))
@@ -30,14 +33,20 @@ def off_palm(now: Moment) -> Array:
 
 
 def observe(now: Moment) -> Array:
-    """(76,): finger joints, velocities, position of the cube, its orientation and rotation to the goal, fingertips
-    relative to the cube, the last action.
+    """(76,): what the hand sees of itself and of the cube.
+
+    The parts are the finger joints, all velocities, the position of the cube, its orientation, its rotation to the
+    goal, the fingertips relative to the cube, and the last action. Positions (m) are multiplied by 10 and velocities by
+    0.1, so that all parts have about the same size.
     """
     cube = now.model.body("cube").xpos(now.data)
     tips = jnp.concatenate([now.model.site(name).xpos(now.data) - cube for name in FINGERS])
-    joints, rates = now.state.qpos[:16], now.state.qvel
-    turn = [now.state.qpos[19:23], to_goal(now)]
-    return jnp.concatenate([joints, 0.1 * rates, 10 * off_palm(now), *turn, 10 * tips, now.action])
+    # qpos is 16 finger joints, then the position (3,) and the quaternion (4,) of the cube
+    joints = now.state.qpos[:16]
+    orientation = now.state.qpos[19:23]
+    return jnp.concatenate(
+        [joints, 0.1 * now.state.qvel, 10 * off_palm(now), orientation, to_goal(now), 10 * tips, now.action]
+    )
 
 
 def reward(now: Moment) -> dict[str, Array]:
@@ -57,4 +66,11 @@ def failed(now: Moment) -> Array:
 
 
 # an action of 1 moves the target of a finger joint by 0.7 rad
-TASK = Task(start, observe, reward, failed, steps=5, control=around_keyframe("hold", 0.7))
+TASK = Task(
+    start=start,
+    observe=observe,
+    reward=reward,
+    failed=failed,
+    steps=5,
+    control=around_keyframe("hold", 0.7),
+)

@@ -12,11 +12,11 @@ from diffsim.envs.env import Moment, Task, around_keyframe, near
 from diffsim.envs.tasks.floating import falls, gravity_direction, local_velocity, observe_floating
 
 FEET = ("front_left_foot", "front_right_foot", "rear_left_foot", "rear_right_foot")
-# largest commands: m/s forward, m/s to the left, rad/s to the left
+# the largest commands: speed forward and to the left, m/s, and turning to the left, rad/s
 FASTEST = (1.0, 0.4, 0.8)
-# s, mean duration of a command: long enough to reach it, and several in an episode
+# the mean duration of a command, s: long enough to reach the commanded velocity, short enough for several in an episode
 LASTS = 4.0
-# s, time in the air above which a step of a foot is rewarded
+# the time in the air above which a step of a foot is rewarded, s
 SWING = 0.2
 # bound of the uniform noise on each observation
 NOISE = 0.02
@@ -26,8 +26,10 @@ def remember(now: Moment) -> dict[str, Array]:
     """Updates the memory.
 
     Returns:
-      command (3,), action and before (nu,), the last two actions, air (4,), s, time of each foot in the air, and landed
-      (4,), s, the same for a foot that landed in this step, else 0.
+      command: (3,) the commanded velocities.
+      action, before: (nu,) the last action and the one before it.
+      air: (4,) the time that each foot has been in the air, s.
+      landed: (4,) this time for a foot that landed in this step, else 0.
     """
     draw, again = jax.random.split(now.key)
     fresh = jax.random.uniform(draw, (3,), now.action.dtype, -1, 1) * jnp.array(FASTEST, now.action.dtype)
@@ -38,7 +40,7 @@ def remember(now: Moment) -> dict[str, Array]:
     # commands change with probability dt / LASTS in each step, so their durations have the mean LASTS
     changes = jax.random.uniform(again) < elapsed / LASTS
     # A foot is down if its center is within its radius plus 5 mm of the floor. Contact forces would tell exactly, but
-    # cost a call of the solver.
+    # would cost one more call of the solver.
     feet = [now.model.geom(foot) for foot in FEET]
     down = jnp.stack([foot.xpos(now.data)[2] < foot.size[0] + 0.005 for foot in feet])
     up = now.memory["air"] + elapsed
@@ -52,7 +54,7 @@ def remember(now: Moment) -> dict[str, Array]:
 
 
 def observe(now: Moment) -> Array:
-    """The observation of floating robots with noise, and the command without."""
+    """The observation of floating robots with noise, then the command without noise."""
     seen = observe_floating(now)
     noise = jax.random.uniform(now.key, seen.shape, seen.dtype, -NOISE, NOISE)
     return jnp.concatenate([seen + noise, now.memory["command"]])
@@ -63,16 +65,18 @@ def reward(now: Moment) -> dict[str, Array]:
 
     It penalizes a tilted torso, vertical motion, joint velocities and changes of the action.
     """
-    command, memory = now.memory["command"], now.memory
+    memory = now.memory
+    command = memory["command"]
     forward, sideways, vertical = local_velocity(now)
-    off = (forward - command[0]) ** 2 + (sideways - command[1]) ** 2
-    goes = jnp.sum(jnp.abs(command)) > 0.2
+    error = (forward - command[0]) ** 2 + (sideways - command[1]) ** 2
+    # below this the command is to stand
+    moving = jnp.sum(jnp.abs(command)) > 0.2
     swings = jnp.where(memory["landed"] > 0, memory["landed"] - SWING, 0)
     return {
-        "velocity": jnp.exp(-4 * off),
+        "velocity": jnp.exp(-4 * error),
         "turn": 0.5 * jnp.exp(-4 * (now.state.qvel[5] - command[2]) ** 2),
         "level": -jnp.sum(gravity_direction(now)[:2] ** 2) - 0.2 * vertical**2,
-        "swing": jnp.where(goes, 2 * jnp.sum(swings), 0),
+        "swing": jnp.where(moving, 2 * jnp.sum(swings), 0),
         "effort": -2e-5 * jnp.sum(now.state.qvel[6:] ** 2) - 0.02 * jnp.sum((memory["action"] - memory["before"]) ** 2),
     }
 

@@ -41,7 +41,7 @@ CARTPOLE = Task(
 )
 
 
-# m, smallest and largest distance of targets from the shoulder: within reach of the arm
+# the smallest and the largest distance of targets from the shoulder, m: within reach of the arm
 REACH = (0.06, 0.22)
 
 
@@ -76,7 +76,14 @@ def reward_reacher(now: Moment) -> dict[str, Array]:
     }
 
 
-REACHER = Task(start_reacher, observe_reacher, reward_reacher, failed=lambda now: jnp.zeros((), bool), steps=2)
+REACHER = Task(
+    start=start_reacher,
+    observe=observe_reacher,
+    reward=reward_reacher,
+    # the arm cannot fail
+    failed=lambda now: jnp.zeros((), bool),
+    steps=2,
+)
 
 
 def observe_robot(now: Moment) -> Array:
@@ -94,12 +101,21 @@ def reward_robot(now: Moment) -> dict[str, Array]:
 
 
 def forward_task(pitch: float) -> Task:
-    """Moving forward from the keyframe "stand"; fails if the torso is below 0.8 m or tilts more than `pitch` (rad)."""
+    """A task: move forward from the keyframe "stand".
+
+    It fails if the torso is below 0.8 m or tilts more than `pitch` (rad).
+    """
 
     def falls(now: Moment) -> Array:
         return (now.model.body("torso").xpos(now.data)[2] < 0.8) | (jnp.abs(now.state.qpos[2]) > pitch)
 
-    return Task(lambda model, key: near(model, key, 0.01, "stand"), observe_robot, reward_robot, falls, steps=4)
+    return Task(
+        start=lambda model, key: near(model, key, 0.01, "stand"),
+        observe=observe_robot,
+        reward=reward_robot,
+        failed=falls,
+        steps=4,
+    )
 
 
 HOPPER = forward_task(0.6)
