@@ -41,7 +41,7 @@ def leaf(*shape: str | int, dtype: type = float, switch: bool = False, derived: 
 def static(legal: Callable[[Any], Any] | None = None, **options: Any) -> Any:
     """Declares a static field, which is part of the program: other values need another compilation.
 
-    `legal` converts a value that a user gives to `replace`, or raises ValueError.
+    `legal` checks and converts a value that a user gives to `replace`, or raises ValueError.
     """
     return dataclasses.field(metadata={"static": True, "legal": legal}, **options)
 
@@ -100,7 +100,7 @@ def record(cls: C) -> C:
 
 
 def _refuse_assignment(self: Any, name: str, value: Any) -> None:
-    """Raises FrozenInstanceError with a message that says how to make a changed copy, since records are immutable."""
+    """Raises FrozenInstanceError: records are immutable. The message says how to make a changed copy."""
     cls = type(self)
     variable = next((variable for variable, known in _PLACES.items() if known is cls), cls.__name__.lower())
     change = f"{variable}.replace({name}=...)"
@@ -147,7 +147,7 @@ class Record:
         return dataclasses.replace(self, **checked)  # type: ignore[type-var]
 
 
-# a URDF cannot contain actuators, so that users of one often see this message first
+# A URDF cannot contain actuators, so this is often the first message that users of a URDF see.
 NO_ACTUATORS = (
     "; the model has no actuators (a URDF has none): add them to its Spec before compiling, such as "
     'spec = diffsim.mjcf.read(path); spec.actuator.add("motor", name="m", joint="..."); model = diffsim.compile(spec)'
@@ -238,7 +238,7 @@ VERSION = 6
 MAGIC = b"PK\x03\x04"
 SUFFIX = ".npz"
 
-# bytes: largest total size of a file's arrays, so that a damaged or hostile file cannot fill the memory
+# the largest total size of a file's arrays, in bytes, so that a damaged or hostile file cannot fill the memory
 LARGEST = 2**30
 
 # errors of zipfile, zlib, json and numpy for a damaged file (RuntimeError: encrypted, nested too deep, rare methods)
@@ -325,10 +325,12 @@ def restore(cls: type[T], path: str | Path) -> T:
 
 
 def _refused(path: str | Path, message: str, hint: str = "save it again, or create it again from its XML") -> MjcfError:
+    """The error about a file that cannot be read."""
     return MjcfError([Problem(str(path), 0, "", message, hint)])
 
 
 def _format(cls: type) -> str:
+    """What the file of a record says that it contains."""
     return f"diffsim {cls.__name__.lower()}"
 
 
@@ -337,11 +339,8 @@ def _digest(record: Any) -> str | None:
     return record.topology.digest if hasattr(record, "topology") else None
 
 
-# ------------------------------------------------------------------------------------------------ fields and entries
-
-
 def _take_apart(key: str, value: Any, arrays: dict[str, np.ndarray], facts: dict[str, Any]) -> None:
-    """Adds the arrays in a value to `arrays`, and all else to `facts`, which become JSON; `key` begins their names."""
+    """Adds the arrays in a value to `arrays`, and all else to `facts` (JSON); all names begin with `key`."""
     if dataclasses.is_dataclass(value):
         for field in dataclasses.fields(value):
             _take_apart(f"{key}{field.name}/", getattr(value, field.name), arrays, facts)
@@ -361,7 +360,8 @@ def _put_together(cls: type[T], prefix: str, arrays: Mapping[str, np.ndarray], f
     hints = get_type_hints(cls)
 
     def value_of(field: dataclasses.Field) -> Any:
-        hint, key = hints[field.name], prefix + field.name
+        hint = hints[field.name]
+        key = prefix + field.name
         if dataclasses.is_dataclass(hint):
             return _put_together(hint, f"{key}/", arrays, facts)  # type: ignore[arg-type]
         if key in arrays:
@@ -380,12 +380,12 @@ def _put_together(cls: type[T], prefix: str, arrays: Mapping[str, np.ndarray], f
 
 
 def _tuples(value: Any) -> Any:
-    """The value with JSON's lists as tuples, also inside."""
+    """The value with JSON's lists converted to tuples, also lists in lists."""
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
 def _check(record: Any, digest: str | None, path: str | Path) -> None:
-    """Raises MjcfError unless the topology is the one that was saved, and every leaf has the shape that follows."""
+    """Raises MjcfError unless the topology is the one that was saved, and every leaf has the shape that it implies."""
     if _digest(record) != digest:
         raise _refused(path, "damaged: its structure is not the one that was saved")
     topology = getattr(record, "topology", None)

@@ -49,7 +49,7 @@ class Meeting(NamedTuple):
 class FlexMeeting(NamedTuple):
     """Two flexes that can touch, or a flex and itself.
 
-    With `internal`, only contacts between the flex's vertices and the elements next to them.
+    With `internal`, the slots are only for contacts between the flex's vertices and the elements next to them.
     """
 
     first: int
@@ -58,7 +58,7 @@ class FlexMeeting(NamedTuple):
 
 
 class FlexSlots(NamedTuple):
-    """The slots [start, stop) for the contacts of a flex with a body or a flex that have one contact dimension.
+    """The slots [start, stop) for the contacts of a flex with a body or with a flex, all with the dimension `dim`.
 
     Contacts that are `passive` act as springs and not as constraints.
     """
@@ -87,7 +87,7 @@ class ContactSlots:
 
     Attributes:
       geoms: slots for contacts of geoms, one entry per contact dimension.
-      body: (n, 2) the two bodies of each of these slots; None if slots are shared between pairs of bodies.
+      body: (n, 2) the two bodies of each of these slots; None if pairs of bodies share slots.
       flexes: slots for contacts of flexes.
     """
 

@@ -45,8 +45,8 @@ class State(Saved, Sleepers, Record):
 
     With the flag `sleep`, the state also says which trees sleep: `tree_asleep` and `tree_awake` read it, and
     `replace(tree_asleep=...)` sets it. It is stored as floats (`tree_sleep`), so that `jax.grad` takes a State.
-    `frozen` has the positions and sensor readings of sleeping trees: a tree wakes when its position differs from them.
-    Neither has derivatives.
+    `frozen` has the positions and sensor readings with which trees fell asleep: a tree wakes if its position differs
+    from them. Neither has derivatives.
     """
 
     time: Array = leaf()
@@ -70,7 +70,7 @@ class State(Saved, Sleepers, Record):
 @viewed
 @record
 class Inputs(Saved, Record):
-    """The inputs of a step: controls, applied forces (N, N m), mocap poses, which equalities are active, user data.
+    """The inputs of a step: controls, applied forces (N, N m), mocap poses, active equalities, user data.
 
     `xfrc_applied` is (force, torque) at each body's centre of mass, in world axes. `eq_active` says as booleans which
     equalities are active, and `replace(eq_active=...)` sets it. It is stored as floats (`eq_activity`, 1 or 0, without
@@ -109,18 +109,23 @@ def make_state(model: Model, keyframe: int | str | None = None) -> State:
       The State of one world.
 
     Raises:
-      KeyError: no keyframe has this name; the message suggests similar ones. IndexError: none has this index.
+      KeyError: no keyframe has this name; the message suggests similar ones.
+      IndexError: no keyframe has this index.
     """
     topology = model.topology
     if keyframe is None:
-        time, qpos = jnp.zeros_like(model.opt.timestep), model.qpos0
-        qvel, act = jnp.zeros_like(model.dof_damping), jnp.zeros(topology.na, model.qpos0.dtype)
+        time = jnp.zeros_like(model.opt.timestep)
+        qpos = model.qpos0
+        qvel = jnp.zeros_like(model.dof_damping)
+        act = jnp.zeros(topology.na, model.qpos0.dtype)
     else:
         key = _keyframe(model, keyframe)
-        fields = model.key_time, model.key_qpos, model.key_qvel, model.key_act
-        time, qpos, qvel, act = (field[key] for field in fields)
+        time = model.key_time[key]
+        qpos = model.key_qpos[key]
+        qvel = model.key_qvel[key]
+        act = model.key_act[key]
     history = empty_history(model)
-    # copies, so that donating the state to a program never frees the model's own buffers
+    # copied, so that a program to which the state is donated never frees the model's own buffers
     time, qpos, qvel, act = (jnp.array(value, copy=True) for value in (time, qpos, qvel, act))
     tree_sleep = frozen = jnp.zeros(0, qpos.dtype)
     if topology.nsleep:
@@ -154,15 +159,23 @@ def make_inputs(model: Model, keyframe: int | str | None = None) -> Inputs:
       The Inputs of one world.
 
     Raises:
-      KeyError: no keyframe has this name; the message suggests similar ones. IndexError: none has this index.
+      KeyError: no keyframe has this name; the message suggests similar ones.
+      IndexError: no keyframe has this index.
     """
-    topology, dtype = model.topology, model.qpos0.dtype
-    mocap = np.flatnonzero(topology.body_mocapid >= 0)
-    mocap = mocap[np.argsort(topology.body_mocapid[mocap])]
-    ctrl, pos, quat = jnp.zeros(topology.nu, dtype), model.body_pos[mocap], model.body_quat[mocap]
-    if keyframe is not None:
+    topology = model.topology
+    dtype = model.qpos0.dtype
+    if keyframe is None:
+        # the mocap bodies in the order of their poses in the inputs
+        mocap = np.flatnonzero(topology.body_mocapid >= 0)
+        mocap = mocap[np.argsort(topology.body_mocapid[mocap])]
+        ctrl = jnp.zeros(topology.nu, dtype)
+        pos = model.body_pos[mocap]
+        quat = model.body_quat[mocap]
+    else:
         key = _keyframe(model, keyframe)
-        ctrl, pos, quat = model.key_ctrl[key], model.key_mpos[key], model.key_mquat[key]
+        ctrl = model.key_ctrl[key]
+        pos = model.key_mpos[key]
+        quat = model.key_mquat[key]
     return Inputs(
         ctrl=ctrl,
         qfrc_applied=jnp.zeros(topology.nv, dtype),

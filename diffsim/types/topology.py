@@ -89,7 +89,7 @@ class Topology:
     nkey: int
     nuserdata: int
     nhistory: int
-    # diffsim's: largest number of parameters of a distance field
+    # diffsim's: the largest number of parameters of a distance field
     nsdfparam: int
     npid: int
     ncable: int
@@ -156,8 +156,8 @@ class Topology:
     geom_group: Ints
     geom_priority: Ints
     geom_sameframe: Ints
-    # diffsim's (ngeom + nflex, nhfield, 3): the largest numbers of columns and rows of cells of each height field that
-    # a geom, or an element of a flex, can cover, and of triangles that can be under it
+    # diffsim's (ngeom + nflex, nhfield, 3): how much of each height field a geom, or an element of a flex, can cover at
+    # most: the numbers of columns and of rows of cells, and of triangles under it
     geom_fieldcells: Ints
     # diffsim's (ngeom): the distance field of each geom, an index into `sdf_names`, the plugins' names; -1 for none
     geom_sdf: Ints
@@ -252,8 +252,8 @@ class Topology:
     flex_flatskin: Ints
     # diffsim's: how a flex of dimension 2 is elastic, `base.enums.Elastic2D`; -1 if unknown (models of from_mujoco)
     flex_elastic2d: Ints
-    # diffsim's: the body in whose frame the vertices of an interpolated flex are given, -1 for none; and for the cells
-    # of the grids of all flexes, one after another, whether a cell contains no part of the mesh
+    # diffsim's: the body in whose frame the vertices of an interpolated flex are given, -1 for none; and for each cell
+    # of each flex's grid, whether it contains no part of the mesh
     flex_bodyid: Ints
     flex_cellempty: Ints
     # their nodes (nflexnode), vertices (nflexvert), edges (nflexedge, 2), elements and shells
@@ -353,8 +353,9 @@ class Topology:
     # diffsim's (nu, k): which activation of an actuator holds each state of its law; -1 for none
     actuator_actslots: Ints
 
-    # plugins (nplugin): the plugin of each body, geom, actuator and sensor, -1 for none; diffsim's are `plugins`, JSON
-    # texts of name and settings, and the addresses of settings of the user's plugins, -1 for MuJoCo's plugins
+    # plugins (nplugin): the plugin of each body, geom, actuator and sensor, -1 for none. diffsim's are `plugins`, JSON
+    # texts of name and settings, and `plugin_numberadr`, the first setting of each of the user's plugins, -1 for
+    # MuJoCo's own plugins.
     body_plugin: Ints
     geom_plugin: Ints
     actuator_plugin: Ints
@@ -389,8 +390,8 @@ class Topology:
     tuple_objtype: Ints
     tuple_objid: Ints
 
-    # diffsim's: names by kind, texts, numbers of contacts and pairs that a step can hold (None for all), and for each
-    # switch field a mask of the elements that can be non-zero; fields without any have no code in the program
+    # diffsim's: names by kind; texts; how many contacts and pairs a step can hold (None for all); and for each switch
+    # field a mask of the elements that can be non-zero. If there are none, the program has no code for the field.
     names: Mapping[str, tuple[str, ...]]
     texts: tuple[str, ...]
     max_contacts: int | None
@@ -408,6 +409,7 @@ class Topology:
         object.__setattr__(self, "_plans", {})
 
     def _content_digest(self) -> bytes:
+        """A hash of all fields."""
         digest = hashlib.blake2b(digest_size=16)
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
@@ -455,13 +457,15 @@ class Topology:
         """The index of an object that is given by name, view or index; an array of indices is returned unchanged.
 
         Raises:
-          KeyError: no object has this name. IndexError: no object has this index.
+          KeyError: no object has this name.
+          IndexError: no object has this index.
         """
         if isinstance(which, str):
             return self.id(kind, which)
         if isinstance(which, jax.Array | np.ndarray):
             return which
-        index, count = operator.index(which), len(self._names(kind))
+        index = operator.index(which)
+        count = len(self._names(kind))
         if not 0 <= index < count:
             raise IndexError(f"{kind} {index} does not exist: the model has {count} of this kind")
         return index
@@ -481,6 +485,7 @@ class Topology:
         return bool(np.any(self.present.get("ill_conditioned", False)))
 
     def _names(self, kind: str) -> tuple[str, ...]:
+        """The names of all objects of a kind; raises KeyError if there is no such kind."""
         if kind not in self.names:
             raise KeyError(f"no objects of kind {kind!r}{near(kind, self.names)}; kinds: {', '.join(self.names)}")
         return self.names[kind]
@@ -497,7 +502,8 @@ def _content(value: Any) -> bytes:
 
 def rows_of(topology: Topology, counted: str, index: int | np.integer) -> slice:
     """The rows of one object: `rows_of(topology, "flex_edge", i)` by `flex_edgeadr[i]` and `flex_edgenum[i]`."""
-    first, count = (int(getattr(topology, counted + field)[index]) for field in ("adr", "num"))
+    first = int(getattr(topology, f"{counted}adr")[index])
+    count = int(getattr(topology, f"{counted}num")[index])
     return slice(first, first + count)
 
 
@@ -506,8 +512,8 @@ def per_topology(
 ) -> Callable[Concatenate[Topology, P], T]:
     """A decorator: the function of a topology is computed once for each topology, and remembered with it.
 
-    Use it for the indices that a stage needs, which are computed in numpy from the topology and hashable arguments.
-    They are computed when a program is traced for the first time.
+    Use it for the indices that a stage needs. The function computes them in numpy, from the topology and hashable
+    arguments, when a program is traced for the first time.
     """
 
     @functools.wraps(build)

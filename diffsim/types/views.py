@@ -1,4 +1,4 @@
-"""Views: a single object, with its part of each field of the model, a state or Data, under short names.
+"""Views: one object, with its part of each field of the model, a state or Data, under short names.
 
     hip = model.joint("hip")
     hip.id, hip.range, hip.dofadr          # fields of the model: jnt_range, jnt_dofadr
@@ -28,7 +28,7 @@ from diffsim.types.topology import Topology
 C = TypeVar("C", bound=type)
 R = TypeVar("R", bound=Record)
 
-# record classes whose fields views can read; if two have a field with the same short name, the first one counts
+# the record classes whose fields views can read; if two have a field with the same short name, the first one counts
 _VIEWED: list[type] = []
 
 
@@ -69,7 +69,9 @@ class View:
         if not isinstance(topology, Topology):
             raise TypeError(f"model is a {type(model).__name__}, expected Model, such as diffsim.load(path)")
         index = topology.index(kind, which if isinstance(which, str) else operator.index(which))
-        self.model, self.kind, self.id = model, kind, index
+        self.model = model
+        self.kind = kind
+        self.id = index
 
     @property
     def name(self) -> str:
@@ -110,7 +112,8 @@ class View:
           hinge, (7,) of a free joint). A batch has its axes first.
 
         Raises:
-          AttributeError: the field does not exist; the message suggests similar ones. TypeError: another record has it.
+          AttributeError: the field does not exist; the message suggests similar ones.
+          TypeError: another record has it.
         """
         declared = _declared(record, self.kind, field)
         rank = len(declared.metadata["shape"])
@@ -120,7 +123,8 @@ class View:
         """A copy of a record with other values of this object: `state = hip.write(state, qpos=0.3)`.
 
         Raises:
-          AttributeError, TypeError: as `read`. ValueError: a value has a wrong shape.
+          AttributeError, TypeError: as `read`.
+          ValueError: a value has a wrong shape.
         """
         for field, value in values.items():
             record = write_named(self.model, self.kind, record, field, {self.id: value})
@@ -132,7 +136,8 @@ class View:
         Call `diffsim.set_const` afterwards to update the fields that depend on these values.
 
         Raises:
-          AttributeError: the model has no such field. ValueError: a value has a wrong shape.
+          AttributeError: the model has no such field.
+          ValueError: a value has a wrong shape.
         """
         return self.write(self.model, **values)
 
@@ -140,7 +145,8 @@ class View:
         """The object's row or rows in the array of a field.
 
         Raises:
-          AttributeError: the field does not exist. ValueError: the object has no row (`mocap_pos` of most bodies).
+          AttributeError: the field does not exist.
+          ValueError: the object has no row (`mocap_pos` of most bodies).
         """
         name, _, block = _find(self.kind, field)
         if block is None:
@@ -176,7 +182,8 @@ def write_named(model: Any, kind: str, record: R, field: str, values: Mapping[An
       values: values by the object's name or index; each broadcasts to the object's part of the field.
 
     Raises:
-      KeyError: no object has this name. ValueError: a value has a wrong shape.
+      KeyError: no object has this name.
+      ValueError: a value has a wrong shape.
     """
     expect(values, "values", "a dictionary of values by name or index", "items")
     name = _find(kind, field).name
@@ -210,16 +217,16 @@ def _declared(record: Record, kind: str, field: str) -> dataclasses.Field:
     name, owner, _ = _find(kind, field)
     declared = {f.name: f for f in dataclasses.fields(record)} if isinstance(record, Record) else {}  # type: ignore[arg-type]
     if name not in declared:
-        raise TypeError(f"{name} is a field of {owner.__name__}, {type(record).__name__} was given")
+        raise TypeError(f"{name} is a field of {owner.__name__}, but a {type(record).__name__} was given")
     return declared[name]
 
 
 @functools.cache
 def fields_of(kind: str) -> dict[str, Field]:
-    """The fields of a kind by short and by full name; a short name that two fields share is the first one's."""
+    """The fields of a kind by short and by full name; if two fields share a short name, it means the first one."""
     row = KINDS[kind]
     blocks: dict[str, Block | None] = {row.size: None, **{block.size: block for block in row.blocks}}
-    # the integer fields, which declare no shapes
+    # integer fields declare no shapes: those with several rows per object are listed, others are found by their prefix
     inside = {name: block for block in row.blocks for name in block.integers}
     arrays = [f.name for f in dataclasses.fields(Topology) if f.type is np.ndarray and f.name not in SHARED]
     names = [name for name in arrays if name.startswith(row.prefixes[0]) and name not in inside]
@@ -240,7 +247,7 @@ def kind_of(field: str) -> str | None:
 
 
 def named_rows(model: Any, field: str, count: int, objects: Any, argument: str) -> list[np.ndarray]:
-    """The rows (k,) of some objects in a field of the model.
+    """The rows (k,) of each of some objects in a field of the model.
 
     Args:
       model: the model.
@@ -262,6 +269,7 @@ def named_rows(model: Any, field: str, count: int, objects: Any, argument: str) 
 
 
 def _find(kind: str, word: str) -> Field:
+    """The field of a kind with this short or full name; raises AttributeError if there is none."""
     fields = fields_of(kind)
     if word not in fields:
         raise AttributeError(f"a {kind} has no field {word!r}{near(word, fields)}")

@@ -1,4 +1,4 @@
-"""Shows simulations in a browser: `to_html` writes an offline file, `play` is for notebooks, `launch` is live."""
+"""Shows simulations in a browser: `to_html` writes a file, `play` shows one in a notebook, `launch` is a live view."""
 
 from diffsim.viewer.html import Player as Player
 from diffsim.viewer.html import play as play

@@ -84,8 +84,8 @@ def live_page(session: Session, camera: View | None = None, title: str = "diffsi
 
 
 def _filled(header: dict[str, Any], numbers: bytes, title: str, extra: str | None = None) -> str:
-    """Fills in the page of the player; `extra` names files (without ending) with more HTML and more JavaScript."""
-    read = lambda ending: (HERE / f"{extra}.{ending}").read_text() if extra else ""  # noqa: E731
+    """Fills in the page of the player; `extra` names files (without extension) with more HTML and more JavaScript."""
+    read = lambda suffix: (HERE / f"{extra}.{suffix}").read_text() if extra else ""  # noqa: E731
     parts = {
         "TITLE": html.escape(title),
         # escape "<", so that a name in the model cannot close the script element (</script>)

@@ -1,4 +1,4 @@
-"""scene: what the player needs to show a trajectory: shapes, and poses of bodies and cameras in every frame.
+"""scene: collects what the player needs to show a trajectory: shapes, and poses of bodies and cameras in each frame.
 
 Geoms and sites are shapes fixed in the frames of their bodies; meshes are triangles. Lines (pieces of spatial tendons,
 and marks such as contact forces) have new ends in every frame. All arrays are in one buffer of bytes; a header of plain
@@ -45,10 +45,10 @@ class Numbers:
 
 
 class Pieces(NamedTuple):
-    """n lines.
+    """n lines: pieces of tendons, and marks.
 
     Attributes:
-      rgba: (n, 4).
+      rgba: (n, 4) colours.
       lines: (T, worlds, n, 7) m, start, end and radius in each frame and world; a radius below 0 means no line.
     """
 
@@ -63,7 +63,7 @@ SPACING = 0.8
 def scene(
     model: Model, poses: Kinematics, fps: float, camera: View, pieces: Pieces | None = None
 ) -> tuple[dict[str, Any], bytes]:
-    """The header, plain values for JSON, and the buffer that it refers to: first what moves, then shapes.
+    """The header, which has plain values for JSON, and the buffer with the arrays: first what moves, then shapes.
 
     Args:
       model: the model.
@@ -72,7 +72,8 @@ def scene(
       camera: the initial camera.
       pieces: the lines; None for the tendons.
     """
-    numbers, (frames, worlds, bodies, _) = Numbers(), poses.xpos.shape
+    numbers = Numbers()
+    frames, worlds, bodies, _ = poses.xpos.shape
     extent = float(model.stat.extent)
     middle, seen = sight(model, jax.tree.map(lambda leaf: leaf[0, 0], poses))
     # by default the camera follows the first body that can move; -1 for none
@@ -80,7 +81,7 @@ def scene(
     first_moving = int(movable[0]) if len(movable) else -1
     follow = model.body(camera.follow).id if camera.follow else first_moving
     # far enough to see all worlds, which stand in a square grid
-    away = 1.5 * seen + SPACING * extent * (math.ceil(math.sqrt(worlds)) - 1)
+    distance = 1.5 * seen + SPACING * extent * (math.ceil(math.sqrt(worlds)) - 1)
     center = middle if camera.lookat is None else camera.lookat
     header = {
         "fps": fps,
@@ -89,7 +90,7 @@ def scene(
         "bodies": bodies,
         **moving(model, poses, tendons(model, poses) if pieces is None else pieces, numbers),
         "center": np.asarray(center, float).tolist(),
-        "distance": away if camera.distance is None else camera.distance,
+        "distance": distance if camera.distance is None else camera.distance,
         "azimuth": camera.azimuth,
         "elevation": camera.elevation,
         "extent": extent,
@@ -179,9 +180,12 @@ def shapes(model: Model, numbers: Numbers) -> dict[str, list[dict[str, Any]]]:
 
 def _geoms(model: Model) -> Iterator[dict[str, Any]]:
     """Yields one shape for each geom that can be drawn."""
-    topology, rgba = model.topology, np.asarray(colours(model), float)
-    visible, sizes = visible_geoms(model), np.asarray(model.geom_size, float)
-    pos, quat = np.asarray(model.geom_pos), np.asarray(model.geom_quat)
+    topology = model.topology
+    rgba = np.asarray(colours(model), float)
+    visible = visible_geoms(model)
+    sizes = np.asarray(model.geom_size, float)
+    pos = np.asarray(model.geom_pos)
+    quat = np.asarray(model.geom_quat)
     for geom in range(model.ngeom):
         kind = drawn_type(model, geom)
         if kind in KINDS and rgba[geom, 3] > 0:
@@ -204,8 +208,11 @@ def _geoms(model: Model) -> Iterator[dict[str, Any]]:
 
 def _sites(model: Model) -> Iterator[dict[str, Any]]:
     """Yields one shape for each site."""
-    topology, rgba = model.topology, np.asarray(colours(model, "site"))
-    size, pos, quat = (np.asarray(getattr(model, f"site_{name}")) for name in ("size", "pos", "quat"))
+    topology = model.topology
+    rgba = np.asarray(colours(model, "site"))
+    size = np.asarray(model.site_size)
+    pos = np.asarray(model.site_pos)
+    quat = np.asarray(model.site_quat)
     for site, kind in enumerate(map(GeomType, topology.site_type.tolist())):
         yield {
             "kind": KINDS[kind],
@@ -227,7 +234,9 @@ def _rounded(values: Any) -> list[float]:
 
 def _hfield_triangles(hfield: Any) -> tuple[np.ndarray, np.ndarray]:
     """Vertices (n, 3), m, and triangles (m, 3) of the surface of a height field."""
-    rows, columns, (x, y, height, _) = hfield.nrow, hfield.ncol, np.asarray(hfield.size, float)
+    rows = hfield.nrow
+    columns = hfield.ncol
+    x, y, height, _ = np.asarray(hfield.size, float)
     across, along = np.meshgrid(np.linspace(-x, x, columns), np.linspace(-y, y, rows))
     vertex = np.stack([across.ravel(), along.ravel(), height * np.asarray(hfield.data).ravel()], axis=-1)
     # each cell of the grid has two triangles that share its diagonal

@@ -17,14 +17,14 @@ from diffsim.viewer.html import live_page
 from diffsim.viewer.session import Session
 from diffsim.viz.view import View
 
-# s, between updates of the simulation: a frame of most displays
+# time between updates of the simulation, s: a frame of most displays
 PERIOD = 1 / 60
-# bytes, the longest command that the server reads
+# the longest command that the server reads, in bytes
 MOST_BYTES = 1_000_000
 
 
 class Live:
-    """A live view. `url` is its page, `sync` shows states of your own loop, `close` or leaving `with` ends it."""
+    """A live view. `url` is its page, and `sync` shows states of your own loop; `close`, or leaving `with`, ends it."""
 
     def __init__(self, session: Session, camera: View | None, port: int, title: str) -> None:
         self.session = session
@@ -46,7 +46,7 @@ class Live:
             time.sleep(max(0.0, PERIOD - (time.perf_counter() - now)))
 
     def sync(self, states: State, inputs: Inputs | None = None) -> None:
-        """Shows new states, with the same number of worlds as at first."""
+        """Shows new states; the number of worlds must stay the same."""
         self.session.show(states, inputs)
 
     def wait(self) -> None:
@@ -158,13 +158,14 @@ def launch_passive(
       model, state, inputs, camera, port, browser: as in `launch`.
 
     Returns:
-      The view; `close` or leaving `with` ends it.
+      The view; `close`, or leaving `with`, ends it.
     """
     state = make_state(model) if state is None else state
-    acting = make_inputs(model) if inputs is None else inputs
-    if acting.ctrl.ndim < state.qpos.ndim:
-        acting = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (*state.qpos.shape[:-1], *jnp.shape(leaf))), acting)
-    session = Session(model, state, acting)
+    inputs = make_inputs(model) if inputs is None else inputs
+    if inputs.ctrl.ndim < state.qpos.ndim:
+        worlds = state.qpos.shape[:-1]
+        inputs = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (*worlds, *jnp.shape(leaf))), inputs)
+    session = Session(model, state, inputs)
     session.running = False
     live = Live(session, camera, port, "diffsim")
     if browser:

@@ -36,7 +36,7 @@ FORCE = (0.95, 0.45, 0.15, 1.0)
 SPRING = (0.95, 0.1, 0.1, 1.0)
 # rgba of the x, y and z axes of frames: red, green, blue
 AXES = ((0.9, 0.1, 0.1, 1.0), (0.1, 0.8, 0.1, 1.0), (0.1, 0.2, 0.9, 1.0))
-# 1/s^2, stiffness of the spring per mass: the body reaches the mouse in about 0.3 s
+# stiffness of the spring per mass, 1/s^2: the body reaches the mouse in about 0.3 s
 SPRING_STIFFNESS = 100.0
 # radius of lines, in extents of the model
 THIN = 0.003
@@ -51,8 +51,8 @@ class Grip(NamedTuple):
 
     Attributes:
       body: () its index; 0 for none.
-      point: (3,) m, the point of the body that is pulled, in the body frame.
-      target: (3,) m, where it is pulled to, in the world frame.
+      point: (3,) m, the point of the body at which it is pulled, in the body frame.
+      target: (3,) m, the point to which it is pulled, in the world frame.
     """
 
     body: Array
@@ -78,14 +78,15 @@ def marks(model: Model, data: Data, grip: Grip, shown: Shown) -> Lines:
 
     The number of lines is static, so lines that are not drawn have radius -1.
     """
-    extent, thin = model.stat.extent, THIN * model.stat.extent
+    extent = model.stat.extent
+    thin = THIN * extent
 
     # contact forces in the world frame; those below 0.1% of the weight are not drawn
     force = jnp.einsum("ci,cij->cj", contact_force(model, data)[:, :3], data.contact.frame)
     weight = total_mass(model) * jnp.linalg.norm(model.opt.gravity) + 1e-9
-    acts = shown.forces & (jnp.linalg.norm(force, axis=-1) > 1e-3 * weight)
+    drawn = shown.forces & (jnp.linalg.norm(force, axis=-1) > 1e-3 * weight)
     pos = data.contact.pos
-    forces = Lines(pos, pos + WEIGHT * extent / weight * force, jnp.where(acts, thin, -1))
+    forces = Lines(pos, pos + WEIGHT * extent / weight * force, jnp.where(drawn, thin, -1))
 
     # three axes for each body: the columns of xmat
     start = jnp.repeat(data.xpos[1:], 3, axis=0)
@@ -113,7 +114,7 @@ def pull(model: Model, data: Data, grip: Grip) -> Array:
     return jnp.zeros((model.nbody, 6), point.dtype).at[grip.body].set(jnp.concatenate([force, cross(arm, force)]))
 
 
-# s of computing before the session listens to commands again: short enough that the page feels responsive
+# how long the session computes before it listens to commands again, s: short enough that the page feels responsive
 SLICE = 0.05
 
 
@@ -182,11 +183,11 @@ class Session:
         self.speed = 1.0
         self._shown = Shown(jnp.asarray(False), jnp.asarray(False))
         self._grip = self._no_grip()
-        # m, distance at which the mouse's ray hit the body that it pulls
+        # the distance at which the mouse's ray hit the body that it pulls, m
         self._depth = 0.0
-        # s of simulated time that are due and not yet computed
+        # simulated time that is due and not yet computed, s
         self._behind = 0.0
-        # s of real time that a step takes; a guess until the first step is measured
+        # real time that a step takes, s; a guess until the first step is measured
         self._cost = 1e-3
         # simulated time per real time, a moving average
         self._rate = 0.0
@@ -196,8 +197,9 @@ class Session:
         self._see()
 
     def _no_grip(self) -> Grip:
-        nothing = jnp.zeros((self.worlds, 3), self._states.qpos.dtype)
-        return Grip(jnp.zeros(self.worlds, jnp.int32), nothing, nothing)
+        """The grips of all worlds if the mouse pulls no body."""
+        zeros = jnp.zeros((self.worlds, 3), self._states.qpos.dtype)
+        return Grip(body=jnp.zeros(self.worlds, jnp.int32), point=zeros, target=zeros)
 
     def _see(self) -> None:
         """Updates what is shown, and the force of the spring."""
@@ -209,14 +211,14 @@ class Session:
         return self._inputs.replace(xfrc_applied=self._inputs.xfrc_applied + self._pull)
 
     def tick(self, seconds: float) -> None:
-        """Simulates what `seconds` of real time amount to at the session's speed.
+        """Simulates as much time as `seconds` of real time are at the session's speed.
 
-        If the machine cannot compute the steps in time it drops them: the simulation is then slower than real time.
+        Steps that the machine cannot compute in time are dropped: the simulation is then slower than real time.
         """
         with self._lock:
             if self.running:
                 dt = float(self.model.opt.timestep)
-                # never more than 0.1 s behind, so that a pause of the machine is not caught up in a burst
+                # never more than 0.1 s behind: after a pause of the machine, the simulation does not rush to catch up
                 self._behind = min(self._behind + self.speed * seconds, 0.1 * max(self.speed, 1))
                 due = int(self._behind / dt)
                 affordable = min(due, max(1, int(SLICE / self._cost)))
@@ -262,9 +264,9 @@ class Session:
         self._grip = self._no_grip()
 
     def _go_to_key(self, key: int) -> None:
-        state, inputs = make_state(self.model, int(key)), make_inputs(self.model, int(key))
-        spread = lambda leaf: jnp.broadcast_to(leaf, (self.worlds, *jnp.shape(leaf)))  # noqa: E731
-        self._states, self._inputs = (jax.tree.map(spread, part) for part in (state, inputs))
+        to_all_worlds = lambda leaf: jnp.broadcast_to(leaf, (self.worlds, *jnp.shape(leaf)))  # noqa: E731
+        self._states = jax.tree.map(to_all_worlds, make_state(self.model, int(key)))
+        self._inputs = jax.tree.map(to_all_worlds, make_inputs(self.model, int(key)))
         self._grip = self._no_grip()
 
     def _control(self, value: tuple[int, float]) -> None:
@@ -281,25 +283,30 @@ class Session:
 
     def _grab(self, rays: list[dict[str, list[float]]]) -> None:
         """Grabs the body under the mouse if it can move: the nearest hit of one ray in each world."""
-        points, along = (np.asarray([ray[name] for ray in rays], float) for name in ("point", "direction"))
-        distance, geom = map(np.asarray, _hits(self.model, self._seen.poses, points, along))
+        points = np.asarray([ray["point"] for ray in rays], float)
+        directions = np.asarray([ray["direction"] for ray in rays], float)
+        distance, geom = map(np.asarray, _hits(self.model, self._seen.poses, points, directions))
         distance = np.where(geom >= 0, distance, np.inf)
         world = int(np.argmin(distance))
         body = int(self.model.topology.geom_bodyid[geom[world]])
         if not np.isfinite(distance[world]) or self.model.topology.body_weldid[body] == 0:
             return
-        poses, self._depth = self._seen.poses, float(distance[world])
-        point = points[world] + self._depth * along[world]
+        poses = self._seen.poses
+        self._depth = float(distance[world])
+        point = points[world] + self._depth * directions[world]
         local = np.asarray(poses.xmat[world, body]).T @ (point - np.asarray(poses.xpos[world, body]))
         none = self._no_grip()
         self._grip = Grip(
-            none.body.at[world].set(body), none.point.at[world].set(local), none.target.at[world].set(point)
+            body=none.body.at[world].set(body),
+            point=none.point.at[world].set(local),
+            target=none.target.at[world].set(point),
         )
 
     def _drag(self, rays: list[dict[str, list[float]]]) -> None:
         """Moves the target of the spring along with the mouse, at constant distance from the camera."""
-        points, along = (jnp.asarray([ray[name] for ray in rays]) for name in ("point", "direction"))
-        self._grip = self._grip._replace(target=(points + self._depth * along).astype(self._grip.target.dtype))
+        points = jnp.asarray([ray["point"] for ray in rays])
+        directions = jnp.asarray([ray["direction"] for ray in rays])
+        self._grip = self._grip._replace(target=(points + self._depth * directions).astype(self._grip.target.dtype))
 
     def _let_go(self, _: Any) -> None:
         self._grip = self._no_grip()
@@ -319,13 +326,14 @@ class Session:
     }
 
     def _pieces(self) -> Pieces:
+        """The lines of the current frame, with their colours."""
         tendons = np.asarray(colours(self.model, "tendon"), float)[tendon_ids(self.model)]
         lines = np.asarray(self._seen.pieces)[None]
-        return Pieces(
-            np.concatenate([tendons.reshape(-1, 4), colours_of_marks(self.model, lines.shape[2] - len(tendons))]), lines
-        )
+        of_marks = colours_of_marks(self.model, lines.shape[2] - len(tendons))
+        return Pieces(rgba=np.concatenate([tendons.reshape(-1, 4), of_marks]), lines=lines)
 
     def _poses(self) -> Kinematics:
+        """The poses of the current frame, with an axis of frames."""
         return jax.tree.map(lambda leaf: np.asarray(leaf)[None], self._seen.poses)
 
     def scene(self, camera: View | None = None) -> tuple[dict[str, Any], bytes]:
@@ -346,7 +354,7 @@ class Session:
         with self._lock:
             numbers = Numbers()
             moving(self.model, self._poses(), self._pieces(), numbers)
-            # status bits of all worlds; NOT_CONVERGED is too frequent to show
+            # the status bits that any world has; NOT_CONVERGED is not shown, because it is too frequent
             bits = int(np.bitwise_or.reduce(np.asarray(self._seen.status)))
             news = {
                 "time": float(self._states.time[0]),

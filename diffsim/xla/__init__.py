@@ -1,1 +1,1 @@
-"""What is told to XLA, and operations written for it: barriers, gathers, choices, batched loops, kernels."""
+"""How functions are compiled by XLA, and operations that compile well: barriers, gathers, choices, loops, kernels."""

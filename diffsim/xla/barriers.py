@@ -12,7 +12,7 @@ That saves memory traffic if one operation reads a result, and multiplies the wo
 | `computed_once` | CPU and GPU | all results of a function: the end of a stage |
 | `stored_results` | CPU | results of an elementwise function, which a GPU fuses into the kernels that read them |
 
-`for_cpu`, `for_gpu` and `for_tpu` choose between equal formulas of which each is the fastest on one of these platforms.
+`for_cpu`, `for_gpu` and `for_tpu` choose between formulas with equal values, each the fastest on one of the platforms.
 """
 
 import functools
@@ -81,8 +81,9 @@ def launched(values: T) -> T:
 def decided(condition: jax.Array) -> jax.Array:
     """The same booleans, computed once. Use it where several operations must make the same decision.
 
-    If each operation computed them again, rounding could make them differ. XLA for GPU may remove a barrier before it
-    fuses operations. There the booleans are the result of a reduction over two values, which XLA computes only once.
+    If each operation computed them again, rounding could make them differ. On a CPU a barrier is enough. XLA for GPU
+    may remove a barrier before it fuses operations, but it computes a reduction only once; therefore the booleans are
+    the result of a reduction over two values there.
     """
     return barrier(condition) if for_cpu() else jnp.argmax(jnp.stack([~condition, condition]), axis=0) > 0
 

@@ -39,23 +39,24 @@ from diffsim.xla.warp.loop import Translated
 
 Tree = TypeVar("Tree")
 
-# `in_groups`: worlds per group, which fill the vector lanes of a CPU; in a larger group more worlds would wait for the
-# slowest one
+# number of worlds in a group of `in_groups`: they fill the vector lanes of a CPU; in a larger group more worlds would
+# wait for the slowest one
 GROUP = 16
-# `in_groups`: values (64 MiB in float32) up to which a computation is made for all worlds at once
+# `in_groups` computes up to this many values for all worlds at once (64 MiB in float32)
 WHOLE = 1 << 24
-# `in_groups`: values of one part of a larger computation, which fit into a cache (1 MiB in float32)
+# number of values in one part of a larger computation of `in_groups`; they fit into a cache (1 MiB in float32)
 PART = 1 << 18
-# `quarters`: number of parts of a batch. A part runs until 1 / PARTS of it is left, so that what is left of all parts
-# is one more part
+# number of parts into which `quarters` splits a batch. A part runs until 1 / PARTS of it is left, so that what is left
+# of all parts is one more part.
 PARTS = 4
-# `quarters`: worlds of the smallest batch that is split; copying parts of a smaller one costs more than it saves
+# number of worlds in the smallest batch that `quarters` splits; to copy parts of a smaller one costs more than it saves
 FEWEST = 128
-# `rest`: the last 1 / REST of the batch is copied and runs by itself
+# in `rest`, the last 1 / REST of the batch is copied and runs by itself
 REST = 8
-# values in the state of one world that fill vector lanes and caches; on a CPU such worlds run one after another
+# if the state of one world has this many values, it fills vector lanes and caches; on a CPU such worlds run one after
+# another
 LARGE = 5000
-# values in the states of a batch above which an iteration takes a GPU longer than launching its kernels
+# if the states of a batch have more values than this, an iteration takes a GPU longer than launching its kernels
 MANY = 1 << 20
 
 
@@ -106,7 +107,8 @@ class Loop(NamedTuple):
 
     def advance_unfinished(self, problem: Any, state: Any) -> Any:
         """The next state, or the same state if the loop has ended."""
-        later, goes_on = self.advance(problem, state), self.unfinished(state)
+        later = self.advance(problem, state)
+        goes_on = self.unfinished(state)
         return where_tree(goes_on, later, state)
 
     def made_ready(self, problem: Any) -> tuple["Loop", Any]:
@@ -159,10 +161,12 @@ def rest(loop: Loop, problem: Any, start: Any) -> Any:
     """
 
     def of_a_batch(size: int, batched: Any, problem: Any, start: Any) -> Any:
-        few, axes = size // REST, _in_axes(batched)
+        few = size // REST
+        axes = _in_axes(batched)
         if few < 2:
             return jax.vmap(loop.run, (axes, 0))(problem, start)
-        unfinished, advance = jax.vmap(loop.unfinished), partial(jax.vmap(loop.advance_unfinished, (axes, 0)), problem)
+        unfinished = jax.vmap(loop.unfinished)
+        advance = partial(jax.vmap(loop.advance_unfinished, (axes, 0)), problem)
         state = while_loop(lambda x: jnp.sum(unfinished(x)) > few, advance, start)
         left = jnp.nonzero(unfinished(state), size=few, fill_value=size)[0]
         of_left = jax.tree.map(lambda x, has_axis: x.at[left].get(mode="clip") if has_axis else x, problem, batched)
@@ -227,9 +231,9 @@ def slots(count: int) -> Policy:
 def _with_batches(loop: Loop, of_a_batch: Callable[..., Any]) -> Callable[..., Any]:
     """The loop with a batch rule: `of_a_batch(size, batched, problem, starts)` computes the last states.
 
-    There are two exceptions. On a GPU small batches run `together`, because launching kernels takes longer than their
-    work. On a CPU worlds with large states run one after another, because one of them fills the vector lanes, and
-    several would not fit into the cache.
+    There are two exceptions. On a GPU small batches run `together`, because launching kernels takes longer than the
+    iterations themselves. On a CPU worlds with large states run one after another, because one of them fills the vector
+    lanes, and several would not fit into the cache.
     """
 
     def rule(size: int, batched: Any, problem: Any, start: Any) -> Any:
@@ -260,7 +264,7 @@ class _Quarters(NamedTuple):
     Attributes:
       loop: the loop.
       problem: the problems of all worlds.
-      batched: for each leaf of the problem whether it has a batch axis.
+      batched: for each leaf of the problem, whether it has a batch axis.
       size: number of worlds, a multiple of PARTS.
     """
 
@@ -270,18 +274,21 @@ class _Quarters(NamedTuple):
     size: int
 
     def run(self, start: Any) -> Any:
-        """The last states; `start` itself if no world has to iterate, as where nothing touches."""
+        """The last states; `start` itself if no world has to iterate, for instance because nothing touches."""
         goes_on = jnp.any(jax.vmap(self.loop.unfinished)(start))
         return cond(goes_on, self._all_passes, lambda states: states, start)
 
     def _all_passes(self, start: Any) -> Any:
-        """The last states."""
+        """The last states, after a pass over each quarter and one over what is left."""
         leaves = zip(jax.tree.leaves(self.problem), self.batched, strict=True)
         problems = packed([x for x, batched in leaves if batched])
-        states, part = packed(start), self.size // PARTS
+        states = packed(start)
+        part = self.size // PARTS
 
         def one_pass(number: Array, state_rows: Array) -> Array:
-            first, is_last, tables = number * part, number == PARTS, (problems.rows, state_rows)
+            first = number * part
+            is_last = number == PARTS
+            tables = (problems.rows, state_rows)
 
             def quarter() -> tuple[Array, ...]:
                 return tuple(jax.lax.dynamic_slice_in_dim(x, first, part) for x in tables)
@@ -397,7 +404,8 @@ class Explicit(NamedTuple):
     def of(cls, function: Callable[..., Any], *arguments: Any) -> "Explicit":
         """The function, traced once for arguments of these shapes, without values that its results do not need."""
         closed, shapes = jax.make_jaxpr(function, return_shape=True)(*arguments)
-        tree, jaxpr = jax.tree.structure(shapes), dce_jaxpr(closed.jaxpr, [True] * len(closed.jaxpr.outvars), True)[0]
+        tree = jax.tree.structure(shapes)
+        jaxpr, _ = dce_jaxpr(closed.jaxpr, [True] * len(closed.jaxpr.outvars), True)
 
         @jax.jit
         def call(held: list[Array], *arguments: Any) -> Any:
@@ -457,8 +465,12 @@ def fold_wanted(wanted: Array, group: int, work: Callable[[Array, Tree], Tree], 
     """
     count = len(wanted)
     order = jnp.nonzero(wanted, size=-(-count // group) * group, fill_value=count)[0].astype(jnp.int32)
-    places, groups = partial(jax.lax.dynamic_slice, order), -(-jnp.sum(wanted, dtype=jnp.int32) // group)
-    return fori_loop(0, groups, lambda k, carry: work(places((k * group,), (group,)), carry), start)
+    groups = -(-jnp.sum(wanted, dtype=jnp.int32) // group)
+
+    def one_group(k: Array, carry: Tree) -> Tree:
+        return work(jax.lax.dynamic_slice(order, (k * group,), (group,)), carry)
+
+    return fori_loop(0, groups, one_group, start)
 
 
 class _LeafAxes(NamedTuple):
@@ -478,10 +490,10 @@ class _LeafAxes(NamedTuple):
 LeafSearch = Callable[[Array, list[Array]], Tree]
 
 
-# Groups are taken from the whole batch, also if several `vmap`s make it: over the pairs of geoms in a world, and over
-# worlds. The batch rule of the innermost `vmap` calls its axis "cases", and searches the table (1, n) of one world.
-# That search has a batch rule of its own, by which each further `vmap` multiplies the number of worlds. A leaf that all
-# cases or all worlds share gets no axis for them, so that a mesh is not copied for each pair.
+# Groups are formed from the whole batch, even if it comes from several nested `vmap`s: over the pairs of geoms in a
+# world, and over worlds. The batch rule of the innermost `vmap` calls its axis "cases", and searches the table (1, n)
+# of one world. That search has its own batch rule, by which each further `vmap` multiplies the number of worlds. A leaf
+# that all cases or all worlds share gets no axis for them, so that a mesh is not copied for each pair.
 def _flattened(search: Search[Tree], needed: Array, arguments: Any, group: Grouping) -> Tree:
     """The search of one world, whose batch rules flatten nested batches to one table."""
     leaves, structure = jax.tree.flatten(arguments)
@@ -533,7 +545,7 @@ def _table(search: LeafSearch[Tree], axes: list[_LeafAxes], group: Grouping) -> 
 def _group_by_group(
     search: LeafSearch[Tree], axes: list[_LeafAxes], needed: Array, leaves: list[Array], group: int
 ) -> Tree:
-    """The results (m, n, ...), computed in groups of those that are needed, in their order; zeros for the others."""
+    """The results (m, n, ...): those that are needed are computed in groups, in their order; the others are zero."""
     worlds, cases = needed.shape
     count = worlds * cases
 

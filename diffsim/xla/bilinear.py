@@ -1,9 +1,9 @@
 """Layouts of vectors in memory, and bilinear products of vectors as single operations of JAX.
 
-Vectors (n, k) can be split into k arrays (`unpack`), or stored by components, that is, the first component of all
-vectors before the second (`by_components`). Then arithmetic runs for several vectors at once, and sums along trees,
-which are products with a mask from the right, read memory in order. `powers` fills the last vector register of a CPU,
-and `arrow_product` avoids concatenating arrays.
+Vectors (n, k) can be split into k arrays (`unpack`), or stored by components (`by_components`): the first components of
+all vectors come before all second ones. Then arithmetic runs for several vectors at once, and sums along trees, which
+are products with a mask from the right, read memory in order. `powers` fills the last vector register of a CPU, and
+`arrow_product` avoids concatenating arrays.
 
 A cross product, written out in components, is some twenty operations, which JAX traces, batches, differentiates and
 transposes one by one; the gradient of a simulation consists of little else. As a primitive (`bilinear`) it is one
@@ -29,9 +29,9 @@ from diffsim.xla.loops import varying
 from diffsim.xla.numpy_rules import RULES, unchanged
 from diffsim.xla.reverse_mode import entwined
 
-# `powers`: values in a vector register of a CPU, in float32
+# number of float32 values in a vector register of a CPU
 VECTOR = 8
-# `powers`: length of a row above which LLVM keeps the loop over the row instead of writing it out
+# LLVM writes out the loop over a row (see `powers`) unless the row is longer than this
 LONG = 48
 
 
@@ -68,10 +68,11 @@ mlir.register_lowering(in_order_p, _lowered, platform="cpu")
 
 
 def with_transpose(matrix: Array, again: Callable[[], Array]) -> tuple[Array, Array]:
-    """A matrix and its transpose; `again` computes the transpose, which is cheaper on a GPU than one more kernel.
+    """A matrix and its transpose.
 
-    On a CPU the matrix is stored, because XLA would compute it again for its transpose, column by column, which takes
-    0.9 us instead of 0.4 us for 27 rows. Reverse mode then needs the entries of one matrix, not of two.
+    On a GPU, `again` computes the transpose from the beginning, which is cheaper than one more kernel. On a CPU the
+    matrix is stored, because XLA would compute it again for its transpose, column by column, which takes 0.9 us instead
+    of 0.4 us for 27 rows. Reverse mode then needs the entries of one matrix, not of two.
     """
     matrix = stored(matrix)
     return matrix, again() if for_gpu() else matrix.T
@@ -82,14 +83,15 @@ def by_components(vectors: Array) -> Array:
     """The same vectors (n, k); on a CPU each component is contiguous in memory.
 
     The vectors are first stored in the order in which kernels write them, and then copied. In reverse mode the sum of
-    their cotangents is stored, since otherwise each kernel that reads the sum would compute it again. Its layout is
-    XLA's choice.
+    their cotangents is stored, in a layout that XLA chooses; otherwise each kernel that reads the sum would compute it
+    again.
     """
     return _transposed_in(stored_in_order, vectors)
 
 
 @by_components.defjvp
 def _derivative(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    """The layout of the vectors, and the tangents, stored as they are."""
     return _transposed_in(stored, *primals), stored(tangents[0])
 
 
@@ -101,9 +103,10 @@ def _transposed_in(store: Callable[[Array], Array], vectors: Array) -> Array:
 def powers(base: Array, exponent: Array) -> Array:
     """(n,) base^exponent for positive bases.
 
-    On a CPU n is padded to whole vector registers, because a partly filled register takes the same time. An exponent
-    that all worlds of a batch share is copied for each world, so that both arrays have one shape and the operation is
-    one long loop. Otherwise LLVM would write out the loop over a row, with exp and log, which takes four times as long.
+    On a CPU n is padded to whole vector registers, because a partly filled register takes as long as a full one. If all
+    worlds of a batch share an exponent, it is copied for each world, so that both arrays have one shape and the
+    operation is one long loop. Otherwise LLVM would write out the loop over a row, with exp and log, which takes four
+    times as long.
     """
     n = base.shape[-1]
     if not for_cpu() or not VECTOR < n < LONG:
@@ -140,6 +143,7 @@ def _total(parts: Array) -> Array:
     return functools.reduce(operator.add, list(parts))
 
 
+# (a, b) -> c
 Product = Callable[[Array, Array], Array]
 
 
@@ -191,7 +195,8 @@ def bilinear(name: str, rule: Rule) -> Product:
 
     def product(a: Any, b: Any) -> Array:
         # convert both to arrays with the same dtype and number of axes
-        dtype, rank = jnp.result_type(a, b), max(jnp.ndim(a), jnp.ndim(b))
+        dtype = jnp.result_type(a, b)
+        rank = max(jnp.ndim(a), jnp.ndim(b))
         arrays = varying([jnp.asarray(x, dtype) for x in (a, b)])
         return primitive.bind(*(x if x.ndim == rank else x.reshape((1,) * (rank - x.ndim) + x.shape) for x in arrays))
 
@@ -201,7 +206,7 @@ def bilinear(name: str, rule: Rule) -> Product:
 def _summed(values: Array, shape: tuple[int, ...]) -> Array:
     """The sum of `values` over the axes along which an array of this shape was broadcast to them.
 
-    It is stored, because inside of a larger kernel a CPU would not compute the sum in vector lanes.
+    The sum is stored, because inside a larger kernel a CPU would not compute it in vector lanes.
     """
     repeated = tuple(i for i, (now, then) in enumerate(zip(values.shape, shape, strict=True)) if now != then)
     return stored(jnp.sum(values, axis=repeated, keepdims=True)) if repeated else values

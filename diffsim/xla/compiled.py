@@ -36,9 +36,9 @@ def uncollected() -> Iterator[None]:
             gc.enable()
 
 
-# options for CUDA. They turn the whole program into one CUDA graph, with its loops, whose conditions the host tests by
-# default. The pass that is switched off would let the host compute where a loop stores the results of an iteration,
-# which would keep the loop out of the graph
+# Options for CUDA. They turn the whole program into one CUDA graph, loops included; by default the host tests the
+# conditions of loops. The pass that is switched off would let the host compute where a loop stores the results of an
+# iteration, which would keep the loop out of the graph.
 CUDA_GRAPHS = {
     "xla_gpu_enable_command_buffer": "FUSION,CUBLAS,CUBLASLT,CUSTOM_CALL,CUDNN,CONDITIONAL,WHILE,DYNAMIC_SLICE_FUSION",
     "xla_disable_hlo_passes": "dynamic-slice-annotator",
@@ -48,8 +48,9 @@ CUDA_GRAPHS = {
 OLDER_KERNELS = {"xla_cpu_use_fusion_emitters": False}
 # the first version of jaxlib in which the older generator saves no time
 NEWER_KERNELS = (0, 12)
-# options for a CPU since jaxlib 0.12: do not use YNNPACK, a library of kernels for neural networks, for products and
-# reductions. It is slow for many small matrices: with it the gradient of 20 steps of a humanoid takes 1.8 times as long
+# Options for a CPU since jaxlib 0.12: do not use YNNPACK, a library of kernels for neural networks, for products and
+# reductions. It is slow for many small matrices: with it the gradient of 20 steps of a humanoid takes 1.8 times as
+# long.
 NO_LIBRARY = {"xla_cpu_experimental_ynn_fusion_type": ""}
 ON_CPU: dict[str, Any] = OLDER_KERNELS if jaxlib.version.__version_info__ < NEWER_KERNELS else NO_LIBRARY
 
@@ -57,8 +58,9 @@ ON_CPU: dict[str, Any] = OLDER_KERNELS if jaxlib.version.__version_info__ < NEWE
 def compiler_options(*model: Any) -> dict[str, Any]:
     """The best options of XLA for simulations: `jax.jit(f, compiler_options=diffsim.compiler_options())`.
 
-    On a GPU they turn a program into one CUDA graph. On a CPU they choose a way to make kernels that compiles faster
-    (jaxlib before 0.12), or avoid a library of kernels that is slow for small matrices (jaxlib 0.12 and later).
+    On a GPU they turn a program into one CUDA graph. On a CPU they choose XLA's older generator of kernels, which
+    compiles faster (jaxlib before 0.12), or avoid a library of kernels that is slow for small matrices (jaxlib 0.12 and
+    later).
 
     Args:
       model: deprecated; leave it out. The options are the same for all models.
@@ -80,9 +82,9 @@ def compiler_options(*model: Any) -> dict[str, Any]:
 QUICK = {"xla_backend_optimization_level": 0}
 
 
-# s; programs that compile faster than this are not cached, because reading them would take as long
+# programs that compile faster than this, in s, are not cached, because reading them would take as long
 WORTH_KEEPING = 0.5
-# bytes, the default size of the cache on disk: some thousand programs
+# the default size of the cache on disk, in bytes: some thousand programs
 CACHE_LIMIT = 4 << 30
 
 
@@ -95,7 +97,7 @@ def use_cache(folder: str | Path | None = None, limit: int = CACHE_LIMIT) -> Pat
     Args:
       folder: the folder of the cache; None for `JAX_COMPILATION_CACHE_DIR` if it is set, else `diffsim` in the user's
         cache folder.
-      limit: bytes; if the folder holds more, the programs that were not used for the longest time are deleted.
+      limit: the largest size of the folder in bytes; beyond it, the least recently used programs are deleted.
 
     Returns:
       The folder; None if the environment variable DIFFSIM_CACHE is 0, which turns the cache off.
@@ -112,7 +114,7 @@ def use_cache(folder: str | Path | None = None, limit: int = CACHE_LIMIT) -> Pat
 
 
 def _shrink(folder: Path, limit: int) -> None:
-    """Deletes the programs that were not used for the longest time, so that the others take at most `limit` bytes."""
+    """Deletes the least recently used programs, so that the others take at most `limit` bytes."""
     programs = []
     for program in folder.glob("*-cache"):
         # another process may have deleted it since
@@ -144,6 +146,7 @@ def run_alone(primitive: Primitive, definition: Callable[..., Any], static: tupl
     primitive.def_impl(run)
 
 
+# types of the leaves that compiled programs take
 NUMBERS = jax.Array | np.ndarray | np.number | np.bool_ | float | int
 
 P = ParamSpec("P")
@@ -176,7 +179,7 @@ def jit(function: Callable[P, T], quick: bool = False, **settings: Any) -> Calla
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
-        # check types and not leaves: a model has hundreds of leaves, but these have few types
+        # check the types and not each leaf: a model has hundreds of leaves, but they have few types
         if any(issubclass(kind, jax.core.Tracer) for kind in set(map(type, jax.tree.leaves((args, kwargs))))):
             return inside(*args, **kwargs)
         try:

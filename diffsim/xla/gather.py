@@ -5,11 +5,11 @@ indexing would compare, shift and clamp the indices in every step, and gather wh
 
 `gather_rows` is a primitive of its own because of its transpose. The transpose of JAX's gather, a scatter-add, adds
 rows in separate kernels on a GPU, and in a loop on a CPU. The transpose here consists of gathers: row i is the value at
-the first position where i was gathered, plus the value at the second position, and so on. After some such rounds, the
-few rows that were gathered more often sum their remaining values separately.
+the first position to which i was gathered, plus the value at the second one, and so on. After some such rounds, the few
+rows that were gathered more often sum their remaining values separately.
 
-`move` permutes rows. Its inverse is an argument too, so that its transpose moves the rows back. Under `vmap` rows can
-move between the worlds of a batch.
+`move` permutes rows. The inverse permutation is an argument too, by which its transpose moves the rows back. Under
+`vmap` rows can move between the worlds of a batch.
 """
 
 import functools
@@ -44,7 +44,8 @@ def pick(values: Array, ids: np.ndarray | Array) -> Array:
     """
     if isinstance(ids, Array):
         return by_masks(values, jnp.where(ids < 0, ids + len(values), ids)) if _masks_pay(values, ids) else values[ids]
-    size, flat = values.shape[0], np.asarray(ids).reshape(-1)
+    size = values.shape[0]
+    flat = np.asarray(ids).reshape(-1)
     if np.any((flat < -size) | (flat >= size)):
         raise IndexError(f"ids go from {flat.min()} to {flat.max()}, but there are {size} rows")
     flat = np.where(flat < 0, flat + size, flat)
@@ -95,12 +96,13 @@ def entries_at(table: Array, row: Array, column: Array) -> Array:
     if not for_tpu():
         return table[row, column]
     size, width = table.shape[:2]
-    row, column = (jnp.where(at < 0, at + n, at) for at, n in ((row, size), (column, width)))
+    row = jnp.where(row < 0, row + size, row)
+    column = jnp.where(column < 0, column + width, column)
     flat = jnp.clip(row, 0, size - 1) * width + jnp.clip(column, 0, width - 1)
     return pick(table.reshape(size * width, *table.shape[2:]), flat)
 
 
-# numbers of a world that a TPU compares and adds to pick rows by masks; a gather of more costs less
+# the most numbers of a world that a TPU compares and adds to pick rows by masks; beyond it a gather costs less
 MOST_COMPARED = 1 << 16
 
 
@@ -110,12 +112,13 @@ def _masks_pay(values: Array, ids: Array) -> bool:
 
 
 def by_masks(values: Array, ids: Array) -> Array:
-    """values[ids] (*ids.shape, ...) as sums over all rows of which one is not zero; ids beyond the rows are clamped.
+    """values[ids] (*ids.shape, ...) as sums over all rows, of which all but one are zero; ids are clamped to the rows.
 
-    A TPU keeps worlds in the lanes of its tiles. There a gather would put each row into tiles of its own, while a sum
-    over a small axis stays in the lanes, and so does its derivative.
+    A TPU keeps worlds in the lanes of its tiles. A gather would put each row into its own tiles there, while a sum over
+    a small axis stays in the lanes, and so does its derivative.
     """
-    size, tail = len(values), [1] * (values.ndim - 1)
+    size = len(values)
+    tail = [1] * (values.ndim - 1)
     number = jnp.arange(size, dtype=ids.dtype).reshape(*[1] * ids.ndim, size, *tail)
     chosen = jnp.clip(ids, 0, size - 1).reshape(*ids.shape, 1, *tail) == number
     values = values.reshape(*[1] * ids.ndim, *values.shape)
@@ -137,7 +140,10 @@ def pick_static(values: Array | np.ndarray, ids: Array | np.ndarray) -> Array | 
 
 
 def pick_computed(values: Tree, ids: np.ndarray, compute: Callable[[], Tree]) -> Tree:
-    """The rows `ids` (n,) of arrays. On a CPU `compute()` computes only these, in case nothing reads the others."""
+    """The rows `ids` (n,) of arrays, which `compute()` computes alone.
+
+    On a CPU only `compute` is called, so that XLA leaves out the arrays if nothing reads their other rows.
+    """
     count = len(jax.tree.leaves(values)[0])
     if for_cpu() and len(ids) < count:
         return compute()
@@ -161,7 +167,7 @@ def on_rows(function: Callable[..., tuple], tables: list[tuple]) -> list[tuple]:
 
 
 def place(size: int, ids: np.ndarray, values: Array) -> Array:
-    """(size, ...) with `values` (n, ...) at the distinct indices `ids` (n,), and zeros elsewhere; also a gather."""
+    """(size, ...) with `values` (n, ...) at the distinct indices `ids` (n,), and zeros elsewhere; done by a gather."""
     row = np.full(size, -1)
     row[ids] = np.arange(len(ids))
     return pick_some(values, row)
@@ -175,14 +181,15 @@ def add_rows(values: Array, row: Array, size: int) -> Array:
     """
     if not for_gpu():
         return jnp.zeros((size, *values.shape[1:]), values.dtype).at[row].add(values, mode="drop")
-    own = (jnp.arange(size)[:, None] == row[None]).astype(values.dtype)
-    sums = jnp.matmul(own, values.reshape(len(values), -1), precision=jax.lax.Precision.HIGHEST)
+    one_hot = (jnp.arange(size)[:, None] == row[None]).astype(values.dtype)
+    sums = jnp.matmul(one_hot, values.reshape(len(values), -1), precision=jax.lax.Precision.HIGHEST)
     return sums.reshape(size, *values.shape[1:])
 
 
-# `add_products`: most columns d for which a CPU computes all products at once
+# up to this many columns d, `add_products` computes all products at once on a CPU
 LARGE = 8
-# `add_products`: values of larger products that a CPU computes at once, 24 KiB in float32, which fit into the L1 cache
+# number of values of larger products that `add_products` computes at once on a CPU: 24 KiB in float32, which fit into
+# the L1 cache
 CHUNK = 6144
 
 
@@ -211,13 +218,14 @@ def add_products(left: Array, right: Array, row: Array, size: int) -> Array:
     return jax.lax.scan(add, jnp.zeros((size, d, d), left.dtype), (chunks(left), chunks(right), chunks(row, size)))[0]
 
 
+# indices as a hashable parameter of a primitive
 Ids = tuple[int, ...]
 
-# `sum_gathered`: largest number of rounds, in each of which one position of each row is gathered
+# the largest number of rounds of `sum_gathered`, each of which gathers one position of each row
 MOST_ROUNDS = 8
-# `sum_gathered`: if gathers would read more than this many times the number of rows, a scatter-add is used instead
+# if gathers would read more than this many times the number of rows, `sum_gathered` uses a scatter-add instead
 WASTE = 8
-# most slices of which a TPU joins rows; more would take the compiler longer than a gather costs
+# the largest number of slices that a TPU joins; the compiler would take longer for more than a gather costs
 MOST_SLICES = 512
 
 
@@ -268,7 +276,7 @@ def places(ids: Ids, size: int) -> Places | None:
 
     heavy = np.flatnonzero(counts > best)
     rest = at(heavy[:, None], np.arange(best, most)[None])
-    return Places(tuple(at(np.arange(size), k) for k in range(best)), heavy, rest)
+    return Places(rounds=tuple(at(np.arange(size), k) for k in range(best)), heavy=heavy, rest=rest)
 
 
 def sum_gathered(values: Array, ids: Ids, size: int, axis: int) -> Array:
@@ -294,8 +302,10 @@ def sum_gathered(values: Array, ids: Ids, size: int, axis: int) -> Array:
 
 def _plain(values: Array, *, ids: Ids, axis: int) -> Array:
     """The definition of `gather_rows`."""
-    index, rank = np.asarray(ids, np.int32), values.ndim
-    flat, rest = np.maximum(index, 0), tuple(i for i in range(rank) if i != axis)
+    index = np.asarray(ids, np.int32)
+    rank = values.ndim
+    flat = np.maximum(index, 0)
+    rest = tuple(i for i in range(rank) if i != axis)
     rows = jax.lax.gather(
         values,
         flat[:, None],
@@ -312,10 +322,10 @@ def _plain(values: Array, *, ids: Ids, axis: int) -> Array:
 
 
 def _in_slices(values: Array, *, ids: Ids, axis: int) -> Array:
-    """The rows as slices of those that follow one another, and one join; rows that are not there are zeros.
+    """`gather_rows` as a concatenation of slices, one for each run of ids that follow one another.
 
-    A TPU keeps worlds in the lanes of its tiles, where a slice only moves; a gather would first put each row into tiles
-    of its own, which for a matrix of 3 x 3 are 57 times as large.
+    A TPU keeps worlds in the lanes of its tiles, where a slice only moves data; a gather would first put each row into
+    its own tiles, which for a matrix of 3 x 3 are 57 times as large.
     """
     size = values.shape[axis]
 
@@ -371,9 +381,9 @@ mlir.register_lowering(gather_rows_p, mlir.lower_fun(_in_slices, multiple_result
 def move(values: Array, source: Array, taken: Array, target: Array, exists: Array) -> Array:
     """(m, ...) the rows of `values` (n, ...) at `source` (m,) where `taken` (m,) is True, and zero elsewhere.
 
-    `target` (n,) is the inverse, which the transpose uses: the position of each row in the result, for rows that
-    `exists` (n,). In a batch, `source` and `target` count from the first row and position of the own world, and may lie
-    in other worlds.
+    `target` (n,) is the inverse, which the transpose uses: the position of each row in the result, where `exists` (n,)
+    is True. In a batch, `source` and `target` count from the first row and position of the same world, and may point
+    into other worlds.
     """
     return move_p.bind(*varying((values, source, taken, target, exists)))
 
@@ -391,7 +401,9 @@ def _moved_in_a_batch(arguments: Sequence[Array], dims: Sequence[int | None]) ->
         jnp.broadcast_to(x, (size, *x.shape)) if dim is None else jnp.moveaxis(x, dim, 0)
         for x, dim in zip(arguments, dims, strict=True)
     )
-    (n, m), world = (x.shape[1] for x in (values, source)), jnp.arange(size, dtype=jnp.int32)[:, None]
+    n = values.shape[1]
+    m = source.shape[1]
+    world = jnp.arange(size, dtype=jnp.int32)[:, None]
     places = (x.reshape(-1) for x in (source + world * n, taken, target + world * m, exists))
     return move(values.reshape(size * n, *values.shape[2:]), *places).reshape(size, m, *values.shape[2:]), 0
 

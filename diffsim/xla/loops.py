@@ -42,6 +42,7 @@ def varying(tree: Tree) -> Tree:
 
 
 def _differing(x: Any, axes: tuple[str, ...]) -> Array:
+    """The value, cast to one that may vary along all of these axes."""
     kind = jax.typeof(x)
     # jax 0.12 stores the axes over which a value varies under another name
     known = kind.mat.varying if hasattr(kind, "mat") else kind.vma
