@@ -20,7 +20,9 @@ import numpy as np
 from scipy.linalg import solve_triangular
 
 Array = np.ndarray
+# a parameter with one entry for each axis or each input
 Values = Sequence[Any]
+# (inputs, parameters by name) -> results
 Rule = Callable[..., Any]
 
 
@@ -31,6 +33,7 @@ def rule_of(name: str, params: dict[str, Any]) -> Rule | None:
 
 
 def _over_axes(operation: Callable[..., Any]) -> Rule:
+    """The rule of a reduction over some axes, from the function of numpy."""
     return lambda operand, *, axes, **params: operation(operand, axis=tuple(axes))
 
 
@@ -39,6 +42,7 @@ SMALL = 5_000
 
 
 def _broadcast(operand: Array, *, shape: Values, broadcast_dimensions: Values, **params: Any) -> Array:
+    """`lax.broadcast_in_dim`: axis k of the operand becomes axis `broadcast_dimensions[k]` of the result."""
     spread = [1] * len(shape)
     for axis, size in zip(broadcast_dimensions, operand.shape, strict=True):
         spread[axis] = size
@@ -53,18 +57,21 @@ def _broadcast(operand: Array, *, shape: Values, broadcast_dimensions: Values, *
 
 
 def _dynamic_slice(operand: Array, *starts: Array, slice_sizes: Values) -> Array:
-    """`lax.dynamic_slice`: the starts are clamped so that the slice is inside of the operand."""
+    """`lax.dynamic_slice`: the starts are clamped so that the slice is inside the operand."""
     sizes = zip(starts, slice_sizes, operand.shape, strict=True)
     first = [min(max(int(start), 0), length - size) for start, size, length in sizes]
     return operand[tuple(slice(start, start + size) for start, size in zip(first, slice_sizes, strict=True))]
 
 
 def _split(x: Array, *, sizes: Values, axis: int) -> list[Array]:
-    before, ends = (slice(None),) * axis, itertools.accumulate(sizes)
+    """`lax.split`: consecutive parts of these sizes along an axis."""
+    before = (slice(None),) * axis
+    ends = itertools.accumulate(sizes)
     return [x[(*before, slice(end - size, end))] for size, end in zip(sizes, ends, strict=True)]
 
 
 def _pad(x: Array, value: Array, *, padding_config: Values) -> Any:
+    """`lax.pad`; NotImplemented if it cuts off elements or pads between them."""
     plain = all(low >= 0 and high >= 0 and not inside for low, high, inside in padding_config)
     return np.pad(x, [ends[:2] for ends in padding_config], constant_values=value) if plain else NotImplemented
 
@@ -75,8 +82,8 @@ class _Axes(NamedTuple):
     Attributes:
       mapped: axes of the operand to which the components of the indices belong.
       dropped: axes of the operand that the result does not have.
-      batching: axes of the operand that are batch axes, and the axis of the indices that goes with each of them.
-      windows: axes of the result that are inside of a window.
+      batching: axes of the operand that are batch axes, and the axis of the indices that belongs to each of them.
+      windows: axes of the result that are inside a window.
     """
 
     mapped: Values
@@ -93,10 +100,10 @@ def _along(shape: Values, axis: int) -> Array:
 def _window(operand: Array, indices: Array, axes: _Axes, shape: Values) -> Any:
     """Index arrays, one per axis of the operand, for the windows of a gather or scatter; they broadcast to `shape`.
 
-    `indices` has the first element of each window. The result is None if a window is not inside of the operand.
+    `indices` has the first element of each window. The result is None if a window is not inside the operand.
     """
-    # along each axis of the operand an index is the sum of up to three parts: the position inside the window, the
-    # position along a batch axis, and the start of the window
+    # Along each axis of the operand, an index is the sum of up to three parts: the position inside the window, the
+    # position along a batch axis, and the start of the window.
     left = [axis for axis in range(operand.ndim) if axis not in axes.dropped and axis not in axes.batching]
     kept = dict(zip(left, axes.windows, strict=True))
     outer = [axis for axis in range(len(shape)) if axis not in axes.windows]
@@ -120,15 +127,18 @@ def _window(operand: Array, indices: Array, axes: _Axes, shape: Values) -> Any:
 
 
 def gather(operand: Array, indices: Array, *, dimension_numbers: Any, slice_sizes: Values, **params: Any) -> Any:
-    """`lax.gather`: windows of the operand; NotImplemented if one is not inside of it."""
+    """`lax.gather`: windows of the operand; NotImplemented if one is not inside it."""
     numbers = dimension_numbers
-    windows, rank = numbers.offset_dims, indices.ndim - 1 + len(numbers.offset_dims)
+    windows = numbers.offset_dims
+    rank = indices.ndim - 1 + len(windows)
     batching = dict(zip(numbers.operand_batching_dims, numbers.start_indices_batching_dims, strict=True))
-    gone = (*numbers.collapsed_slice_dims, *batching)
-    sizes = [size for axis, size in enumerate(slice_sizes) if axis not in gone]
+    left_out = (*numbers.collapsed_slice_dims, *batching)
+    sizes = [size for axis, size in enumerate(slice_sizes) if axis not in left_out]
     batch = iter(indices.shape[:-1])
     shape = [sizes[list(windows).index(axis)] if axis in windows else next(batch) for axis in range(rank)]
-    axes = _Axes(numbers.start_index_map, numbers.collapsed_slice_dims, batching, windows)
+    axes = _Axes(
+        mapped=numbers.start_index_map, dropped=numbers.collapsed_slice_dims, batching=batching, windows=windows
+    )
     index = _window(operand, indices, axes, shape)
     return NotImplemented if index is None else operand[index]
 
@@ -137,13 +147,17 @@ def scatter(combine: Callable[[Array, Any, Array], None]) -> Callable[..., Any]:
     """The rule of `operand.at[...].set`, `add` or `max`: `combine(result, index, updates)` changes the result."""
 
     def rule(operand: Array, indices: Array, updates: Array, *, dimension_numbers: Any, **params: Any) -> Any:
-        numbers, result = dimension_numbers, operand.copy()
-        mapped, dropped = numbers.scatter_dims_to_operand_dims, numbers.inserted_window_dims
-        batching = dict(zip(numbers.operand_batching_dims, numbers.scatter_indices_batching_dims, strict=True))
-        axes = _Axes(mapped, dropped, batching, numbers.update_window_dims)
+        numbers = dimension_numbers
+        axes = _Axes(
+            mapped=numbers.scatter_dims_to_operand_dims,
+            dropped=numbers.inserted_window_dims,
+            batching=dict(zip(numbers.operand_batching_dims, numbers.scatter_indices_batching_dims, strict=True)),
+            windows=numbers.update_window_dims,
+        )
         index = _window(operand, indices, axes, updates.shape)
         if index is None:
             return NotImplemented
+        result = operand.copy()
         combine(result, index, updates)
         return result
 
@@ -151,7 +165,7 @@ def scatter(combine: Callable[[Array, Any, Array], None]) -> Callable[..., Any]:
 
 
 def dot_general(a: Array, b: Array, *, dimension_numbers: Any, **params: Any) -> Array:
-    """`lax.dot_general`: a product that contracts some axes and has others as batch axes."""
+    """`lax.dot_general`: a product that sums over some axes and has others as batch axes."""
     (contract_a, contract_b), (batch_a, batch_b) = dimension_numbers
     if not batch_a:
         return np.tensordot(a, b, axes=(contract_a, contract_b))
@@ -173,7 +187,7 @@ def triangular_solve(
     if not b.size:
         return b
     if a.size > a.shape[-1] ** 2 and lower and not transpose_a and not unit_diagonal:
-        # a batch of matrices: row by row for all of them at once, which is faster than a call of LAPACK for each
+        # a batch of matrices: solve row by row for all of them at once, which is faster than calling LAPACK for each
         x = np.zeros_like(b)
         for row in range(a.shape[-1]):
             known = a[..., row : row + 1, :row] @ x[..., :row, :]

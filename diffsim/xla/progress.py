@@ -1,4 +1,4 @@
-"""A line on the terminal when a program takes long to compile, with the reasons why it is large.
+"""Prints a line on the terminal when a program takes long to compile, with the reasons why it is large.
 
 Stages call `describe` while they are traced, to say what the program contains. JAX reports when lowering and compiling
 end (`jax.monitoring`). Between these two events a timer runs, which prints the line on a terminal or in a notebook. The
@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import jax.monitoring
 
-# s, time from the beginning of tracing after which the line is printed
+# how long after the beginning of tracing the line is printed, s
 PATIENCE = 3.0
 # the events of `jax.monitoring` after lowering and after compiling
 LOWERED = "/jax/core/compile/jaxpr_to_mlir_module_duration"
@@ -26,7 +26,7 @@ class _Waiting(threading.local):
 
     # what the program contains; None if no stage of diffsim was traced
     description: str | None = None
-    # s, time on the clock of `time.perf_counter` when tracing began
+    # when tracing began, in seconds of `time.perf_counter`
     since: float = 0.0
     timer: threading.Timer | None = None
 
@@ -43,11 +43,12 @@ def describe(text: str) -> None:
     _waiting.description = text
 
 
-# not empty once the listener is registered, which serves all threads
+# not empty as soon as the listener is registered; one listener serves all threads
 _listening: list[bool] = []
 
 
 def _listen() -> None:
+    """Registers the listener."""
     _listening.append(True)
     jax.monitoring.register_event_duration_secs_listener(_heard)
 

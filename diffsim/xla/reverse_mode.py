@@ -2,9 +2,9 @@
 
 - The results of searches (the solver's, those of convex collisions) are stored under the name `SEARCH_RESULT`, so that
   reverse mode does not search again.
-- `recomputed` makes the body of a scan store nothing else.
+- `recomputed` makes reverse mode store nothing else of the body of a scan.
 - `recorded` splits a function into a first part that returns its results, and a second part for their derivatives.
-- `entwined` makes the carry of a scan vary from the start, so that JAX traces the body once.
+- `entwined` makes the carry of a scan vary from the start, so that JAX traces the body only once.
 """
 
 import functools
@@ -26,8 +26,8 @@ SEARCH_RESULT = "diffsim_search_result"
 def recomputed(function: Callable[P, T]) -> Callable[P, T]:
     """A decorator for the body of a scan: reverse mode computes it again, and stores only the results of searches."""
     policy = jax.checkpoint_policies.save_only_these_names(SEARCH_RESULT)
-    # in a scan, XLA cannot merge the second computation with the first, so that `prevent_cse` is not needed; it would
-    # keep constants inside the loop
+    # In a scan, XLA cannot merge the second computation with the first, so `prevent_cse` is not needed; it would keep
+    # constants inside the loop.
     return jax.checkpoint(function, policy=policy, prevent_cse=False)
 
 
@@ -45,7 +45,7 @@ class Recorded(NamedTuple):
 
 
 def recorded(function: Callable[..., tuple[Any, Any]], *inputs: Any) -> Recorded:
-    """The two parts of `function(moving, *others) -> (results, other results)`, traced once for such inputs.
+    """The two parts of `function(moving, *others) -> (results, other results)`, traced once for inputs of these shapes.
 
     The function is linearized with respect to `moving`, under a checkpoint that stores only the results of searches.
     Therefore the linear part reads only inputs, constants and these results. `call` returns the results of searches,
@@ -60,8 +60,9 @@ def recorded(function: Callable[..., tuple[Any, Any]], *inputs: Any) -> Recorded
 
     closed, shape = jax.make_jaxpr(linearized, return_shape=True)(*inputs)
     returned, change = (jax.tree.structure(part) for part in shape)
-    # `read`: the values that the linear part reads. `found`: where the results of searches are among them
-    count, given = returned.num_leaves, [*closed.jaxpr.constvars, *closed.jaxpr.invars]
+    # `read` are the values that the linear part reads, and `found` the places of the results of searches among them
+    count = returned.num_leaves
+    given = [*closed.jaxpr.constvars, *closed.jaxpr.invars]
     read = closed.jaxpr.outvars[count:]
     found = [place for place, var in enumerate(read) if not isinstance(var, Literal) and var not in given]
 
@@ -75,10 +76,11 @@ def recorded(function: Callable[..., tuple[Any, Any]], *inputs: Any) -> Recorded
         values = [*closed.consts, *jax.tree.leaves(inputs), *needed[1]]
         known = dict(zip([*given, *(read[place] for place in found)], values, strict=True))
         leaves = [var.val if isinstance(var, Literal) else known[var] for var in read]
+        # zeros, whose derivatives are those of `moving`
         moved = jax.tree.map(lambda now: now - jax.lax.stop_gradient(now), moving)
         return jax.tree.map(_with_slope, needed[0], jax.tree.unflatten(change, leaves)(moved))
 
-    return Recorded(call, again)
+    return Recorded(call=call, again=again)
 
 
 @jax.custom_jvp

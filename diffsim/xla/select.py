@@ -5,8 +5,8 @@ Each function has the form that XLA runs fastest. (To choose between two arrays,
 - `first` and `greatest` find an index by comparing all values with the largest one. On a CPU that is several times
   faster than `argmax`, for which XLA compares one value after another. Values that differ from the largest by no more
   than rounding count as equal, and the first of them is chosen.
-- `argmin` takes a rule for ties. It is a reduction, so that later operations read the index instead of computing it
-  again.
+- `argmin` takes a rule for ties. It is a reduction, whose result XLA stores, so that later operations read the index
+  instead of computing it again.
 - `ranked` puts an index into the last bits of each value, so that a plain reduction finds the smallest value and its
   index. (XLA for CPU runs a reduction of pairs on one thread, one comparison after another.)
 - `if_anywhere` and `if_everywhere` run one branch for a whole batch; `rows_where` works only on the rows that need it.
@@ -15,8 +15,9 @@ Each function has the form that XLA runs fastest. (To choose between two arrays,
     results. Sorting all values would take ten kernels that each read and write all of them.
   - On a CPU, for few values (`extracted`), it makes `count` passes. Each pass takes the maximum of the values below the
     previous one, with worlds in vector lanes.
-  - On a CPU, for many values in many worlds (`taken_out`), it makes the same passes, but stores the maximum of each
-    piece, so that only the piece of the previous value is searched again.
+  - On a CPU, for many values in many worlds (`taken_out`), it makes the same passes, but keeps the maximum of each
+  piece
+    of the values, so that only the piece of the previous value is searched again.
   - Otherwise it is `jax.lax.top_k`, which on a CPU handles one world after another on one thread.
 """
 
@@ -68,8 +69,8 @@ def if_anywhere(flag: Array, compute: Callable[[], Tree], otherwise: Tree, *, sp
       flag: () or (n,), one for each row.
       compute: returns arrays with the shapes of `otherwise`.
       otherwise: the values where no flag is set.
-      spares: whether the result of `compute` only saves work that is done elsewhere. A GPU does all that work anyway,
-        and then never calls `compute`.
+      spares: whether the result of `compute` only saves work elsewhere. A GPU does all that work anyway, and then never
+        calls `compute`.
     """
     chosen = lambda: where_tree(flag, compute(), otherwise)  # noqa: E731
     if for_cpu():
@@ -77,18 +78,18 @@ def if_anywhere(flag: Array, compute: Callable[[], Tree], otherwise: Tree, *, sp
     return otherwise if spares else chosen()
 
 
-# `rows_where`: number of rounds in which all rows would be computed; a round is skipped when no row is left
+# number of rounds in which `rows_where` would compute all rows; a round is skipped when no row is left
 ROUNDS = 8
-# `first`, `count`: number of values above which XLA for CPU is slow at reducing integers
+# number of values above which XLA for CPU is slow at reducing integers (`first`, `count`)
 WINDOW = 32
-# `first`, `count`: largest number up to which all integers are exact in float32
+# up to this number all integers are exact in float32
 EXACT = 1 << 24
 
 
 def if_everywhere(flag: Array, quick: Callable[[], Tree], whole: Callable[[], Tree]) -> Tree:
-    """`quick()` if a flag () is set in all worlds of a batch, else `whole()`, which must be right in both cases.
+    """`quick()` if a flag () is set in all worlds of a batch, else `whole()`.
 
-    A GPU always computes `whole()`.
+    A GPU always computes `whole()`, which must therefore be right in both cases.
     """
     return cond(anywhere(~flag), whole, quick) if for_cpu() else whole()
 
@@ -96,9 +97,9 @@ def if_everywhere(flag: Array, quick: Callable[[], Tree], whole: Callable[[], Tr
 def rows_where(near: Array, compute: Callable[..., Tree], arguments: tuple, otherwise: Tree) -> Tree:
     """`compute(*arguments)` for the rows that are `near` (n,), and `otherwise` for other rows.
 
-    On a CPU the near rows of a whole batch are distributed evenly over its worlds, so that all worlds have the same
-    number of rows to compute, and vector lanes are full. Each round computes an eighth of all rows, and is skipped when
-    no near rows are left. On a GPU all rows are computed.
+    On a CPU the near rows of a whole batch are distributed evenly over its worlds: all worlds compute the same number
+    of rows, and vector lanes are full. Each round computes an eighth of all rows, and is skipped when no near rows are
+    left. On a GPU all rows are computed.
 
     Args:
       near: (n,) bool, the rows that need the computation.
@@ -133,9 +134,9 @@ def rows_where(near: Array, compute: Callable[..., Tree], arguments: tuple, othe
 
 
 # The near rows of all worlds are numbered in one sequence. Row number k is computed in round k // P at place k mod P,
-# where P is the number of places in a round, equally many in each world. A row may thus be computed in another world.
-# Under `vmap` a world does not know its own index, so rows and places are counted from the first one of the own world,
-# as `move` expects.
+# where P is the number of places in a round, the same number in each world. So a row may be computed in another world.
+# Under `vmap` a world does not know its own index; therefore it counts rows and places from its own first one, as
+# `move` expects.
 def _dealt(near: Array) -> tuple[Array, ...]:
     """The distribution of the near rows (worlds, n) of several worlds over rounds and places.
 
@@ -145,7 +146,8 @@ def _dealt(near: Array) -> tuple[Array, ...]:
     """
     worlds, n = near.shape
     each = -(-n // ROUNDS)
-    rounds, places = -(-n // each), worlds * each
+    rounds = -(-n // each)
+    places = worlds * each
     world = jnp.arange(worlds, dtype=jnp.int32)[:, None]
     rank = jnp.cumsum(near.reshape(-1), dtype=jnp.int32).reshape(worlds, n) - 1
     at = jnp.where(near, rank, rounds * places).reshape(-1)
@@ -190,7 +192,7 @@ def greatest(values: Array, scale: Array | float) -> Array:
 def one_of(place: Array, choices: Sequence[Tree]) -> Tree:
     """The choice with index `place` () among a few tuples of arrays (k,).
 
-    It is computed as a sum, because the result of a reduction is stored. XLA would compile an elementwise choice, with
+    It is computed as a sum, because XLA stores the results of reductions. It would compile an elementwise choice, with
     everything on which it depends, into each operation that reads it.
     """
     chosen = jnp.arange(len(choices)) == place
@@ -210,17 +212,16 @@ def rounding(like: Array) -> float:
 Precedes = Callable[[Array, Array, Array], Array]
 # a value and its index
 Indexed = tuple[Array, Array]
-# `argmin`: number of values up to which a CPU compares one after another, with the worlds of a batch in vector lanes
+# up to this many values, a CPU compares one after another in `argmin`, with the worlds of a batch in vector lanes
 ONE_BY_ONE = 16
 
 
 def argmin(values: Array, precedes: Precedes) -> Indexed:
     """(minimum, index) of `values` (n,); a later value replaces an earlier one if it `precedes`. No derivatives.
 
-    It is a reduction, because its result is stored (see `one_of`). On a CPU, few values are compared one after another,
-    with worlds in vector lanes, and then the result is stored.
+    It is a reduction, because XLA stores its result (see `one_of`). On a CPU, few values are compared one after
+    another, with worlds in vector lanes, and then the result is stored.
     """
-
     values = jax.lax.stop_gradient(values)
     if for_cpu() and values.shape[0] <= ONE_BY_ONE:
         least, *others = ((value, jnp.asarray(k, jnp.int32)) for k, value in enumerate(unpack(values)))
@@ -230,9 +231,10 @@ def argmin(values: Array, precedes: Precedes) -> Indexed:
 
     def better(one: Indexed, other: Indexed) -> Indexed:
         # a reduction may combine values in any order: put the one with the smaller index first
-        swap = one[1] > other[1]
         (a, i), (b, j) = one, other
-        first, second = (jnp.where(swap, b, a), jnp.where(swap, j, i)), (jnp.where(swap, a, b), jnp.where(swap, i, j))
+        swap = i > j
+        first = jnp.where(swap, b, a), jnp.where(swap, j, i)
+        second = jnp.where(swap, a, b), jnp.where(swap, i, j)
         return _better(first, second, precedes)
 
     none = (np.array(np.inf, values.dtype), np.int32(-1))
@@ -243,7 +245,8 @@ def argmin(values: Array, precedes: Precedes) -> Indexed:
 
 def _better(one: Indexed, other: Indexed, precedes: Precedes) -> Indexed:
     """The smaller of two indexed values, of which `other` comes later."""
-    (early, first), (late, second) = one, other
+    early, first = one
+    late, second = other
     wins = precedes(late, early, second)
     return jnp.where(wins, late, early), jnp.where(wins, second, first)
 
@@ -255,8 +258,8 @@ INTEGERS = {np.dtype(np.float32): jnp.int32, np.dtype(np.float64): jnp.int64}
 def ranked(values: Array, numbers: np.ndarray | int, slack: float, count: int) -> Array:
     """Sort keys (...): floats in the order of nonnegative values (...), and for equal values in the order of `numbers`.
 
-    The number replaces the last bits of the value. Values count as equal if they differ by less than about `slack`, or
-    only in these bits.
+    The last bits of each value are replaced by its number. Values count as equal if they differ by less than about
+    `slack`, or only in these bits.
 
     Args:
       values: nonnegative floats.
@@ -264,8 +267,9 @@ def ranked(values: Array, numbers: np.ndarray | int, slack: float, count: int) -
       slack: differences below about this value are ignored.
       count: number of possible numbers.
     """
-    kind, bits = INTEGERS[values.dtype], _bits(count)
-    # an offset to all values, so large that the bits that are kept have at least the spacing `slack`
+    kind = INTEGERS[values.dtype]
+    bits = _bits(count)
+    # an offset to all values, so large that the last bit that is kept is worth at least `slack`
     start = slack / (float(jnp.finfo(values.dtype).eps) * 2**bits)
     whole = jax.lax.bitcast_convert_type(jax.lax.stop_gradient(values) + start, kind)
     return jax.lax.bitcast_convert_type(whole >> bits << bits | jnp.asarray(numbers, kind), values.dtype)
@@ -286,25 +290,26 @@ def _bits(count: int) -> int:
 PIECE = 1024
 # number of values that a CPU compares at once: the vector lanes of two registers
 VECTOR = 16
-# `extracted` on a CPU: largest `count`, because each of them needs one pass over all values
+# the largest `count` for which a CPU uses `extracted`, which makes `count` passes over all values
 FEW = 40
-# `extracted` on a CPU: largest number of values for which these passes are faster than `top_k`
+# the largest number of values for which a CPU uses `extracted`: with more, `top_k` is faster than these passes
 SOME = 512
-# `taken_out` on a CPU: number of values above which it is faster than `top_k`
+# with more values than this, and in as many worlds as WORLDS or more, `taken_out` is faster on a CPU than `top_k`
 SEARCHED_ABOVE = 1024
-# `taken_out` on a CPU: largest number of values for which it is faster
+# with more values than this, it is slower again
 SEARCHED_MOST = 32768
-# `taken_out` on a CPU: smallest number of worlds for which it is faster
+# the smallest number of worlds in which `taken_out` is faster
 WORLDS = 32
-# `taken_out`: length of a piece, of at most MANY values
+# length of a piece in `taken_out` if there are at most MANY values
 SHORT = 32
-# `taken_out`: number of values up to which pieces are short
+# number of values up to which pieces are short
 MANY = 8192
-# `taken_out`: length of a piece, of more than MANY values
+# length of a piece in `taken_out` if there are more than MANY values
 LONG = 128
-# keys of `extracted`: larger magnitudes are clipped to this, and NaN is replaced by it
+# the largest magnitude in the keys of `extracted`: larger values are clipped to it, and NaN is replaced by it
 FAR = 1e30
-# keys of `extracted`: smaller magnitudes are replaced by -NEAR, so that no key with an index in its bits is subnormal
+# smaller magnitudes are replaced by -NEAR in the keys of `extracted`, so that no key with an index in its bits is
+# subnormal
 NEAR = 1e-30
 
 
@@ -315,7 +320,8 @@ def largest(values: Array, count: int) -> tuple[Array, Array]:
     as equal if they differ only in the last bits, which hold an index there.
     """
     n = values.shape[0]
-    few, many = count <= FEW and count < n <= SOME, SEARCHED_ABOVE < n <= SEARCHED_MOST
+    few = count <= FEW and count < n <= SOME
+    many = SEARCHED_ABOVE < n <= SEARCHED_MOST
     if for_cpu() and (few or many):
         index = (extracted if few else _searched)(values, count)
         return values.at[index].get(mode="promise_in_bounds", wrap_negative_indices=False), index
@@ -324,26 +330,27 @@ def largest(values: Array, count: int) -> tuple[Array, Array]:
         return jax.lax.top_k(values, count)
     padding = jnp.full((pieces * PIECE - values.shape[0],), -jnp.inf, values.dtype)
     best, index = jax.lax.top_k(jnp.concatenate([values, padding]).reshape(pieces, PIECE), count)
-    # pieces are in order, so that equal values are still in the order of their indices
+    # the pieces are in order, so equal values are still in the order of their indices
     index = (index + PIECE * jnp.arange(pieces, dtype=index.dtype)[:, None]).reshape(-1)
     greatest_values, which = jax.lax.top_k(best.reshape(-1), count)
     return greatest_values, index[which]
 
 
 def extracted(values: Array, count: int) -> Array:
-    """Indices (count,) of the largest of values (n,), by keys, which are values with an index in their last bits.
+    """Indices (count,) of the largest of values (n,), by keys, which are the values with an index in their last bits.
 
-    All keys are different, so that the next largest is the maximum of the keys below the previous one. In a batch,
+    All keys are different, so the next largest one is the maximum of all keys below the previous one. In a batch,
     `count` such passes handle all worlds side by side.
     """
-    n, kind = values.shape[0], INTEGERS[values.dtype]
+    n = values.shape[0]
+    kind = INTEGERS[values.dtype]
     last = 2 ** (n - 1).bit_length() - 1
     number = jnp.arange(n, dtype=kind)
     values = jax.lax.stop_gradient(values)
     values = jnp.where(jnp.isnan(values), FAR, jnp.clip(values, -FAR, FAR))
     values = jnp.where(jnp.abs(values) < NEAR, -NEAR, values)
-    # a negative float decreases when its bits increase as an integer; so with both signs the first of equal values gets
-    # the largest key
+    # A negative float decreases when its bits increase as an integer. With the index itself for negative values, and
+    # its complement for others, the first of equal values gets the largest key.
     place_bits = jnp.where(values < 0, number, last - number)
     keys = jax.lax.bitcast_convert_type(jax.lax.bitcast_convert_type(values, kind) & ~last | place_bits, values.dtype)
 
@@ -389,7 +396,7 @@ def taken_out(values: Array, count: int) -> Array:
 
     Values are split into pieces, and the carry of a scan has the maximum of the values that are left in each piece. The
     next value v is the largest of these maxima. It is taken from the first piece with this maximum: the first v there,
-    or, if the previous value was also v, the first v after it. Then only the maximum of this piece changes.
+    or, if v was also the previous value, the first v after it. Then only the maximum of this piece changes.
     """
     size = SHORT if values.shape[0] <= MANY else LONG
     rows = stored(_padded(values, size).reshape(-1, size))

@@ -2,20 +2,20 @@
 
 XLA for CPU fuses elementwise operations: each result that a program writes becomes one loop, which computes everything
 that leads to that result. What several results need is computed again for each of them, in reverse mode up to twenty
-times over. `stored_where_shared` traces a function, counts how often each of its values would be computed, and puts a
-barrier (`barriers.py`) behind those for which computing again costs more than writing and reading. So formulas need
-no barriers of their own.
+times. `stored_where_shared` traces a function, counts how often each of its values would be computed, and puts a
+barrier (`barriers.py`) behind a value if computing it again costs more than writing and reading it. So formulas need no
+barriers of their own.
 
 The count is a model of XLA's fusion:
 
 - A value is computed in the loops of all results that read it, through any number of other operations. In one loop an
   element is computed once, however many operations read it there, if they all read it at the same index.
 - The parts of a concatenation are branches of a loop: what two of them read is computed in both.
-- Reductions, searches, loops and calls read what is stored, and store what they return.
+- Reductions, searches, loops and calls read stored arrays, and store what they return.
 - XLA itself stores the result of a division, a root and the like where several operations read it.
 
-Derivatives need more: reverse mode reads values of the function once more, and hands cotangents from results back to
-operands. The same count on both computations together chooses what is stored where a function is differentiated.
+Reverse mode also reads values of the function, and passes cotangents from results back to operands. Where a function is
+differentiated, the same count over both computations together chooses what is stored.
 """
 
 import functools
@@ -32,18 +32,26 @@ from diffsim.xla.barriers import for_cpu, stored
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-# a value is stored if computing it again costs at least this many operations per element. With a lower limit, storing
-# costs more than it saves; with a higher limit, the gradient of a capsule and a box takes 1.4 times as long
+# A value is stored if computing it again costs at least this many operations per element. With a lower limit, storing
+# costs more than it saves; with a higher limit, the gradient of a capsule and a box takes 1.4 times as long.
 REPEATED = 4.0
 # the limit for values that only derivatives repeat; with half of it, programs take longer to compile and none is faster
 REPEATED_IN_REVERSE = 8.0
 # how often the choice is revised: a value that is stored may make another one needless
 REVISIONS = 2
 
-# operations that move numbers, and cost nothing inside of a loop
+# operations that only move values, and cost nothing inside a loop
 JOINS = frozenset({"concatenate", "pad", "slice", "split", "stack"})
-MOVES = JOINS | {"broadcast_in_dim", "convert_element_type", "copy", "reshape", "rev", "squeeze", "stop_gradient"}
-MOVES |= {"transpose"}
+MOVES = JOINS | {
+    "broadcast_in_dim",
+    "convert_element_type",
+    "copy",
+    "reshape",
+    "rev",
+    "squeeze",
+    "stop_gradient",
+    "transpose",
+}
 CHEAP = MOVES | {"abs", "neg", "not", "sign"}
 # elementwise operations that XLA for CPU fuses, at one unit each
 ARITHMETIC = frozenset(
@@ -52,7 +60,8 @@ ARITHMETIC = frozenset(
 CHOICES = frozenset({"and", "eq", "ge", "gt", "is_finite", "le", "lt", "ne", "or", "round", "select_n", "xor"})
 BITS = frozenset({"bitcast_convert_type", "iota", "shift_left", "shift_right_arithmetic", "shift_right_logical"})
 PLAIN = ARITHMETIC | CHOICES | BITS
-# and those that take longer, which XLA stores itself where several operations read them
+# elementwise operations that take longer, in the same unit; XLA itself stores their results where several operations
+# read them
 EXPENSIVE = {
     "cos": 20.0,
     "div": 6.0,
@@ -75,7 +84,7 @@ class _Read(NamedTuple):
 
     Attributes:
       value: the number of the operand.
-      part: names the place in a loop where the operand is read; what is read at several places is computed at each.
+      part: the place in a loop where the operand is read; what is read at several places is computed at each of them.
       times: how many elements of the operand one element of the result reads.
     """
 
@@ -93,9 +102,9 @@ class _Operation(NamedTuple):
 
 
 class _Graph:
-    """Values of a computation, each after those that it is computed from.
+    """The values of a computation, each after the values from which it is computed.
 
-    Attributes:
+    Attributes (lists with one entry per value, except `ends`):
       size: how many elements a value has.
       cost: operations that one element takes.
       reads: what it is computed from.
@@ -127,8 +136,10 @@ class _Graph:
     def work(self, cut: set[int]) -> np.ndarray:
         """(n,) operations that one element of each value takes, from values in `cut` and those that XLA stores."""
         count = len(self.size)
-        # which operations lead to a value
-        behind, cost, work = np.zeros((count, count), bool), np.array(self.cost), np.zeros(count)
+        # behind[i, j]: whether operation j has to be computed for value i
+        behind = np.zeros((count, count), bool)
+        cost = np.array(self.cost)
+        work = np.zeros(count)
         for value in range(count):
             if not self.fuses[value]:
                 continue
@@ -140,17 +151,18 @@ class _Graph:
         return work
 
     def repeats(self, cut: set[int], decide: Callable[[int, float], bool] | None = None) -> np.ndarray:
-        """(n,) how often each value is computed, given those in `cut`, which are stored.
+        """(n,) how often each value is computed, if the values in `cut` are stored.
 
-        `decide(value, repeats)`: whether a further value is put into `cut`, on the way from results to operands.
+        On the way from results to operands, `decide(value, repeats)` says whether a further value is put into `cut`.
         """
-        # for each value the loops that compute it, and how many of its elements they compute
+        # for each value, the loops that compute it, and how many of its elements each of them computes
         loops: list[dict[Any, float]] = [{} for _ in self.size]
         repeats = np.zeros(len(self.size))
         for number, value in enumerate(self.ends):
             _record(loops[value], ("end", number), self.size[value])
         for value in reversed(range(len(self.size))):
-            size, mine = self.size[value], loops[value]
+            size = self.size[value]
+            mine = loops[value]
             repeats[value] = sum(mine.values()) / size
             by_xla = self.expensive[value] and repeats[value] > 1
             if decide and mine and self.storable[value] and not by_xla and decide(value, repeats[value]):
@@ -167,17 +179,18 @@ class _Graph:
         return repeats
 
     def shared(self, known: set[int], limit: float) -> set[int]:
-        """The values to store, `known` and those that cost at least `limit` operations per element to repeat."""
+        """The values to store: `known`, and those that cost at least `limit` operations per element to repeat."""
         cut = set(known)
         self._extend(cut, limit, known)
         for _ in range(REVISIONS):
-            repeats, work = self.repeats(cut), self.work(cut)
+            repeats = self.repeats(cut)
+            work = self.work(cut)
             cut = {value for value in cut if value in known or (repeats[value] - 1) * work[value] >= limit}
             self._extend(cut, limit, cut)
         return cut
 
     def _extend(self, cut: set[int], limit: float, given: set[int]) -> None:
-        """Adds values to `cut` where repeating them, from those `given`, costs at least the limit."""
+        """Adds values to `cut` that cost at least the limit to repeat, if the values `given` are stored."""
         work = self.work(set(given))
         self.repeats(cut, lambda value, repeats: (repeats - 1) * work[value] >= limit)
 
@@ -188,6 +201,7 @@ def _record(loops: dict[Any, float], loop: Any, elements: float) -> None:
 
 
 def _size(aval: Any) -> int:
+    """The number of elements of a value, at least 1."""
     return max(1, int(np.prod(aval.shape)))
 
 
@@ -201,7 +215,7 @@ Step = Callable[[Any, list[Any]], Sequence[Any]]
 
 
 def _walk(jaxpr: Any, constants: Sequence[Any], inputs: Sequence[Any], step: Step) -> list[Any]:
-    """What a traced function returns, with `step` for each equation, also those of functions under `jit` inside."""
+    """Evaluates a traced function with `step` for each equation, also for the equations of jitted functions inside."""
     values = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*constants, *inputs], strict=True))
     for equation in jaxpr.eqns:
         operands = [v.val if isinstance(v, Literal) else values[v] for v in equation.invars]
@@ -215,13 +229,13 @@ def _walk(jaxpr: Any, constants: Sequence[Any], inputs: Sequence[Any], step: Ste
 
 
 class _Value(NamedTuple):
-    """Stands for an array while a function is walked through: the number of the value in the graph."""
+    """Stands for an array while `_walk` builds the graph: the number of the value in the graph."""
 
     number: int
 
 
 class _Traced(NamedTuple):
-    """A traced function: the graph of its values, its operations, and which values are inputs."""
+    """A traced function: the graph of its values, its operations, and which values are inputs, and which are floats."""
 
     graph: _Graph
     operations: list[_Operation]
@@ -334,7 +348,7 @@ class _Reverse:
         return self.cotangent[value]
 
     def _transpose(self, operation: _Operation, given: dict[int, int], moving: set[int]) -> None:
-        """Hands the cotangents `given` of an operation's results back to its operands.
+        """Passes the cotangents `given` of an operation's results back to its operands.
 
         A term also reads values of the function: the other factor of a product, the result of a root, or the condition
         of a choice.
@@ -364,7 +378,7 @@ class _Reverse:
 
 
 def _also_read(name: str, value: int, others: list[int], result: int, place: int) -> list[int]:
-    """What the derivative of an elementwise operation by one operand, `value` at a place, reads."""
+    """The values that the derivative of an elementwise operation reads, by the operand `value` at a place."""
     if name == "mul":
         return others
     if name == "div":
@@ -382,7 +396,7 @@ def _also_read(name: str, value: int, others: list[int], result: int, place: int
 
 
 class _Plan(NamedTuple):
-    """Which values to store: always, only in derivatives; and the values whose cotangents are stored."""
+    """Which values to store always, which only in derivatives, and of which values to store the cotangents."""
 
     always: frozenset[int]
     in_derivatives: frozenset[int]
@@ -431,14 +445,19 @@ class _Held:
     """A value that is stored, together with others, as soon as something reads one of them."""
 
     def __init__(self, number: int, array: Any) -> None:
-        self.number, self.array, self.waits = number, array, True
+        self.number = number
+        self.array = array
+        self.waits = True
 
 
 class _Evaluation:
     """The function once more, with barriers. Values that are ready together share one, which compiles faster."""
 
     def __init__(self, plan: _Plan, first: int) -> None:
-        self.plan, self.number, self.waiting = plan, first, list[_Held]()
+        self.plan = plan
+        # the number of the next value
+        self.number = first
+        self.waiting: list[_Held] = []
 
     def step(self, equation: Any, operands: list[Any]) -> list[Any]:
         """One operation."""
@@ -451,7 +470,9 @@ class _Evaluation:
         return [self._held(array) for array in (results if equation.primitive.multiple_results else [results])]
 
     def _held(self, array: Any) -> Any:
-        number, plan = self.number, self.plan
+        """The array, or, if the plan stores it, a `_Held` that waits to be stored."""
+        plan = self.plan
+        number = self.number
         self.number += 1
         if number not in plan.always and number not in plan.in_derivatives and number not in plan.cotangents:
             return array
@@ -467,7 +488,9 @@ class _Evaluation:
         return operand.array
 
     def _store(self) -> None:
-        plan, waiting = self.plan, self.waiting
+        """Stores all values that wait, with one barrier."""
+        plan = self.plan
+        waiting = self.waiting
         always = [held.number in plan.always for held in waiting]
         arrays = _store_some([held.array for held in waiting], always)
         if not all(always):
@@ -475,15 +498,16 @@ class _Evaluation:
             cotangents = tuple(held.number in plan.cotangents for held in waiting)
             arrays = _keep(values, cotangents)(*arrays)
         for held, array in zip(waiting, arrays, strict=True):
-            held.array, held.waits = array, False
+            held.array = array
+            held.waits = False
         self.waiting = []
 
 
 def stored_where_shared(function: Function) -> Function:
-    """The function, with barriers on a CPU behind those of its values that would otherwise be computed several times.
+    """The function; on a CPU, with barriers behind those of its values that would otherwise be computed several times.
 
-    Its arguments and results are pytrees; leaves of arguments that are no arrays stay as they are. Loops and searches
-    inside of it are left alone.
+    Its arguments and results are pytrees; leaves of arguments that are not arrays stay as they are. Loops and searches
+    inside it stay unchanged.
     """
 
     @functools.wraps(function)

@@ -1,6 +1,6 @@
 """Sums over the ancestors or the descendants of each node of a static tree, in the fastest form.
 
-Every recursion over a kinematic tree is such a sum, if its quantities are all expressed in one frame. `Trees` describes
+Every recursion over a kinematic tree is such a sum if all its quantities are expressed in one frame. `Trees` describes
 a forest of nodes, and computes the sums in one of three ways:
 
 - by a product with a 0/1 mask (n, n), for up to 160 nodes;
@@ -32,15 +32,15 @@ from diffsim.xla.numpy_rules import RULES
 # vectors (n, k), such as motion axes, and factors (n,), such as their rates
 Scaled = tuple[Array, Array]
 
-# number of nodes above which a product with a mask costs more than pointer jumping
+# with more nodes than this, a product with a mask costs more than pointer jumping
 MASK_LIMIT = 160
-# largest number of shapes for which trees are summed shape by shape
+# the largest number of shapes for which trees are summed shape by shape
 MOST_SHAPES = 4
 # sums by shapes pay if their masks have this many times fewer entries than one mask of all nodes
 FEWER = 4
 # number of nodes of the largest tree whose sums are written out
 SMALL = 8
-# number of columns of a product above which they are padded on a CPU
+# if a product has more columns than this, they are padded on a CPU
 NARROW = 8
 # columns are padded to a multiple of this number, which fills vector registers
 COLUMNS = 32
@@ -49,7 +49,7 @@ HIGHEST = jax.lax.Precision.HIGHEST
 
 
 class Shape(NamedTuple):
-    """Trees of one shape: `nodes` (count, size), and for each node its parent (size,) within the tree, -1 for none."""
+    """Trees of one shape: the `nodes` (count, size) of each, and the `parent` (size,) of each node in it, or -1."""
 
     nodes: np.ndarray
     parent: np.ndarray
@@ -79,7 +79,8 @@ class Trees:
         shapes = shapes_of(parent)
         largest = max((shape.nodes.shape[1] for shape in shapes), default=0)
         entries = sum(shape.nodes.size * shape.nodes.shape[1] for shape in shapes)
-        few, small = len(shapes) <= MOST_SHAPES, largest <= MASK_LIMIT
+        few = len(shapes) <= MOST_SHAPES
+        small = largest <= MASK_LIMIT
         return shapes if few and small and FEWER * entries < len(parent) ** 2 else None
 
     @functools.cached_property
@@ -93,7 +94,7 @@ class Trees:
         return jump_rounds(np.where(self.parent == 0, -1, self.parent)) if self.rooted else self.rounds
 
     def below(self, values: Array) -> Array:
-        """(n, k) for each node the sum of `values` (n, k) over itself and its descendants."""
+        """(n, k) for each node, the sum of `values` (n, k) over itself and its descendants."""
         if self.shapes is not None:
             rest = _sums_by_shape(self.shapes, values[1:] if self.rooted else values, True)
             return jnp.concatenate([jnp.sum(values, axis=0, keepdims=True), rest]) if self.rooted else rest
@@ -105,7 +106,7 @@ class Trees:
         return values
 
     def above(self, values: Array) -> Array:
-        """(n, k) for each node the sum of `values` (n, k) over itself and its ancestors.
+        """(n, k) for each node, the sum of `values` (n, k) over itself and its ancestors.
 
         The value of a common root must be zero.
         """
@@ -121,7 +122,7 @@ class Trees:
         return values
 
     def above_at(self, nodes: np.ndarray, *terms: Scaled) -> Array:
-        """(m, k) for each of `nodes` (m,) the sum over itself and its ancestors; zero for node -1.
+        """(m, k) for each of `nodes` (m,), the sum over itself and its ancestors; zero for node -1.
 
         Each term is a pair of vectors (n, k) and factors (n,); the sum is over their products.
         """
@@ -131,10 +132,10 @@ class Trees:
         return launched(pick_some(self.above(_total(terms)), nodes))
 
     def compose(self, values: Array, product: Callable[[Array, Array], Array], identity: np.ndarray) -> Array:
-        """(n, k) for each node the product of `values` (n, k) from its root to itself.
+        """(n, k) for each node, the product of `values` (n, k) from its root to itself.
 
-        The value of a common root must be `identity`. There is a barrier after each round, because XLA would otherwise
-        compute all rounds before it again for each of its inputs.
+        The value of a common root must be `identity`. There is a barrier after each round; otherwise XLA would compute
+        all earlier rounds again for each input of a round.
         """
         for pointer in self.rounds_below_root:
             one_round = computed_once(lambda x, at=pointer: product(pick_some(x, at, identity), x))
@@ -153,7 +154,9 @@ def ancestor_mask(parent: np.ndarray) -> np.ndarray:
 
 def jump_rounds(parent: np.ndarray) -> tuple[np.ndarray, ...]:
     """The pointers (n,) of each round of pointer jumping, -1 where no ancestor is left."""
-    pointer, rounds = np.append(parent, -1), []
+    # the last entry is the pointer of -1, which stays -1
+    pointer = np.append(parent, -1)
+    rounds = []
     while np.any(pointer >= 0):
         rounds.append(pointer[:-1])
         pointer = pointer[pointer]
@@ -162,7 +165,9 @@ def jump_rounds(parent: np.ndarray) -> tuple[np.ndarray, ...]:
 
 def shapes_of(parent: np.ndarray) -> tuple[Shape, ...]:
     """The trees of a forest with these parents (n,), -1 for none, grouped by shape. Parents come before children."""
-    root, place = np.arange(len(parent)), np.zeros(len(parent), int)
+    root = np.arange(len(parent))
+    # the place of each node in its tree
+    place = np.zeros(len(parent), int)
     trees: dict[int, list[int]] = {}
     for node, above in enumerate(parent):
         root[node] = node if above < 0 else root[above]
@@ -173,7 +178,7 @@ def shapes_of(parent: np.ndarray) -> tuple[Shape, ...]:
     for nodes in trees.values():
         within = tuple(int(place[parent[node]]) if parent[node] >= 0 else -1 for node in nodes)
         by_shape.setdefault(within, []).append(nodes)
-    return tuple(Shape(np.array(nodes), np.array(within)) for within, nodes in by_shape.items())
+    return tuple(Shape(nodes=np.array(nodes), parent=np.array(within)) for within, nodes in by_shape.items())
 
 
 def _total(terms: Sequence[Scaled]) -> Array:
@@ -195,7 +200,7 @@ def _plain(values: Array, *, mask: tuple[bytes, ...]) -> Array:
     """The product of a mask and a batch of values (..., n, k).
 
     It is computed as (values^T mask^T)^T, so that the batch axis stays the first one. A CPU takes up to twice as long
-    if columns do not fill its vector registers, so that columns of zeros are added.
+    if the columns do not fill its vector registers; therefore columns of zeros are added.
     """
     count = len(mask)
     padding = -count % COLUMNS if for_cpu() and count > NARROW else 0

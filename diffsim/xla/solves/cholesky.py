@@ -1,16 +1,17 @@
 """Cholesky factors, solves with them, and solves with matrices that are sums.
 
-On CUDA, small matrices in float32 have one kernel per operation. On a CPU, matrices of few rows are handled side by
-side (cpu_cholesky.py), and on a TPU small matrices of a batch (tpu_cholesky.py); all others go to LAPACK. A call of a
-GPU library would end a CUDA graph and wait for the host, and a step of a humanoid would spend most of its time waiting.
-All operations are primitives of JAX, so that a kernel is made only when a program is compiled for CUDA, and so that
-nested `vmap`s make one batch of matrices. Derivatives are computed by `factor` and `solve`.
+On CUDA, each operation on small matrices in float32 is one kernel. On a CPU, matrices of few rows are handled side by
+side (cpu_cholesky.py), and on a TPU the small matrices of a batch (tpu_cholesky.py); for all others JAX calls its
+library, on a CPU LAPACK. A call of a GPU library would end a CUDA graph and wait for the host, and a step of a humanoid
+would spend most of its time waiting. All operations are primitives of JAX, so that a kernel is made only when a program
+is compiled for CUDA, and so that nested `vmap`s make one batch of matrices. Derivatives are computed by `factor` and
+`solve`.
 
 `solve_sum` solves with a sum of matrices and a diagonal; on CUDA they are added while they are read. `solve_gram`
 solves with M + diagonal + J^T K J, where K has a small block for each constraint; on CUDA one kernel adds and solves,
 and stores neither K J nor the matrix nor its factor. In float32, rounding can make such a sum lose its positive
-definiteness. Then LAPACK solves again with a little added to the diagonal, and the kernels raise the pivots that are
-too small by as much (cpu_cholesky.py).
+definiteness. Then LAPACK solves again with a little added to the diagonal, and the kernels raise pivots that are too
+small to the same bound (cpu_cholesky.py).
 """
 
 import math
@@ -77,6 +78,7 @@ def is_written_out(matrix: Array, limbs: Limbs | None = None) -> bool:
 
 
 def _switched_on() -> bool:
+    """Whether the environment allows kernels."""
     return os.environ.get("DIFFSIM_KERNELS", "1") != "0"
 
 
@@ -101,14 +103,17 @@ def _factor_jvp(primals: Sequence[Array], tangents: Sequence[Any]) -> tuple[Arra
 
 def _solve_jvp(primals: Sequence[Array], tangents: Sequence[Any]) -> tuple[Array, Array]:
     """dx = A^-1 (db - dA x), dA = dL L^T + L dL^T."""
-    (lower, _), (change, push) = primals, tangents
-    x, push = solve_p.bind(*primals), ad.instantiate_zeros(push)
-    if type(change) is not ad.Zero:
-        push = push - product(change, product(lower.mT, x)) - product(lower, product(change.mT, x))
-    return x, solve_p.bind(lower, push)
+    lower, _ = primals
+    dlower, db = tangents
+    x = solve_p.bind(*primals)
+    right = ad.instantiate_zeros(db)
+    if type(dlower) is not ad.Zero:
+        right = right - product(dlower, product(lower.mT, x)) - product(lower, product(dlower.mT, x))
+    return x, solve_p.bind(lower, right)
 
 
 def _factor_kernel(matrix: Array) -> Array:
+    """`factor` on CUDA."""
     kernels = cuda_kernels()
     if kernels is None or not is_small(matrix):
         return plain_factor(matrix)
@@ -116,6 +121,7 @@ def _factor_kernel(matrix: Array) -> Array:
 
 
 def _solve_kernel(lower: Array, b: Array) -> Array:
+    """`solve` on CUDA."""
     kernels = cuda_kernels()
     if kernels is None or not is_small(lower):
         return plain_solve(lower, b)
@@ -124,7 +130,8 @@ def _solve_kernel(lower: Array, b: Array) -> Array:
 
 def _batch_solve(arguments: Sequence[Array], dims: Sequence[int | None]) -> tuple[Array, int]:
     """The batch rule of `solve`: a batch of right-hand sides for the same matrices becomes more columns."""
-    (lower, b), (of_lower, of_b) = arguments, dims
+    lower, b = arguments
+    of_lower, of_b = dims
     if of_lower is None and of_b is not None:
         columns = jnp.moveaxis(b, of_b, -1)
         solution = solve_p.bind(lower, columns.reshape(*columns.shape[:-2], -1))
@@ -211,11 +218,12 @@ def _jvp(assemble: Assemble) -> Rule:
     """The jvp rule of a solve with an assembled matrix A: dx = A^-1 (db - dA x), with one factor for x and dx."""
 
     def rule(primals: Sequence[Array], tangents: Sequence[Any], **_: Any) -> tuple[Array, Array]:
-        (*terms, b), (*changes, push) = primals, [ad.instantiate_zeros(tangent) for tangent in tangents]
-        matrix, change = jax.jvp(assemble, tuple(terms), tuple(changes))
+        *terms, b = primals
+        *dterms, db = [ad.instantiate_zeros(tangent) for tangent in tangents]
+        matrix, dmatrix = jax.jvp(assemble, tuple(terms), tuple(dterms))
         lower = factor(matrix)
         x = solve(lower, b[..., None])
-        return x[..., 0], solve(lower, push[..., None] - product(change, x))[..., 0]
+        return x[..., 0], solve(lower, db[..., None] - product(dmatrix, x))[..., 0]
 
     return rule
 
@@ -229,7 +237,8 @@ def _batch(assemble: Assemble, primitive_of: Callable[[], Primitive]) -> Rule:
     """The batch rule of such a solve: a batch of right-hand sides for one matrix is solved with one factor."""
 
     def rule(arguments: Sequence[Array], dims: Sequence[int | None], **known: Any) -> tuple[Array, int]:
-        (*terms, b), (*of_terms, of_b) = arguments, dims
+        *terms, b = arguments
+        *of_terms, of_b = dims
         if all(dim is None for dim in of_terms):
             return solve(factor(assemble(*terms)), jnp.moveaxis(b, of_b or 0, -1)), b.ndim - 1
         size = next(x.shape[dim] for x, dim in zip(arguments, dims, strict=True) if dim is not None)
@@ -256,16 +265,18 @@ def _flat(x: Array, kept: int) -> Array:
 
 
 def _sum_kernel(*arguments: Array, **_: Any) -> Array:
+    """`solve_sum` on CUDA."""
     *matrices, diagonal, b = arguments
     kernels = cuda_kernels()
     if kernels is None or not is_small(matrices[0]):
         return plain_solve_sum(*arguments)
     diagonal = diagonal if diagonal.shape[-1] else jnp.zeros_like(b)
-    flat = *(_flat(x, 2) for x in matrices), *(_flat(x, 1) for x in (diagonal, b))
-    return kernels.solve_sum(*flat).reshape(b.shape)
+    flat = [_flat(x, 2) for x in matrices]
+    return kernels.solve_sum(*flat, _flat(diagonal, 1), _flat(b, 1)).reshape(b.shape)
 
 
 def _gram_kernel(*arguments: Array) -> Array:
+    """`solve_gram` on CUDA."""
     matrix, diagonal, jacobian, *weights, b = arguments
     kernels = cuda_kernels()
     if kernels is None:
@@ -275,6 +286,7 @@ def _gram_kernel(*arguments: Array) -> Array:
 
 
 def _sum_on_cpu(*arguments: Array, limbs: Limbs | None) -> Array:
+    """`solve_sum` on a CPU: side by side for few rows, by limbs for many worlds, and else by LAPACK."""
     *matrices, diagonal, b = arguments
     if is_tiny(matrices[0]):
         return cpu_cholesky.factor_and_solve(plain_sum(*arguments[:-1]), b)
@@ -286,8 +298,8 @@ def _sum_on_cpu(*arguments: Array, limbs: Limbs | None) -> Array:
 def _sum_lapack(*arguments: Array) -> Array:
     """`solve_sum` by LAPACK.
 
-    The diagonal comes from joint limits and dry friction. It is turned into a matrix by a product, because XLA would
-    otherwise compute it, with the impedances on which it depends, again for each entry of the sum.
+    The diagonal comes from joint limits and dry friction. A product with the identity turns it into a matrix; otherwise
+    XLA would compute it, with the impedances on which it depends, again for each entry of the sum.
     """
     *matrices, diagonal, b = arguments
     if b.ndim == 1:
@@ -298,12 +310,14 @@ def _sum_lapack(*arguments: Array) -> Array:
 
 
 def _sum_on_tpu(*arguments: Array, limbs: Limbs | None) -> Array:
+    """`solve_sum` on a TPU."""
     if is_written_out(arguments[0], limbs):
         return tpu_cholesky.solve_sum(*arguments, limbs=limbs)
     return plain_solve_sum(*arguments)
 
 
 def _gram_on_tpu(*arguments: Array) -> Array:
+    """`solve_gram` on a TPU."""
     return (tpu_cholesky.solve_gram if is_written_out(arguments[0]) else plain_solve_gram)(*arguments)
 
 

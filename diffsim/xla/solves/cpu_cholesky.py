@@ -9,13 +9,13 @@ keeps the program short:
 In a batch of 512, a matrix of 2, 6 or 8 rows with one right-hand side takes 4, 30 or 75 ns. LAPACK takes 136, 265 or
 332 ns; it is faster from twelve rows on. Source: Golub and Van Loan 2013, sec. 4.2.
 
-2. Matrices with limbs (`Limbs`): the rows of different limbs have no common entries, and are eliminated side by side in
+2. Matrices with limbs (`Limbs`): entries between different limbs are zero, so the limbs are eliminated side by side in
 the same way. A humanoid's 27 rows take 0.7 us; LAPACK, with the operations around it, takes 3 us.
 
-3. Sums of other matrices. They call LAPACK directly, without the operations that JAX adds: transposing the matrices to
-columns, and writing each factor once more, with zeros above the diagonal, or NaN if there is none. For a matrix of 27
-rows these take half as long as the factor. Here matrices stay in rows, which is the same for symmetric ones, and only x
-can become NaN. The right-hand side is one more column and row of the matrix:
+3. Sums of other matrices. For these LAPACK is called directly, without the operations that JAX adds: it transposes the
+matrices to columns, and writes each factor once more, with zeros above the diagonal, or NaN if there is none. For a
+matrix of 27 rows this takes half as long as the factor. Here matrices stay in rows, which is the same for symmetric
+ones, and only x can become NaN. The right-hand side is one more column and row of the matrix:
 
     [A   b]   [U^T 0] [U y]
     [b^T c] = [y^T d] [0 d],   y = U^-T b,
@@ -49,24 +49,26 @@ from diffsim.xla.loops import cond
 
 Array = jax.Array
 
-# number of rows up to which this file is faster than LAPACK, even for a single matrix
+# up to this number of rows, elimination side by side is faster than LAPACK, even for a single matrix
 LARGEST = 8
-# number of rows up to which the loop over rows is written out
+# up to this number of rows, the loop over rows is written out
 WRITTEN_OUT = 2
-# largest number of rows of a matrix with limbs
+# the largest number of rows of a matrix with limbs
 MOST_ROWS = 128
-# largest number of rows of a trunk, because each of them is one more column of every limb
+# the largest number of rows of a trunk: each of them is one more column of every limb
 TRUNK = 12
-# smallest number of matrices that are solved by limbs: those on which a core works at once (LANES)
-SIDE_BY_SIDE = 64
-# number of matrices with limbs on which a core works at once
+# the number of matrices with limbs on which a core works at once
 LANES = 64
-# indices are never counted from the end, so that XLA need not check
+# the smallest number of matrices that are solved by limbs: as many as LANES, so that no lanes are empty
+SIDE_BY_SIDE = 64
+# indices are never counted from the end, so XLA need not check for that
 FROM_ZERO = {"allow_negative_indices": False}
 
 
 class Limbs(NamedTuple):
-    """The sparsity of symmetric matrices: entries between two different limbs are zero; the trunk may meet all rows.
+    """The sparsity of symmetric matrices: only entries between two different limbs are zero.
+
+    The trunk may have entries with all rows. In a humanoid, the torso is the trunk.
 
     Attributes:
       trunk: the rows of the trunk.
@@ -78,21 +80,24 @@ class Limbs(NamedTuple):
 
 
 def limbs_of(pattern: np.ndarray) -> Limbs | None:
-    """The limbs of matrices that can be non-zero only where a symmetric `pattern` (n, n), bool, is True; None if none.
+    """The limbs of matrices that can be non-zero only where a symmetric `pattern` (n, n) is True; None if it has none.
 
     Rows with the most entries are moved to the trunk, one after another, until the other rows fall apart into limbs.
     """
-    n, trunk, rest = len(pattern), list[int](), np.arange(len(pattern))
+    n = len(pattern)
+    trunk: list[int] = []
+    rest = np.arange(n)
     while LARGEST < n <= MOST_ROWS and len(trunk) <= TRUNK:
         meets = pattern[rest[:, None], rest] | np.eye(len(rest), dtype=bool)
+        # rows are in one limb if they are connected by a chain of entries; each product doubles the length of chains
         connected = meets
         for _ in range(len(rest).bit_length()):
             connected = connected @ connected
-        crowd = np.sum(connected, axis=1)
-        if trunk and np.max(crowd, initial=0) <= LARGEST:
+        limb_size = np.sum(connected, axis=1)
+        if trunk and np.max(limb_size, initial=0) <= LARGEST:
             limbs = sorted({tuple(rest[row].tolist()) for row in connected}, key=lambda limb: (-len(limb), limb))
-            return Limbs(tuple(sorted(trunk)), tuple(limbs)) if len(limbs) > 1 else None
-        next_one = rest[np.argmax(np.where(crowd > LARGEST, np.sum(meets, axis=1), 0))]
+            return Limbs(trunk=tuple(sorted(trunk)), limbs=tuple(limbs)) if len(limbs) > 1 else None
+        next_one = rest[np.argmax(np.where(limb_size > LARGEST, np.sum(meets, axis=1), 0))]
         trunk.append(int(next_one))
         rest = np.setdiff1d(rest, trunk)
     return None
@@ -132,9 +137,11 @@ def solve_limbs(matrices: Sequence[Array], diagonal: Array, b: Array, limbs: Lim
       b: (m, n) right-hand sides.
       limbs: the sparsity of A.
     """
-    (m, n), lanes = b.shape, min(LANES, len(b))
+    m, n = b.shape
+    lanes = min(LANES, m)
 
     def share(first: int, size: int) -> Array:
+        # the solutions (size, n) for the matrices from `first` on, which one core computes
         def solve_part(number: Array, x: Array) -> Array:
             # the last part starts early enough to have the same size; some of its matrices are solved twice
             start = jax.lax.min(number * lanes, size - lanes)
@@ -154,19 +161,24 @@ def solve_limbs(matrices: Sequence[Array], diagonal: Array, b: Array, limbs: Lim
 def _solve_lanes(*terms: Array, limbs: Limbs) -> Array:
     """`solve_limbs` for a few matrices; they are the last axis of all arrays, along which XLA uses vector lanes."""
     *matrices, diagonal, b = terms
-    n, height, trunk = len(b), max(map(len, limbs.limbs)), np.asarray(limbs.trunk)
+    n = len(b)
+    height = max(map(len, limbs.limbs))
+    trunk = np.asarray(limbs.trunk)
     # rows (row, limb) of the limbs; shorter limbs are padded with rows of the identity, whose indices are negative
     rows = np.array([[*limb, *range(-1, len(limb) - height - 1, -1)] for limb in limbs.limbs]).T
 
     def entries(row: np.ndarray, column: np.ndarray) -> Array:
         """(..., m) the entries of A at rows and columns (...); negative ones belong to the identity matrix."""
         row, column = np.broadcast_arrays(row, column)
-        shape, row, column = row.shape, row.reshape(-1), column.reshape(-1)
-        there, on_diagonal = (row >= 0) & (column >= 0), row == column
-        place = np.where(there, n * row + column, -1)
+        shape = row.shape
+        row = row.reshape(-1)
+        column = column.reshape(-1)
+        exists = (row >= 0) & (column >= 0)
+        on_diagonal = row == column
+        place = np.where(exists, n * row + column, -1)
         addends = [pick_some(matrix.reshape(n * n, -1), place) for matrix in matrices]
         if len(diagonal):
-            addends.append(pick_some(diagonal, np.where(there & on_diagonal, row, -1)))
+            addends.append(pick_some(diagonal, np.where(exists & on_diagonal, row, -1)))
         unit = jnp.asarray(np.where(row < 0, on_diagonal, 0)[:, None], b.dtype)
         return functools.reduce(jnp.add, addends, unit).reshape(*shape, -1)
 
@@ -175,19 +187,22 @@ def _solve_lanes(*terms: Array, limbs: Limbs) -> Array:
         matrix = jnp.concatenate([entries(row[:, None], column[None]), pick_some(b, row)[:, None]], axis=1)
         return matrix, lost_to_rounding(n) * entries(row, row)
 
+    # eliminate the limbs; [W w] are the columns of the trunk and of b
     columns = np.concatenate([rows, np.broadcast_to(trunk[:, None], (len(trunk), rows.shape[1]))])
     upper, inverse = _eliminate_limbs(*picked(rows, columns))
-    above = upper[:, height:]
+    trunk_columns = upper[:, height:]
 
     def subtract(number: Array, rest: Array) -> Array:
-        w = _row(above, number, 2)
+        """Subtracts W^T [W w] of one limb."""
+        w = _row(trunk_columns, number, 2)
         return rest - sum(w[i, :-1, None] * w[i][None] for i in range(height))
 
+    # then eliminate the trunk, and substitute: first x_t, then x_l with the right-hand side w - W x_t
     rest, floor = picked(trunk, trunk)
     rest = jax.lax.fori_loop(0, rows.shape[1], subtract, rest)
     upper_trunk, inverse_trunk = _eliminate_limbs(rest, floor)
     x = _substitute_limbs(upper_trunk, inverse_trunk, upper_trunk[:, -1])
-    right = above[:, -1] - sum(above[:, k] * x[k][None, None] for k in range(len(trunk)))
+    right = trunk_columns[:, -1] - sum(trunk_columns[:, k] * x[k][None, None] for k in range(len(trunk)))
     x_limbs = _substitute_limbs(upper, inverse, right).reshape(rows.size, -1)
     listed = np.concatenate([trunk, rows.reshape(-1)])
     return pick(jnp.concatenate([x, x_limbs]), np.array([np.flatnonzero(listed == row)[0] for row in range(n)]))
@@ -204,7 +219,8 @@ def _eliminate_limbs(rows: Array, floor: Array) -> tuple[Array, Array]:
         upper, inverse = done
         weights = _row(upper, j, 1)
         row = _row(rows, j) - sum(weights[i][None] * upper[i] for i in range(len(rows)))
-        pivot, least = _row(row, j), _row(floor, j)
+        pivot = _row(row, j)
+        least = _row(floor, j)
         scale = 1 / jnp.sqrt(jax.lax.select(pivot < least, least, pivot))
         return _with_row(upper, row * scale[None], j), _with_row(inverse, scale, j)
 
@@ -217,7 +233,8 @@ def _substitute_limbs(upper: Array, inverse: Array, y: Array) -> Array:
 
     def one_row(turn: Array, y: Array) -> Array:
         j = len(y) - 1 - turn
-        x, column = (_row(y, j) * _row(inverse, j))[None], _row(upper, j, 1)
+        x = (_row(y, j) * _row(inverse, j))[None]
+        column = _row(upper, j, 1)
         done = jax.lax.select(jnp.broadcast_to(number == j, y.shape), jnp.broadcast_to(x, y.shape), y)
         return jax.lax.select(jnp.broadcast_to(number < j, y.shape), y - column * x, done)
 
@@ -272,6 +289,7 @@ def _combination(weights: Array, rows: Array) -> Array:
 
 
 def _row(rows: Array, j: Array, axis: int = 0) -> Array:
+    """Slice j along an axis."""
     return jax.lax.dynamic_index_in_dim(rows, j, axis, keepdims=False, **FROM_ZERO)
 
 
@@ -281,28 +299,33 @@ def _entry(row: Array, j: Array) -> Array:
 
 
 def _with_row(rows: Array, row: Array, j: Array) -> Array:
+    """The rows (n, ...) with row j replaced."""
     return jax.lax.dynamic_update_slice_in_dim(rows, row[None], j, 0, **FROM_ZERO)
 
 
 # the corner c of the bordered matrix, larger than b A^-1 b can be for b of size 1
 CORNER = 1e30
-# smallest number of matrices for one core; distributing fewer costs more than it saves
+# the smallest number of matrices for one core; distributing fewer costs more than it saves
 SMALLEST_SHARE = 64
-# largest number of shares, each of which is a call of its own in the program
+# the largest number of shares, each of which is a separate call in the program
 MOST_SHARES = 8
 # the first version of jaxlib whose LAPACK calls distribute their matrices over cores
 SHARED_OUT = (0, 10)
-# flags of LAPACK. It expects columns, so that our upper triangles are lower ones to it
-LEFT, LOWER, TRANSPOSED, GENERAL = (np.uint8(ord(letter)) for letter in "LLTN")
+# flags of LAPACK. It expects columns, so it takes our upper triangles for lower ones.
+LEFT = np.uint8(ord("L"))
+LOWER = np.uint8(ord("L"))
+TRANSPOSED = np.uint8(ord("T"))
+GENERAL = np.uint8(ord("N"))
 
 
 def in_shares(function: Callable[..., Array], *batches: Array) -> Array:
     """The results of a function of batches (n, ...), computed in one share per core, side by side.
 
     A call of LAPACK handles its matrices one after another, while other cores wait. Newer versions of jaxlib distribute
-    them over the cores.
+    them over the cores themselves.
     """
-    count, size = 1 if jaxlib.version.__version_info__ >= SHARED_OUT else _cores(), batches[-1].shape[0]
+    count = 1 if jaxlib.version.__version_info__ >= SHARED_OUT else _cores()
+    size = batches[-1].shape[0]
     if size % count or size < SMALLEST_SHARE * count:
         return function(*batches)
     shares = zip(*(jnp.split(batch, count) for batch in batches), strict=True)
@@ -324,7 +347,7 @@ def solve_rounded(summed: Callable[[], Array], b: Array) -> Array:
     x, lost = solve_bordered(summed(), b)
 
     def raised() -> Array:
-        # the sum is computed again, so that it need not be stored
+        # the sum is computed again, which is cheaper than storing it for this rare case
         total = summed()
         more = lost_to_rounding(b.shape[-1]) * jnp.eye(b.shape[-1], dtype=total.dtype)
         again, _ = solve_bordered(total + total * jnp.broadcast_to(more, total.shape), b)
@@ -344,7 +367,8 @@ def solve_bordered(matrix: Array, b: Array) -> tuple[Array, Array]:
     Returns:
       x (..., n), NaN if A is not positive definite; and (...) bool, whether this is so and b is finite.
     """
-    n, size = b.shape[-1], jnp.max(jnp.abs(b), axis=-1, keepdims=True)
+    n = b.shape[-1]
+    size = jnp.max(jnp.abs(b), axis=-1, keepdims=True)
     size = jnp.where(size > 0, size, 1)
     b = b / size
     batch = [(0, 0)] * (b.ndim - 1)
@@ -359,9 +383,9 @@ def solve_bordered(matrix: Array, b: Array) -> tuple[Array, Array]:
 
 
 def _factor(matrix: Array) -> tuple[Array, Array]:
-    """Upper factors (..., n, n), whose entries below the diagonal are those of the matrix, and LAPACK's info (...).
+    """Upper factors (..., n, n), and LAPACK's info (...), which is not 0 for a matrix that is not positive definite.
 
-    info is not 0 for a matrix that is not positive definite.
+    Below the diagonal, LAPACK leaves the entries of the matrix.
     """
     outputs = jax.ShapeDtypeStruct(matrix.shape, matrix.dtype), jax.ShapeDtypeStruct(matrix.shape[:-2], jnp.int32)
     name = lapack.prepare_lapack_call("potrf_ffi", matrix.dtype)

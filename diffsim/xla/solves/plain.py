@@ -48,13 +48,15 @@ def plain_gram(matrix: Array, diagonal: Array, jacobian: Array, *weights: Array)
     Each of the `weights` (..., dim, count, dim) is the K of a group of `count` constraints with `dim` rows each. The
     rows of a group follow one another in J: the first rows of all constraints, then the second ones, and so on.
     """
-    total, start = plain_sum(matrix, diagonal), 0
+    total = plain_sum(matrix, diagonal)
+    start = 0
     for weight in weights:
         dim, count, _ = weight.shape[-3:]
         rows = jacobian[..., start : start + dim * count, :]
-        apart = rows.reshape(*rows.shape[:-2], dim, count, rows.shape[-1])
-        weighted = jnp.einsum("...ick,...kcn->...icn", weight, apart, precision=jax.lax.Precision.HIGHEST)
-        total, start = total + product(rows.mT, weighted.reshape(rows.shape)), start + dim * count
+        by_constraint = rows.reshape(*rows.shape[:-2], dim, count, rows.shape[-1])
+        weighted = jnp.einsum("...ick,...kcn->...icn", weight, by_constraint, precision=jax.lax.Precision.HIGHEST)
+        total = total + product(rows.mT, weighted.reshape(rows.shape))
+        start += dim * count
     return total
 
 
@@ -69,6 +71,7 @@ def plain_solve_gram(*arguments: Array) -> Array:
 
 
 def _plain(assemble: Assemble, arguments: Sequence[Array]) -> Array:
+    """Assembles a matrix and solves with it."""
     *terms, b = arguments
     return plain_solve(plain_factor(assemble(*terms)), b[..., None])[..., 0]
 
@@ -93,12 +96,13 @@ def _numpy_solve_gram(
 ) -> np.ndarray:
     """`plain_solve_gram` in numpy; `others` are the weights and b."""
     *weights, b = others
-    products, start = [], 0
+    products = []
+    start = 0
     for weight in weights:
         dim, count, _ = weight.shape[-3:]
         rows = jacobian[..., start : start + dim * count, :]
-        apart = rows.reshape(*rows.shape[:-2], dim, count, rows.shape[-1])
-        products.append(np.einsum("...icn,...ick,...kcm->...nm", apart, weight, apart))
+        by_constraint = rows.reshape(*rows.shape[:-2], dim, count, rows.shape[-1])
+        products.append(np.einsum("...icn,...ick,...kcm->...nm", by_constraint, weight, by_constraint))
         start += dim * count
     return _numpy_solve_sum(matrix, *products, diagonal, b)
 

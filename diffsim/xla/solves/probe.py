@@ -1,4 +1,7 @@
-"""Checks that compare the kernels of solves, alone and inside loops, with numpy in float64 before programs use them."""
+"""Checks of the kernels of solves, alone and inside loops: each is compared with numpy in float64 before it is used.
+
+When they run, and what happens if one fails, is in warp/probe.py.
+"""
 
 import functools
 from collections.abc import Callable
@@ -16,7 +19,7 @@ from diffsim.xla.warp.probe import Check, all_pass, checked
 
 # numbers of rows of the matrices: one, a free body, a humanoid, and more than the 32 lanes of a warp
 SIZES = (1, 6, 27, 34)
-# number of worlds, which does not fill the last block of threads
+# number of worlds, chosen so that they do not fill the last block of threads
 WORLDS = 11
 
 
@@ -35,16 +38,20 @@ def check_kernels(kernels: Any, sizes: tuple[int, ...] = SIZES, **settings: Any)
 
 
 def _check_size(kernels: Any, n: int, settings: dict[str, Any]) -> list[Check]:
+    """Runs each kernel on random, well-conditioned matrices of n rows."""
     rng = np.random.default_rng(n)
-    root, rows = rng.normal(size=(WORLDS, n, n)), rng.normal(size=(WORLDS, 3 * 5, n)) / np.sqrt(n)
+    root = rng.normal(size=(WORLDS, n, n))
+    rows = rng.normal(size=(WORLDS, 3 * 5, n)) / np.sqrt(n)
     matrix = np.eye(n) + root @ root.swapaxes(1, 2) / n
-    diagonal, b = rng.uniform(1, 2, (WORLDS, n)), rng.normal(size=(WORLDS, n))
+    diagonal = rng.uniform(1, 2, (WORLDS, n))
+    b = rng.normal(size=(WORLDS, n))
+    # J and K of five constraints with three rows each; the first rows of all constraints come first
     half = rng.normal(size=(WORLDS, 5, 3, 3)) / 3
-    # K of five constraints with three rows each, whose first rows come first
     weights = half @ half.swapaxes(2, 3)
-    lower, gram = np.linalg.cholesky(matrix), matrix + np.eye(n) * diagonal[:, None]
-    apart = rows.reshape(WORLDS, 3, 5, n)
-    gram = gram + np.einsum("wicn,wcij,wjcm->wnm", apart, weights, apart)
+    by_constraint = rows.reshape(WORLDS, 3, 5, n)
+    lower = np.linalg.cholesky(matrix)
+    gram = matrix + np.eye(n) * diagonal[:, None]
+    gram = gram + np.einsum("wicn,wcij,wjcm->wnm", by_constraint, weights, by_constraint)
 
     def solved(total: np.ndarray) -> np.ndarray:
         return np.linalg.solve(total, b[..., None])[..., 0]
@@ -90,30 +97,36 @@ def check_loops(solve_gram: Callable[..., Any], sizes: tuple[int, ...] = SIZES, 
         """The stiffness of each spring at x, and the gradient."""
         m, rows, stiffness, b = problem
         gap = product(rows, x) - 1
-        acting = jnp.where(gap < 0, stiffness, 0)
-        return acting, product(m, x) - b + product(acting * gap, rows)
+        active = jnp.where(gap < 0, stiffness, 0)
+        return active, product(m, x) - b + product(active * gap, rows)
 
     def advance(problem: Any, state: Any) -> Any:
-        (m, rows, _, _), (x, count, _) = problem, state
-        acting, gradient = forces(problem, x)
-        step = solve_gram(m, jnp.zeros_like(x), (rows, [acting.reshape(1, -1, 1)]), gradient)
+        m, rows, _, _ = problem
+        x, count, _ = state
+        active, gradient = forces(problem, x)
+        step = solve_gram(m, jnp.zeros_like(x), (rows, [active.reshape(1, -1, 1)]), gradient)
         return x - step, count + 1, jnp.sum(jnp.abs(step)) < 1e-5
 
-    def one(n: int) -> float:
+    def error(n: int) -> float:
+        """The gradient at the result for matrices of n rows, relative to the largest entry of the problem."""
         rng = np.random.default_rng(n)
-        root, rows = rng.normal(size=(WORLDS, n, n)), rng.normal(size=(WORLDS, 9, n)) / np.sqrt(n)
-        arrays = np.eye(n) + root @ root.swapaxes(1, 2) / n, rows, rng.uniform(1, 9, (WORLDS, 9)), root[:, 0]
-        problem = tuple(np.asarray(x, np.float32) for x in arrays)
+        root = rng.normal(size=(WORLDS, n, n))
+        rows = rng.normal(size=(WORLDS, 9, n)) / np.sqrt(n)
+        m = np.eye(n) + root @ root.swapaxes(1, 2) / n
+        stiffness = rng.uniform(1, 9, (WORLDS, 9))
+        b = root[:, 0]
+        problem = tuple(np.asarray(x, np.float32) for x in (m, rows, stiffness, b))
         start = np.zeros((WORLDS, n), np.float32), np.zeros(WORLDS, np.int32), np.zeros(WORLDS, bool)
         single = jax.tree.map(lambda x: x[0], (problem, start))
         loop = Translated.of(lambda state: ~state[2] & (state[1] < 20), advance, *single)
         call = machine.interpret if interpret else functools.partial(ptx.call, "loop")
         x = np.asarray(loop.run([*problem, *start], functools.partial(call, loop.kernel))[0], float)
-        gap = np.einsum("wkn,wn->wk", arrays[1], x) - 1
-        push = np.einsum("wk,wkn->wn", np.where(gap < 0, arrays[2], 0) * gap, arrays[1])
-        return float(np.max(np.abs(np.einsum("wmn,wn->wm", arrays[0], x) - arrays[3] + push)) / np.max(np.abs(root)))
+        gap = np.einsum("wkn,wn->wk", rows, x) - 1
+        push = np.einsum("wk,wkn->wn", np.where(gap < 0, stiffness, 0) * gap, rows)
+        gradient = np.einsum("wmn,wn->wm", m, x) - b + push
+        return float(np.max(np.abs(gradient)) / np.max(np.abs(root)))
 
-    return [checked("loop", n, functools.partial(one, n)) for n in sizes]
+    return [checked("loop", n, functools.partial(error, n)) for n in sizes]
 
 
 @functools.cache

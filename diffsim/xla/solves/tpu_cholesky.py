@@ -6,9 +6,10 @@ last axis, the lanes of the tiles, and an operation works on one row of all matr
 
     U_j = (A_j - sum_i U_ij U_i) / sqrt(pivot),      A = U^T U
 
-A right side is one more column of the matrix. Rows of limbs (`cpu_cholesky.Limbs`) come first and those of their trunk
-last: then a row subtracts only the rows of its own limb, and its columns are the rest of the limb and the trunk. The
-columns of all rows that it subtracts end in the same ones. Source: Golub and Van Loan 2013, sec. 4.2.
+The right-hand side is one more column of the matrix. The rows of limbs (`cpu_cholesky.Limbs`) come first, and the rows
+of their trunk last. Then from a row only the rows of its own limb are subtracted, and its columns are the rest of the
+limb and the trunk; the columns of all rows that are subtracted from it end with the same ones. Source: Golub and Van
+Loan 2013, sec. 4.2.
 """
 
 from collections.abc import Sequence
@@ -21,14 +22,14 @@ from diffsim.xla.solves.cpu_cholesky import Limbs, lost_to_rounding
 from diffsim.xla.solves.plain import plain_gram
 
 Array = jax.Array
-# rows of the largest matrix whose elimination is written out, which takes n^2 / 2 operations
+# number of rows of the largest matrix whose elimination is written out, which takes n^2 / 2 operations
 LARGEST = 40
-# the same of matrices with limbs, which take fewer
+# the same for matrices with limbs, which take fewer operations
 LARGEST_WITH_LIMBS = 64
 
 
 def factor(matrix: Array) -> Array:
-    """Lower factors L (..., n, n) of symmetric positive definite matrices, nan where one is not."""
+    """Lower Cholesky factors L (..., n, n) of matrices (..., n, n); NaN for a matrix that is not positive definite."""
     n = matrix.shape[-1]
     rows, _ = _eliminate(_last(matrix, 2), _order(n, None), None)
     empty = jnp.zeros_like(rows[0])
@@ -37,9 +38,11 @@ def factor(matrix: Array) -> Array:
 
 
 def solve(lower: Array, b: Array) -> Array:
-    """x (..., n, k) with L L^T x = b, of lower factors (..., n, n) and b (..., n, k)."""
-    # (column, row, 1, ...): each entry of L for all right sides; y_j is subtracted from all rows below
-    columns, rest = _last(lower, 2).swapaxes(0, 1), _last(b, 2)
+    """x (..., n, k) with L L^T x = b, for lower factors L (..., n, n) and b (..., n, k)."""
+    # `columns` is (column, row, worlds), `rest` is (row, k, worlds). First y = L^-1 b: y_j times column j is subtracted
+    # from all rows below j. Then x = L^-T y, from the last row on.
+    columns = _last(lower, 2).swapaxes(0, 1)
+    rest = _last(b, 2)
     n = len(rest)
     inverse = [1 / columns[j, j] for j in range(n)]
     solved = []
@@ -55,14 +58,15 @@ def solve(lower: Array, b: Array) -> Array:
 
 
 def solve_sum(*terms: Array, limbs: Limbs | None = None) -> Array:
-    """x (..., n) with A x = b (..., n), the last of the terms.
+    """x (..., n) with A x = b, where A is a sum of matrices and a diagonal.
 
     Args:
-      terms: matrices (..., n, n), a diagonal (..., n), or (..., 0) for none, and b; A is the sum of all but b.
-      limbs: how A falls apart, None if that is not known.
+      terms: the matrices (..., n, n), the diagonal (..., n), or (..., 0) for none, and b (..., n).
+      limbs: the sparsity of A by limbs; None if it is not known.
     """
     *matrices, diagonal, b = terms
-    n, total = b.shape[-1], _last(matrices[0], 2)
+    n = b.shape[-1]
+    total = _last(matrices[0], 2)
     for other in matrices[1:]:
         total = total + _last(other, 2)
     if diagonal.shape[-1]:
@@ -74,24 +78,28 @@ def solve_sum(*terms: Array, limbs: Limbs | None = None) -> Array:
 
 
 def solve_gram(*arguments: Array) -> Array:
-    """x (..., n) with `plain_gram` of the terms times x = b, the last argument (..., n)."""
-    matrix, b = plain_gram(*arguments[:-1]), arguments[-1]
-    return solve_sum(matrix, b[..., :0], b)
+    """x (..., n) with A x = b; b (..., n) is the last argument, and A the `plain_gram` of the others."""
+    *terms, b = arguments
+    return solve_sum(plain_gram(*terms), b[..., :0], b)
 
 
 def _order(n: int, limbs: Limbs | None) -> list[tuple[int, ...]]:
-    """The rows limb by limb, and those of the trunk as the last limb."""
+    """The rows of each limb, and, as the last limb, the rows of the trunk."""
     return [*limbs.limbs, limbs.trunk] if limbs else [tuple(range(n))]
 
 
 def _eliminate(matrix: Array, order: Sequence[tuple[int, ...]], b: Array | None) -> tuple[list[Array], list[Array]]:
     """U_j (columns, ...) from the diagonal on, and 1 / U_jj (...), of all rows in their order.
 
-    With a right side b (n, ...), it is the last column, and no pivot is below what rounding takes from the sum.
+    A right-hand side b (n, ...) becomes the last column. With it, pivots are raised to at least the rounding error of
+    the sum.
     """
-    trunk, floor = order[-1], lost_to_rounding(len(matrix))
-    rows, inverse = list[Array](), list[Array]()
+    trunk = order[-1]
+    floor = lost_to_rounding(len(matrix))
+    rows: list[Array] = []
+    inverse: list[Array] = []
     for limb in order:
+        # the rows that are subtracted from the rows of this limb
         below = list[Array]() if limb is not trunk else list(rows)
         for place, j in enumerate(limb):
             columns = (*limb[place:], *(() if limb is trunk else trunk))
@@ -113,8 +121,9 @@ def _eliminate(matrix: Array, order: Sequence[tuple[int, ...]], b: Array | None)
 
 
 def _entries(row: Array, columns: tuple[int, ...]) -> Array:
-    """Some entries of a row (n, ...): slices, and one join."""
-    parts, start = list[Array](), 0
+    """Some entries of a row (n, ...), as a concatenation of slices."""
+    parts: list[Array] = []
+    start = 0
     for k in range(1, len(columns) + 1):
         if k == len(columns) or columns[k] != columns[k - 1] + 1:
             parts.append(row[columns[start] : columns[k - 1] + 1])
@@ -123,15 +132,17 @@ def _entries(row: Array, columns: tuple[int, ...]) -> Array:
 
 
 def _substitute(rows: list[Array], inverse: list[Array], order: Sequence[tuple[int, ...]]) -> Array:
-    """x (n, ...) with U x = y, the last column of U: the trunk first, then each limb from its end."""
+    """x (n, ...) with U x = y, where y is the last column of U: first the trunk, then each limb from its end."""
     listed = [j for limb in order for j in limb]
     x_of: dict[int, Array] = {}
-    x_trunk, end = None, len(listed)
+    x_trunk = None
+    end = len(listed)
     for limb in reversed(order):
         known = x_trunk
         end -= len(limb)
         for place in reversed(range(len(limb))):
-            row, scale = rows[end + place], inverse[end + place]
+            row = rows[end + place]
+            scale = inverse[end + place]
             x = row[-1:]
             if known is not None:
                 x = x - jnp.sum(row[1:-1] * known, axis=0, keepdims=True)
@@ -143,7 +154,7 @@ def _substitute(rows: list[Array], inverse: list[Array], order: Sequence[tuple[i
 
 
 def _last(x: Array, kept: int) -> Array:
-    """The last `kept` axes first, and the first axis, that of the worlds, last."""
+    """Moves the last `kept` axes to the front, and the first axis, the worlds, to the end."""
     if x.ndim == kept:
         return x[..., None]
     axes = list(range(x.ndim))
@@ -151,6 +162,6 @@ def _last(x: Array, kept: int) -> Array:
 
 
 def _first(x: Array, kept: int) -> Array:
-    """The reverse of `_last`, of an array that has worlds."""
+    """The inverse of `_last`, for an array with an axis of worlds."""
     axes = list(range(x.ndim))
     return jnp.transpose(x, [axes[-1], *axes[kept:-1], *axes[:kept]])

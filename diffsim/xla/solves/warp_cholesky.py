@@ -1,16 +1,17 @@
 """CUDA kernels for Cholesky factors of and solves with many small matrices, and their sums with J^T K J.
 
 Each warp (32 threads, or lanes) works on the matrices of one world. A lane has a row, so that a column of up to 32 rows
-is one register, and a longer column one register for each 32 rows. A matrix is a list of columns and stays in registers
-(for 64 rows some 130 bytes do not fit). Arrays are read once, in JAX's order.
+is one register, and a longer column is one register for each 32 rows. A matrix is a list of columns and stays in
+registers (for 64 rows some 130 bytes do not fit). Arrays are read once, in JAX's order.
 
 - factor: right-looking, A = L L^T from the first column on. After column j is known, its products with the entries L_kj
   are subtracted from all columns k after it.
 - solve: first y = L^-1 b, column by column; then x = L^-T y, subtracting from each entry the product of its column with
   the entries after it.
-- solve_sum, solve_gram: both, for matrices that are added while they are read. The factor is not stored: y is computed
-  together with the columns of L, and x without sums over lanes. Pivots are at least as large as the rounding error of a
-  sum. (Gauss-Jordan elimination would need no second pass, but its residuals are a hundred times as large.)
+- solve_sum, solve_gram: both steps, for matrices that are added while they are read. The factor is not stored: y is
+  computed together with the columns of L, and x without sums over lanes. Pivots are raised to at least the rounding
+  error of the sum. (Gauss-Jordan elimination would need no second pass, but its residuals are a hundred times as
+  large.)
 - gram: for each constraint of d rows, J^T K J is a sum of d products of a column, from J, with a row, from K J.
 
 Source: Golub and Van Loan 2013, sec. 4.2 (outer product Cholesky) and 3.1 (column-oriented substitution).
@@ -34,16 +35,17 @@ from diffsim.xla.warp.translate import InMemory, Numbers, UntranslatedError, mas
 Array = jax.Array
 # registers with 32 rows each, beginning with the register that has the column's first non-zero entry
 Column = list[Any]
-# number of constraints whose rows are read before any of them is added, to hide the latency of memory
+# how many constraints' rows are read before any of them is added, to hide the latency of memory
 AT_ONCE = 4
 
 
 def _load(w: Machine, array: Any, start: int, n: int, first: int = 0) -> Column:
-    """n values of an array from `start` on, without the registers before the one with value number `first`."""
+    """n values of an array from `start` on; registers before the one with value `first` are left out."""
     return [w.load(array, start + g, n - g) for g in range(first // LANES * LANES, n, LANES)]
 
 
 def _store(w: Machine, array: Any, start: int, n: int, column: Column, first: int = 0) -> None:
+    """Writes a column of n values to an array from `start` on; `first` as in `_load`."""
     for value, g in zip(column, range(first // LANES * LANES, n, LANES), strict=True):
         w.store(array, start + g, n - g, value)
 
@@ -54,6 +56,7 @@ def _entry(w: Machine, values: Column, row: int) -> Any:
 
 
 def _put(w: Machine, values: Column, row: int, value: Any) -> None:
+    """Sets entry `row` of a vector."""
     values[row // LANES] = w.put(values[row // LANES], row % LANES, value)
 
 
@@ -90,7 +93,8 @@ def _add_gram(w: Machine, matrix: list[Column], jacobian: Any, weight: Any, size
       weight: K (dim, count, dim) in memory.
       size: index of the group's first row in J, dim and count.
     """
-    (above, dim, count), n = size, len(matrix)
+    above, dim, count = size
+    n = len(matrix)
 
     def add(number: int, first: int, columns: list[Column], jacobian: Any, weight: Any) -> list[Column]:
         """The columns plus J^T K J of `number` constraints from `first` on; all rows are read before any is added."""
@@ -107,6 +111,7 @@ def _add_gram(w: Machine, matrix: list[Column], jacobian: Any, weight: Any, size
                 ]
         return columns
 
+    # a loop over AT_ONCE constraints at a time, then those that are left
     turns, left = divmod(count, AT_ONCE)
     if turns:
         values, structure = jax.tree.flatten(matrix)
@@ -122,13 +127,15 @@ def _add_gram(w: Machine, matrix: list[Column], jacobian: Any, weight: Any, size
 def _take_products(columns: list[Column], j: int, entries: Sequence[Any]) -> None:
     """Subtracts from each column k after j the product of column j with its entry `entries[k]`."""
     for k in range(j + 1, len(columns)):
-        behind = columns[j][k // LANES - j // LANES :]
-        columns[k] = [x - entries[k] * value for x, value in zip(columns[k], behind, strict=True)]
+        tail = columns[j][k // LANES - j // LANES :]
+        columns[k] = [x - entries[k] * value for x, value in zip(columns[k], tail, strict=True)]
 
 
 def _solve(w: Machine, lower: list[Column], inverse: Column, b: Column) -> Column:
     """x with L L^T x = b, given the columns of L and 1 / L_jj."""
-    left, y, x = list(b), [w.zero() for _ in b], [w.zero() for _ in b]
+    left = list(b)
+    y = [w.zero() for _ in b]
+    x = [w.zero() for _ in b]
     for j, column in enumerate(lower):
         entry = _entry(w, left, j) * _entry(w, inverse, j)
         _put(w, y, j, entry)
@@ -143,10 +150,12 @@ def _solve(w: Machine, lower: list[Column], inverse: Column, b: Column) -> Colum
 
 def _factor_kernel(w: Machine, matrix: Any, lower: Any, *, n: int) -> None:
     """Writes the columns of L, with L L^T = `matrix`, and zeros above the diagonal."""
-    columns, zeros = [_load(w, matrix, k * n, n, first=k) for k in range(n)], [w.zero()] * -(-n // LANES)
+    columns = [_load(w, matrix, k * n, n, first=k) for k in range(n)]
+    zeros = [w.zero()] * -(-n // LANES)
     for j in range(n):
         first, *others = columns[j]
-        root, above = w.rsqrt(w.lane(first, j % LANES)), zeros[: j // LANES]
+        root = w.rsqrt(w.lane(first, j % LANES))
+        above = zeros[: j // LANES]
         columns[j] = [value * root for value in (w.from_lane_on(first, j % LANES), *others)]
         _store(w, lower, j * n, n, [*above, *columns[j]])
         if j + 1 < n:
@@ -174,7 +183,8 @@ Group = tuple[int, int, int]
 
 def groups_of(shapes: Sequence[tuple[int, ...]]) -> tuple[Group, ...]:
     """The groups of constraints whose weights K have these shapes (..., dim, count, dim)."""
-    groups, above = [], 0
+    groups = []
+    above = 0
     for *_, dim, count, _ in shapes:
         groups.append((above, dim, count))
         above += dim * count
@@ -184,15 +194,21 @@ def groups_of(shapes: Sequence[tuple[int, ...]]) -> tuple[Group, ...]:
 def solve_assembled(w: Machine, matrix: list[Column], b: Column) -> Column:
     """x with A x = b, given the columns of a symmetric matrix whose pivots may vanish by rounding.
 
-    Column j of L, without its diagonal entry, is stored as row j of an array in shared memory. The first pass reads
-    entries of a row in all lanes; the second pass reads in each lane an entry of its own row. The length of rows is
-    such that these reads use eight memory banks.
+    Column j of L, without its diagonal entry, is stored as row j of an array in shared memory. In the first pass all
+    lanes read the same entries of a row; in the second pass each lane reads an entry of its own row. The length of rows
+    is an odd multiple of four, so that these reads are spread over eight memory banks.
     """
-    n, least = len(matrix), lost_to_rounding(len(matrix))
+    n = len(matrix)
+    least = lost_to_rounding(n)
     length = 4 * (-(-n // 4) | 1)
-    columns, left, inverse, below = list(matrix), list(b), [w.zero() for _ in b], w.scratch(n * length)
+    columns = list(matrix)
+    left = list(b)
+    inverse = [w.zero() for _ in b]
+    below = w.scratch(n * length)
+    # first pass: the columns of L, and y = L^-1 b along with them
     for j in range(n):
-        (g, lane), (first, *others) = divmod(j, LANES), columns[j]
+        g, lane = divmod(j, LANES)
+        first, *others = columns[j]
         root = w.rsqrt(w.lane(w.at_least(first, least * matrix[j][0]), lane))
         _put(w, inverse, j, root)
         if j + 1 < n:
@@ -202,6 +218,7 @@ def solve_assembled(w: Machine, matrix: list[Column], b: Column) -> Column:
             _take_products(columns, j, w.scalars(below, j * length, n))
             y = _entry(w, left, j) * root
             left[g:] = [x - y * value for x, value in zip(left[g:], columns[j], strict=True)]
+    # second pass: x = L^-T y, from the last entry on
     left = [value * factor for value, factor in zip(left, inverse, strict=True)]
     for j in reversed(range(1, n)):
         x = _entry(w, left, j) * _entry(w, inverse, j)
@@ -214,8 +231,9 @@ def solve_assembled(w: Machine, matrix: list[Column], b: Column) -> Column:
 def read_gram(
     w: Machine, matrices: Sequence[Any], shift: Column, rows: tuple[Any, Sequence[Any], Sequence[Group]], n: int
 ) -> list[Column]:
-    """The columns of a sum of matrices and a diagonal, plus J^T K J; `rows` is J, and K and Group of each group."""
-    matrix, (jacobian, weights, groups) = _read_sum(w, matrices, shift, n), rows
+    """The columns of a sum of matrices and a diagonal, plus J^T K J; `rows` is J, and the K and Group of each group."""
+    jacobian, weights, groups = rows
+    matrix = _read_sum(w, matrices, shift, n)
     for weight, group in zip(weights, groups, strict=True):
         matrix = _add_gram(w, matrix, jacobian, weight, group)
     return matrix
@@ -294,13 +312,13 @@ WIDEST = 64
 
 
 def gram_in_loop(w: Machine, operands: Sequence[Numbers]) -> list[Numbers]:
-    """`solve_gram` inside of a loop kernel (see `TRANSLATIONS`)."""
+    """`solve_gram` inside a loop kernel (see `TRANSLATIONS`)."""
     matrix, diagonal, jacobian, *weights, b = operands
     return [_solve_in_loop(w, (matrix, jacobian), diagonal, weights, b)]
 
 
 def sum_in_loop(w: Machine, operands: Sequence[Numbers]) -> list[Numbers]:
-    """`solve_sum` inside of a loop kernel (see `TRANSLATIONS`), with a single matrix."""
+    """`solve_sum` inside a loop kernel (see `TRANSLATIONS`), with a single matrix."""
     if len(operands) != 3:
         raise UntranslatedError("a solve with a sum of several matrices")
     matrix, diagonal, b = operands
@@ -311,13 +329,15 @@ def _solve_in_loop(
     w: Machine, matrices: Sequence[Numbers], diagonal: Numbers, weights: Sequence[Numbers], b: Numbers
 ) -> Numbers:
     """x with (M + diagonal + J^T K J) x = b, for matrices M and J in memory; without J only M and the diagonal."""
-    (n,), arrays, places = b.shape, [], [x.held for x in matrices if isinstance(x.held, InMemory) and not x.held.start]
+    (n,) = b.shape
+    places = [x.held for x in matrices if isinstance(x.held, InMemory) and not x.held.start]
     if len(places) < len(matrices):
         raise UntranslatedError("a solve with matrices that are computed, or are parts of others")
     if n > WIDEST or matrices[-1].shape[0] > TALLEST:
         raise UntranslatedError("a solve with large matrices")
+    arrays = []
     for weight in weights:
-        # to memory, where the loop over constraints reads them
+        # the loop over constraints reads them from memory
         array = w.scratch(weight.size)
         for number, part in enumerate(registers(w, weight)):
             w.store(array, number * LANES, weight.size - number * LANES, part)
@@ -328,4 +348,5 @@ def _solve_in_loop(
     matrix = read_gram(w, [places[0].array], shift, (places[-1].array, arrays, groups), n)
     w.meet()
     x = solve_assembled(w, matrix, registers(w, b))
+    # an array of a single element has it in all lanes
     return Numbers((n,), x if n > 1 else [w.lane(x[0], 0)])

@@ -1,8 +1,8 @@
-"""While loops as CUDA kernels in which each warp runs the loop of one world, and ends it by itself.
+"""While loops as CUDA kernels, in which each warp runs the loop of one world until this world has ended.
 
 XLA runs each operation of a loop for all worlds, with dozens of kernel launches per iteration, until the last world has
-ended. Here `translate` turns the functions of the loop, which JAX traces for one world, into the program of a warp.
-What a loop computes is thus written once, in JAX. A loop with an operation for which `translate` has no rule is left to
+ended. Here `translate` turns the functions of the loop, which JAX traces for one world, into the program of a warp. So
+what a loop computes is written only once, in JAX. A loop with an operation for which `translate` has no rule is left to
 XLA (`Translated.of` returns None).
 """
 
@@ -24,14 +24,14 @@ from diffsim.xla.warp.machine import LANES, Machine, interpret
 from diffsim.xla.warp.ptx import call
 from diffsim.xla.warp.translate import InMemory, Numbers, UntranslatedError, known, registers, translate
 
-# checks whether loop kernels are right on this machine's GPU, which run before a program uses them. A module that adds
-# a rule to `translate` adds a check here (`solves/cholesky.py`)
+# Checks of loop kernels on this machine's GPU, which run before a program uses them. A module that adds a rule to
+# `translate` adds a check here (`solves/cholesky.py`).
 CHECKS: list[Callable[[], bool]] = []
 
 
 @functools.cache
 def cuda_loops() -> bool:
-    """Whether loop kernels are right on this machine's GPU."""
+    """Whether loop kernels pass all checks on this machine's GPU."""
     return bool(CHECKS) and all(check() for check in CHECKS)
 
 
@@ -46,7 +46,9 @@ class Translated:
     """
 
     def __init__(self, unfinished: Any, advance: Any, count: int) -> None:
-        self.unfinished, self.advance, self.count = unfinished, advance, count
+        self.unfinished = unfinished
+        self.advance = advance
+        self.count = count
         self.avals = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in advance.in_avals]
 
     @classmethod
@@ -86,7 +88,7 @@ class Translated:
         return [jax.ShapeDtypeStruct((worlds, *x.shape), x.dtype) for x in self.avals[self.count :]]
 
     def run(self, operands: Sequence[Any], call: Callable[..., list[Any]]) -> list[Any]:
-        """The last states of a batch, by `call(operands, results)` of the kernel, without arrays of size 0."""
+        """The last states of a batch, by `call(operands, results)`, which runs the kernel without arrays of size 0."""
         results = self.results(max(map(len, operands)))
         found = iter(call([x for x in operands if x.size], [x for x in results if x.size]))
         return [next(found) if x.size else np.zeros(x.shape, x.dtype) for x in results]
@@ -106,14 +108,18 @@ class Translated:
             for aval in self.avals
         ]
         problem, start = inputs[: self.count], inputs[self.count :]
-        counts = np.cumsum([-(-x.size // LANES) for x in start])
+        # how many registers each array of the state has, and where they end in the carry of the loop
+        counts = [-(-x.size // LANES) for x in start]
+        ends = np.cumsum(counts)
 
         def flat(state: Sequence[Numbers]) -> list[Any]:
+            """The registers of all arrays of a state."""
             return [part for x in state for part in (registers(w, x) if x.size else [])]
 
         def state(carry: list[Any]) -> list[Numbers]:
-            ends = zip(start, counts, strict=True)
-            return [Numbers(x.shape, carry[end - -(-x.size // LANES) : end]) if x.size else x for x, end in ends]
+            """The arrays of the state with these registers."""
+            places = zip(start, counts, ends, strict=True)
+            return [Numbers(x.shape, carry[end - count : end]) if x.size else x for x, count, end in places]
 
         def advance(carry: list[Any]) -> list[Any]:
             return flat(translate(w, self.advance, [*problem, *state(carry)]))
@@ -128,7 +134,7 @@ class Translated:
                 w.store(array, number * LANES, x.size - number * LANES, part)
 
     def on_cuda(self, *operands: Any) -> list[Any]:
-        """The last states of a batch, by the kernel if it is right on this machine's GPU."""
+        """The last states of a batch, by the kernel if kernels pass their checks on this machine's GPU."""
         if not cuda_loops():
             return self.plain(*operands)
         return self.run(operands, functools.partial(call, "loop", self.kernel))
@@ -151,7 +157,8 @@ def _batch(operands: Sequence[Any], dims: Sequence[int | None], *, loop: Transla
     """The batch rule: nested batches become one batch with more worlds."""
     size = next(x.shape[dim] for x, dim in zip(operands, dims, strict=True) if dim is not None)
     whole = [x if dim is None else jnp.moveaxis(x, dim, 0) for x, dim in zip(operands, dims, strict=True)]
-    worlds = max(x.shape[dim is not None] for x, dim in zip(whole, dims, strict=True))
+    # the axis of worlds is the first one, or the second one after a batch axis
+    worlds = max(x.shape[0 if dim is None else 1] for x, dim in zip(whole, dims, strict=True))
 
     def of_all(x: Any, dim: int | None) -> Any:
         if dim is None and len(x) == 1:
@@ -170,6 +177,7 @@ loop_p.def_abstract_eval(
     lambda *operands, loop: [ShapedArray(x.shape, x.dtype) for x in loop.results(max(x.shape[0] for x in operands))]
 )
 batching.primitive_batchers[loop_p] = _batch
+# the functions that compute the primitive on CUDA and, under None, on other platforms
 LOWERED: dict[str | None, Callable[..., list[Any]]] = {
     None: lambda *operands, loop: loop.plain(*operands),
     "cuda": lambda *operands, loop: loop.on_cuda(*operands),

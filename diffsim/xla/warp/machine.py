@@ -1,9 +1,9 @@
-"""The instruction set of a warp, 32 threads ("lanes") of a GPU that work in step, and its meaning in numpy.
+"""The instruction set of a warp, which is 32 threads ("lanes") of a GPU that work in step; and its meaning in numpy.
 
 A kernel is a function of a machine and of the arrays of one world; each world has its own warp. A value is a register:
-one number or boolean in each of the 32 lanes. Values support +, -, * and 1 / value; all else are functions of the
-machine. There are two machines. `Ptx` (ptx.py) writes a program for a GPU. `Interpreter` runs the same function with
-numpy arrays, so that kernels can be tested without a GPU.
+one number or boolean in each of the 32 lanes. Values support +, -, * and 1 / value; all other operations are methods of
+the machine. There are two machines. `Ptx` (ptx.py) writes a program for a GPU. `Interpreter` runs the same function
+with numpy arrays, so that kernels can be tested without a GPU.
 
 Python's loops in a kernel are unrolled; `loop` and `repeat` become loops of the program.
 """
@@ -164,6 +164,7 @@ class Interpreter:
         return array[:, index * stride :]
 
     def _wide(self, value: np.ndarray) -> np.ndarray:
+        """The value as (worlds, 32)."""
         return np.broadcast_to(value, (self.worlds, LANES))
 
     def lane(self, value: np.ndarray, lane: int) -> np.ndarray:

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-# largest error of a correct kernel, relative to the largest value of the result: for solves in float32 with
-# well-conditioned matrices
+# the largest error that a correct kernel can have in float32, relative to the largest value of the result; the matrices
+# of the checks are well-conditioned
 ALLOWED = 1e-4
 
 
@@ -41,16 +41,18 @@ class Check(NamedTuple):
 def checked(name: str, rows: int, error: Callable[[], float]) -> Check:
     """The Check of a kernel whose error `error()` computes."""
     try:
-        return Check(name, rows, error())
-    # a kernel compiler can fail in many ways; with each of them the kernel cannot be used
+        return Check(kernel=name, rows=rows, error=error())
+    # a kernel compiler can fail in many ways; after any of them the kernel cannot be used
     except Exception as problem:
-        return Check(name, rows, np.nan, f"{type(problem).__name__}: {problem}".splitlines()[0])
+        failure = f"{type(problem).__name__}: {problem}".splitlines()[0]
+        return Check(kernel=name, rows=rows, error=np.nan, failure=failure)
 
 
 def all_pass(ask: Callable[[], list[Check]]) -> bool:
     """Whether all checks of `ask()` pass on this machine's GPU; warns if one fails.
 
-    Without a GPU the result is True: a program is then compiled for a GPU in another machine, and cannot be checked.
+    Without a GPU the result is True: then the program is compiled for a GPU in another machine, and nothing can be
+    checked.
     """
     gpu = find_gpu()
     if gpu is None:
@@ -60,7 +62,7 @@ def all_pass(ask: Callable[[], list[Check]]) -> bool:
         with jax.default_device(gpu):
             return ask()
 
-    # this runs while a program is traced; in another thread the checks do not become part of it
+    # a program is being traced now; in another thread the checks do not become part of it
     with ThreadPoolExecutor(1) as thread:
         failed = [check for check in thread.submit(ask_there).result() if not check.passed]
     if failed:

@@ -16,9 +16,9 @@ import numpy as np
 
 from diffsim.xla.warp.machine import LANES, Kernel
 
-# largest number of warps in a block, 128 threads
+# the largest number of warps in a block: 128 threads
 WARPS = 4
-# bytes of shared memory that a block can have on every GPU
+# how much shared memory a block can have on every GPU, in bytes
 POOL = 48 * 1024
 # the mask of all lanes
 FULL = "0xffffffff"
@@ -35,7 +35,7 @@ KNOWN = {
     "i": {*INTEGERS, *ORDERS, "max", "min", *ANY},
     "b": {*TRUTHS, "eq", "ne", *ANY},
 }
-# types of registers: their letter, and their type in a move instruction
+# for the letter of each type of register, the type in a move instruction
 TYPES = {"f": "f32", "r": "u32", "p": "pred"}
 
 
@@ -43,7 +43,8 @@ class Register:
     """A register of a PTX program. The letter in its name is its type: f for floats, r for integers, p for booleans."""
 
     def __init__(self, program: "Ptx", name: str) -> None:
-        self.program, self.name = program, name
+        self.program = program
+        self.name = name
 
     @property
     def kind(self) -> str:
@@ -119,7 +120,8 @@ class Ptx:
         return self.value("mov.f32", 0.0)
 
     def load(self, array: Pointer, start: int, count: int, stride: int = 1) -> Register:
-        lane, size = array.lane, array.dtype.itemsize
+        lane = array.lane
+        size = array.dtype.itemsize
         if stride > 1:
             lane = self.new("d")
             self.line("mad.wide.u32", lane, "%lane", str(size * stride), array.array)
@@ -165,8 +167,8 @@ class Ptx:
         return self.value(f"shfl.sync.{how}.b32", value, by, "31", FULL, kind=value.kind)
 
     def lanes(self, value: Register) -> list[Register]:
-        # through shared memory, from which a lane reads four elements at a time. Two buffers are used alternately, so
-        # that none is overwritten before all lanes have read it
+        # The value goes through shared memory, from which a lane reads four elements at a time. Two buffers are used
+        # alternately, so that none is overwritten before all lanes have read it.
         buffer = 4 * LANES * (self.stores % 2)
         self.stores += 1
         self.line("st.shared.f32", f"[%shared_lane+{buffer}]", value.name)
@@ -177,7 +179,7 @@ class Ptx:
         return self._by_four(array.array, start, count)
 
     def _by_four(self, base: str, start: int, count: int) -> list[Register]:
-        """Elements of shared memory, each in all lanes, read by four."""
+        """Elements of shared memory, each in all lanes; one instruction reads four of them."""
         found = [Register(self, self.new("f")) for _ in range(-(-count // 4) * 4)]
         for place in range(0, count, 4):
             four = ", ".join(register.name for register in found[place : place + 4])
@@ -188,12 +190,14 @@ class Ptx:
         self.line("bar.warp.sync", FULL)
 
     def scratch(self, count: int) -> Pointer:
-        array, lane, start = self.new("d"), self.new("d"), 4 * self.room
+        array = self.new("d")
+        lane = self.new("d")
+        start = 4 * self.room
         # arrays are aligned for reads of four elements
         self.room += -(-count // 4) * 4
         self.line("add.u64", array, "%scratch", str(start))
         self.line("mad.wide.u32", lane, "%lane", "4", array)
-        return Pointer(array, lane, np.dtype(np.float32), ".shared")
+        return Pointer(array=array, lane=lane, dtype=np.dtype(np.float32), space=".shared")
 
     def sum(self, value: Register) -> Register:
         for distance in (16, 8, 4, 2, 1):
@@ -201,8 +205,8 @@ class Ptx:
         return value
 
     def sums(self, values: Sequence[Register]) -> Register:
-        # lanes and values are halved together: half of the lanes continue with one half of the values, to which they
-        # add those of the other lanes
+        # Lanes and values are halved together: one half of the lanes goes on with one half of the values, to which it
+        # adds the same values of the other half of the lanes.
         left: list[Any] = [*values, *[0.0] * (LANES - len(values))]
         for distance in (16, 8, 4, 2, 1):
             bit = self.value("and.b32", "%lane", str(distance), kind="r")
@@ -213,7 +217,8 @@ class Ptx:
 
     def _halved(self, low: Any, high: Any, upper: Register, distance: int) -> Register:
         """The value `low` in lower lanes and `high` in upper lanes, plus the same value of the lane at a distance."""
-        kept, sent = (self.value("selp.f32", *pair, upper) for pair in ((high, low), (low, high)))
+        kept = self.value("selp.f32", high, low, upper)
+        sent = self.value("selp.f32", low, high, upper)
         return kept + self._exchange("bfly", sent, str(distance))
 
     def all(self, truth: Register) -> Register:
@@ -239,11 +244,12 @@ class Ptx:
             truth, otherwise, value = values
             if kind != "p":
                 return self.value(f"selp.{TYPES[kind]}", value, otherwise, truth, kind=kind)
-            there = self.value("not.pred", truth, kind="p")
-            halves = [self.value("and.pred", *pair, kind="p") for pair in ((truth, value), (there, otherwise))]
-            return self.value("or.pred", *halves, kind="p")
+            untrue = self.value("not.pred", truth, kind="p")
+            if_true = self.value("and.pred", truth, value, kind="p")
+            if_false = self.value("and.pred", untrue, otherwise, kind="p")
+            return self.value("or.pred", if_true, if_false, kind="p")
         if operation in ("max", "min"):
-            # choose the first value also if it is NaN
+            # choose the first value if it is NaN, too
             first = self.elementwise("gt" if operation == "max" else "lt", *values)
             either = self.value("or.pred", first, self.elementwise("ne", values[0], values[0]), kind="p")
             return self.elementwise("select_n", either, values[1], values[0])
@@ -290,7 +296,9 @@ class Ptx:
         return self.elementwise("select_n", truth, otherwise, value)
 
     def loop(self, count: int, body: Callable[[Any, list[Any]], list[Any]], carry: list[Any]) -> list[Any]:
-        index, label, again = self.new("r"), f"loop_{self.count}", self.new("p")
+        index = self.new("r")
+        label = f"loop_{self.count}"
+        again = self.new("p")
         self.line("mov.u32", index, "0")
         kept = self._copies(carry)
         self.lines.append(f"{label}:")
@@ -305,7 +313,8 @@ class Ptx:
     def repeat(
         self, unfinished: Callable[[list[Any]], Any], advance: Callable[[list[Any]], list[Any]], carry: list[Any]
     ) -> list[Any]:
-        kept, number = self._copies(carry), self.count
+        kept = self._copies(carry)
+        number = self.count
         self.lines.append(f"again_{number}:")
         self.meet()
         self.line(f"@!{unfinished(kept).name} bra.uni", f"end_{number}")
@@ -316,10 +325,11 @@ class Ptx:
         return kept
 
     def _copies(self, values: list[Register]) -> list[Register]:
+        """New registers with the same values."""
         return [self.value(f"mov.{TYPES[value.kind]}", value, kind=value.kind) for value in values]
 
     def _become(self, kept: list[Register], values: list[Register]) -> None:
-        """Moves values to the registers `kept`, by copies, because some values may be such registers themselves."""
+        """Moves values to the registers `kept`, by way of copies: some values may be these registers themselves."""
         for register, value in zip(kept, self._copies(values), strict=True):
             self.line(f"mov.{TYPES[register.kind]}", register.name, value.name)
 
@@ -337,20 +347,25 @@ class Ptx:
           arrays: shape and dtype of each array, first operands and then results. The shape is (worlds, ...), or
             (1, ...) for an array that all worlds share.
         """
-        program, pointers = cls(), []
+        program = cls()
+        pointers = []
         for number, (shape, kind) in enumerate(arrays):
-            dtype, address, lane = np.dtype(kind), program.new("d"), program.new("d")
+            dtype = np.dtype(kind)
+            address = program.new("d")
+            lane = program.new("d")
             array = program.new("d")
             program.line("ld.param.u64", array, f"[{name}_{number}]")
             program.line("cvta.to.global.u64", array, array)
             apart = dtype.itemsize * math.prod(shape[1:]) if shape[0] == worlds else 0
             program.line("mad.wide.u32", address, "%world", str(apart), array)
             program.line("mad.wide.u32", lane, "%lane", str(dtype.itemsize), address)
-            pointers.append(Pointer(address, lane, dtype))
+            pointers.append(Pointer(array=address, lane=lane, dtype=dtype))
         kernel(program, *pointers)
         parameters = ", ".join(f".param .u64 {name}_{number}" for number in range(len(arrays)))
         tables = "\n".join(f".global .align 4 {numbers.replace('?', x)};" for numbers, x in program.tables.items())
-        body, stride = "\n".join(program.lines), 4 * (2 * LANES + program.room)
+        body = "\n".join(program.lines)
+        # bytes of shared memory for each warp: the two buffers of `lanes`, then the arrays of `scratch`
+        stride = 4 * (2 * LANES + program.room)
         warps = min(WARPS, POOL // stride)
         text = f""".version 7.0
 .target sm_70
@@ -388,6 +403,7 @@ ret;
         return text, warps
 
 
+# an operand of a kernel
 Shaped = jax.Array | np.ndarray
 
 
@@ -397,7 +413,7 @@ def call(name: str, kernel: Kernel, operands: Sequence[Shaped], results: Sequenc
     Args:
       name: name of the program, which a profiler shows.
       kernel: a function of a machine, the arrays of a world, and its results, which it writes.
-      operands: arrays (worlds, ...), or (1, ...) if all worlds share one; float32, int32 or bool.
+      operands: arrays of float32, int32 or bool, (worlds, ...), or (1, ...) for one that all worlds share.
       results: shapes (worlds, ...) and dtypes of the results.
     """
     worlds = results[0].shape[0]

@@ -43,7 +43,7 @@ class Numbers(NamedTuple):
 
     Attributes:
       shape: its shape.
-      held: its registers, whose last lanes may have any values; or its place in memory; or constants, in numpy.
+      held: its registers, whose last lanes may have any values; or its place in memory; or constants, a numpy array.
     """
 
     shape: tuple[int, ...]
@@ -85,14 +85,15 @@ def moved(w: Machine, sources: Sequence[Numbers], index: np.ndarray) -> Numbers:
     held = sources[0].held
     if len(sources) == 1 and isinstance(held, InMemory) and np.array_equal(flat, flat[0] + np.arange(flat.size)):
         return Numbers(index.shape, InMemory(held.array, held.start + int(flat[0])))
-    # for each element of the sources its register and its lane; -1 for a single element, which is in all lanes
+    # for each element of the sources, its register and its lane; -1 for a single element, which is in all lanes
     parts, part_of, lane_of = list[Any](), list[np.ndarray](), list[np.ndarray]()
     for x in sources:
         place = np.arange(x.size)
         part_of.append(len(parts) + place // LANES)
         lane_of.append(np.full(1, -1) if x.size == 1 else place % LANES)
         parts += registers(w, x)
-    part, lane = (np.concatenate(column)[flat] for column in (part_of, lane_of))
+    part = np.concatenate(part_of)[flat]
+    lane = np.concatenate(lane_of)[flat]
 
     def gathered(part: np.ndarray, lane: np.ndarray) -> Any:
         """One register of the result, put together from the registers `part` at lanes `lane`."""
@@ -131,13 +132,15 @@ def elementwise(w: Machine, operation: str, inputs: Sequence[Numbers], shape: tu
 
 def masked(w: Machine, x: Numbers, rest: Any) -> list[Any]:
     """The registers of an array, with the constant `rest` in the lanes after its last element."""
-    parts, left = list(registers(w, x)), x.size % LANES
+    parts = list(registers(w, x))
+    left = x.size % LANES
     if left and x.size > 1:
         parts[-1] = w.chosen(np.arange(LANES) < left, parts[-1], w.constant(np.asarray(rest)))
     return parts
 
 
 def _added(w: Machine, parts: Sequence[Any]) -> Any:
+    """The sum of registers, lane by lane."""
     return functools.reduce(functools.partial(w.elementwise, "add"), parts)
 
 
@@ -169,7 +172,8 @@ def _product(w: Machine, left: Numbers, right: Numbers, axes: tuple[int, int]) -
         return known(np.zeros(matrix.shape[1 - axis], np.float32))
     if len(matrix.shape) != 2 or len(vector.shape) != 1 or not isinstance(matrix.held, InMemory):
         raise UntranslatedError("a product of these shapes, or with a matrix that is computed")
-    numbers, places = masked(w, vector, np.float32(0)), range(0, matrix.shape[1], LANES)
+    numbers = masked(w, vector, np.float32(0))
+    places = range(0, matrix.shape[1], LANES)
     starts = (matrix.held.start + row * matrix.shape[1] for row in range(matrix.shape[0]))
     # the rows of the matrix, in registers of 32 elements
     rows = [[w.load(matrix.held.array, start + g, matrix.shape[1] - g) for g in places] for start in starts]
@@ -184,13 +188,14 @@ def _product(w: Machine, left: Numbers, right: Numbers, axes: tuple[int, int]) -
     return Numbers((matrix.shape[1],), columns if matrix.shape[1] > 1 else [w.lane(columns[0], 0)])
 
 
-# rules for diffsim's own primitives: (machine, operands) -> results. The module of the primitive adds its rule
+# Rules for diffsim's own primitives: (machine, operands) -> results. The module of a primitive adds its rule here.
 TRANSLATIONS: dict[str, Callable[[Machine, Sequence["Numbers"]], list["Numbers"]]] = {}
-# primitives that only move elements: their rule in numpy, applied to indices, says where
+# primitives that only move elements; their rule in numpy, applied to indices, says where
 MOVES = {"reshape", "squeeze", "transpose", "slice", "broadcast_in_dim", "concatenate", "stack", "unstack", "split"}
 REDUCTIONS = {"reduce_sum": "add", "reduce_and": "and"}
-# operations that return their input, and operations that contain a jaxpr
+# operations that return their inputs
 NOTHING = ("stop_gradient", "optimization_barrier", "copy", "copy_p", "reshard")
+# operations that contain a jaxpr
 PROGRAMS = ("jit", "pjit", "closed_call", "custom_jvp_call")
 
 
@@ -219,7 +224,9 @@ def operation(w: Machine, equation: Any, inputs: Sequence[Numbers]) -> list[Numb
     Raises:
       UntranslatedError: there is no rule for the operation.
     """
-    name, params, shape = equation.primitive.name, equation.params, tuple(equation.outvars[0].aval.shape)
+    name = equation.primitive.name
+    params = equation.params
+    shape = tuple(equation.outvars[0].aval.shape)
     if name in PROGRAMS:
         return translate(w, params.get("jaxpr", params.get("call_jaxpr")), inputs)
     if name in NOTHING:
@@ -233,14 +240,15 @@ def operation(w: Machine, equation: Any, inputs: Sequence[Numbers]) -> list[Numb
         assert rule is not None, name
         moves = rule(*places)
         return [moved(w, inputs, index) for index in (moves if isinstance(moves, list) else [moves])]
-    # integers are excluded where numpy and a warp differ: logical operations on bits, and sums
+    # Integers are refused where numpy and a warp differ: in logical operations, which act on bits, and in sums.
+    # the list is repeated, because an operation may have only one input
     first, *_, last = 2 * [np.dtype(variable.aval.dtype).kind for variable in equation.invars]
     if name == "select_n" and first != "b":
         raise UntranslatedError("a choice by an integer")
     if name in KNOWN[last] and (name != "convert_element_type" or params["new_dtype"] == np.float32):
         return [elementwise(w, name, inputs, shape)]
     if last != ("b" if name == "reduce_and" else "f"):
-        raise UntranslatedError(f"{name} of integers or truths")
+        raise UntranslatedError(f"{name} of integers or booleans")
     if name == "square":
         return [elementwise(w, "mul", (*inputs, *inputs), shape)]
     if name in REDUCTIONS:
