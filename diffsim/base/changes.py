@@ -6,7 +6,7 @@ and the readers of MJCF, which have no model yet, ask `changes.follows(version, 
 branch in its stage, and a test in tests/newer/.
 
 diffsim does not follow the changes whose row has no stage, whatever version the model names.
-Source: MuJoCo changelog, 3.9 to 4.0; MuJoCo's C source until August 2026 (3.12); C MuJoCo 4.0.0 as a black box.
+Source: MuJoCo changelog, 3.9 to 4.0; MuJoCo's C source until August 2026 (3.12); runs of MuJoCo 4.0.0.
 """
 
 from typing import NamedTuple
@@ -35,182 +35,201 @@ class Change(NamedTuple):
 
 CHANGES: dict[str, Change] = {
     "margin_gap": Change(
-        "3.9",
-        "collision/pairs.py",
-        "a contact is listed at distances below `margin` and pushes below `margin - gap`",
-        "a contact is listed at distances below `margin + gap` and pushes below `margin`",
+        since="3.9",
+        stage="collision/pairs.py",
+        before="a contact is listed at distances below `margin` and pushes below `margin - gap`",
+        now="a contact is listed at distances below `margin + gap` and pushes below `margin`",
     ),
     "free_bodies": Change(
-        "3.11",
-        "simulate/integrate/integrators.py",
-        "with `implicitfast`, free bodies without constraints rotate by the midpoint rule; other free bodies can gain "
-        "energy",
-        "with `implicitfast`, all free bodies rotate as with `implicit` and never gain energy",
+        since="3.11",
+        stage="simulate/integrate/integrators.py",
+        before=(
+            "with `implicitfast`, free bodies without constraints rotate by the midpoint rule; other free bodies can "
+            "gain energy"
+        ),
+        now="with `implicitfast`, all free bodies rotate as with `implicit` and never gain energy",
     ),
     "sleep_tolerance": Change(
-        "3.11",
-        "mjcf/reader.py",
-        "the default of `sleep_tolerance` is 1e-4",
-        "the default of `sleep_tolerance` is 1e-3",
+        since="3.11",
+        stage="mjcf/assemble.py",
+        before="the default of `sleep_tolerance` is 1e-4",
+        now="the default of `sleep_tolerance` is 1e-3",
     ),
     "tendon_force_limits": Change(
-        "3.14",
-        "mjcf/spec.py",
-        "`actuatorfrcrange` of a tendon has an effect only together with `actuatorfrclimited`",
-        "`actuatorfrcrange` of a tendon is enough, as for a joint",
+        since="3.14",
+        stage="mjcf/spec.py",
+        before="`actuatorfrcrange` of a tendon has an effect only together with `actuatorfrclimited`",
+        now="`actuatorfrcrange` of a tendon is enough, as for a joint",
     ),
     "dampratio": Change(
-        "3.15",
-        "simulate/constants.py",
-        "`dampratio` of a servo assumes that the servo moves the inertia sum of M_jj / J_j^2",
-        "`dampratio` of a servo uses the exact inertia 1 / (J M^-1 J^T), which halves the damping of a tendon over two "
-        "equal joints",
+        since="3.15",
+        stage="simulate/constants.py",
+        before="`dampratio` of a servo assumes that the servo moves the inertia sum of M_jj / J_j^2",
+        now=(
+            "`dampratio` of a servo uses the exact inertia 1 / (J M^-1 J^T), which halves the damping of a tendon "
+            "over two equal joints"
+        ),
     ),
     "replicated_keys": Change(
-        "3.16",
-        "mjcf/macros/keys.py",
-        "a keyframe has the length of the model with one copy of a `<replicate>`, and is repeated for each copy",
-        "a keyframe has the length of the model with all copies; missing values are the initial ones",
+        since="3.16",
+        stage="mjcf/macros/keys.py",
+        before="a keyframe has the length of the model with one copy of a `<replicate>`, and is repeated for each copy",
+        now="a keyframe has the length of the model with all copies; missing values are the initial ones",
     ),
     "rk4_rotations": Change(
-        "4.0",
-        "simulate/integrate/runge_kutta.py",
-        "with `RK4`, the error of ball and free joints' rotations is of second order in the timestep",
-        "with `RK4`, the error of these rotations is of fourth order, as for other joints",
+        since="4.0",
+        stage="simulate/integrate/runge_kutta.py",
+        before="with `RK4`, the error of ball and free joints' rotations is of second order in the timestep",
+        now="with `RK4`, the error of these rotations is of fourth order, as for other joints",
     ),
     "saturated_targets": Change(
-        "4.0",
-        "actuator/actuation.py",
-        "implicit integrators include the damping of a servo although its joint or tendon is at its `actuatorfrcrange`",
-        "implicit integrators leave this damping out, as they do for a servo at its own `forcerange`",
+        since="4.0",
+        stage="actuator/actuation.py",
+        before=(
+            "implicit integrators include the damping of a servo although its joint or tendon is at its "
+            "`actuatorfrcrange`"
+        ),
+        now="implicit integrators leave this damping out, as they do for a servo at its own `forcerange`",
     ),
     "filtered_turns": Change(
-        "4.0",
-        "actuator/actuation.py",
-        "a servo with a filter on a ball joint, or between two sites, moves to the rotation vector that it is given",
-        "a servo with a filter on a ball joint, or between two sites, takes the shortest way to the given rotation",
+        since="4.0",
+        stage="actuator/actuation.py",
+        before=(
+            "a servo with a filter on a ball joint, or between two sites, moves to the rotation vector that it is given"
+        ),
+        now="a servo with a filter on a ball joint, or between two sites, takes the shortest way to the given rotation",
     ),
     "tactile_depth": Change(
-        "3.9",
-        "",
-        "the sensor `tactile` returns an estimate of the pressure",
-        "the sensor `tactile` returns the depth",
+        since="3.9",
+        stage="",
+        before="the sensor `tactile` returns an estimate of the pressure",
+        now="the sensor `tactile` returns the depth",
     ),
     "flexes_sleep": Change(
-        "3.9",
-        "",
-        "flexes never sleep; equalities of flexes are refused when the flag `sleep` is set",
-        "flexes can sleep",
+        since="3.9",
+        stage="",
+        before="flexes never sleep; equalities of flexes are refused when the flag `sleep` is set",
+        now="flexes can sleep",
     ),
     "hull_vertices": Change(
-        "3.10",
-        "",
-        "a hull with `maxhullvert` has the vertices that 3.8.1 chooses",
-        "a hull with `maxhullvert` fits its mesh better",
+        since="3.10",
+        stage="",
+        before="a hull with `maxhullvert` has the vertices that 3.8.1 chooses",
+        now="a hull with `maxhullvert` fits its mesh better",
     ),
     "lines_of_obj": Change(
-        "3.10",
-        "",
-        "`flexcomp` with `dim=1` refuses OBJ files that contain lines",
-        "`flexcomp` with `dim=1` reads the lines of an OBJ file",
+        since="3.10",
+        stage="",
+        before="`flexcomp` with `dim=1` refuses OBJ files that contain lines",
+        now="`flexcomp` with `dim=1` reads the lines of an OBJ file",
     ),
     "solver_exits": Change(
-        "3.10",
-        "",
-        "the solver stops by cost and gradient, scaled by the inertia at `qpos0`",
-        "the solver has more stopping criteria, scaled by the current inertia; results differ within the tolerance",
+        since="3.10",
+        stage="",
+        before="the solver stops by cost and gradient, scaled by the inertia at `qpos0`",
+        now="the solver has more stopping criteria, scaled by the current inertia; results differ within the tolerance",
     ),
     "nearest_turn": Change(
-        "3.11",
-        "actuator/actuation.py",
-        "a servo without a filter on a ball joint, or between two sites, moves to the rotation vector that it is given",
-        "a servo without a filter on a ball joint, or between two sites, takes the shortest way to the given rotation",
+        since="3.11",
+        stage="actuator/actuation.py",
+        before=(
+            "a servo without a filter on a ball joint, or between two sites, moves to the rotation vector that it is "
+            "given"
+        ),
+        now=(
+            "a servo without a filter on a ball joint, or between two sites, takes the shortest way to the given "
+            "rotation"
+        ),
     ),
     "mocap_groups": Change(
-        "3.12",
-        "compiler/sizes_and_defaults.py",
-        "for contact filtering, a mocap body counts as part of the world",
-        "for contact filtering, a mocap body is a body of its own",
+        since="3.12",
+        stage="compiler/sizes_and_defaults.py",
+        before="for contact filtering, a mocap body counts as part of the world",
+        now="for contact filtering, a mocap body is a body of its own",
     ),
     "dcmotor_inputs": Change(
-        "3.12",
-        "",
-        "`input` of `dcmotor` names one mode; its gains are voltages per error",
-        "`input` of `dcmotor` lists several inputs; its gains are torques per error",
+        since="3.12",
+        stage="",
+        before="`input` of `dcmotor` names one mode; its gains are voltages per error",
+        now="`input` of `dcmotor` lists several inputs; its gains are torques per error",
     ),
     "box_box": Change(
-        "3.12",
-        "collision/narrowphase.py",
-        "contacts of two boxes can lie far below the faces (thin boxes with a margin are thrown apart); boxes that "
-        "overlap by more than half of their size have none",
-        "contacts of two boxes are the corners of the overlap of two faces, or one point between two edges",
+        since="3.12",
+        stage="collision/narrowphase.py",
+        before=(
+            "contacts of two boxes can lie far below the faces (thin boxes with a margin are thrown apart); boxes "
+            "that overlap by more than half of their size have none"
+        ),
+        now="contacts of two boxes are the corners of the overlap of two faces, or one point between two edges",
     ),
     "plane_mesh": Change(
-        "3.13",
-        "",
-        "contacts of a plane and a mesh are the vertices that 3.8.1 chooses",
-        "contacts of a plane and a mesh are spread wider, so that they support the mesh better",
+        since="3.13",
+        stage="",
+        before="contacts of a plane and a mesh are the vertices that 3.8.1 chooses",
+        now="contacts of a plane and a mesh are spread wider, so that they support the mesh better",
     ),
     "flex_metric": Change(
-        "3.13",
-        "",
-        "the elasticity and the `passive` contacts of flexes work with every integrator",
-        "the elasticity and the `passive` contacts of flexes need `integrator=discrete`",
+        since="3.13",
+        stage="",
+        before="the elasticity and the `passive` contacts of flexes work with every integrator",
+        now="the elasticity and the `passive` contacts of flexes need `integrator=discrete`",
     ),
     "weld_torques": Change(
-        "3.14",
-        "constraint/equality.py",
-        "the sensor `torque` does not rotate the torque of a weld from the weld's frame",
-        "the sensor `torque` rotates the torque of a weld",
+        since="3.14",
+        stage="constraint/equality.py",
+        before="the sensor `torque` does not rotate the torque of a weld from the weld's frame",
+        now="the sensor `torque` rotates the torque of a weld",
     ),
     "tendon_wrenches": Change(
-        "3.14",
-        "simulate/tendon_wrenches.py",
-        "the sensors `force` and `torque` leave out the forces of spatial tendons",
-        "the sensors `force` and `torque` include the forces of spatial tendons",
+        since="3.14",
+        stage="simulate/tendon_wrenches.py",
+        before="the sensors `force` and `torque` leave out the forces of spatial tendons",
+        now="the sensors `force` and `torque` include the forces of spatial tendons",
     ),
     "internal_contacts": Change(
-        "3.15",
-        "",
-        "flexes have the attribute `internal`",
-        "the attribute `internal` of flexes is removed",
+        since="3.15",
+        stage="",
+        before="flexes have the attribute `internal`",
+        now="the attribute `internal` of flexes is removed",
     ),
     "shortcut_defaults": Change(
-        "3.16",
-        "",
-        "an actuator inherits the gains of every actuator in its default class",
-        "an actuator inherits gains only from `general`, or from its own element, in its default class",
+        since="3.16",
+        stage="",
+        before="an actuator inherits the gains of every actuator in its default class",
+        now="an actuator inherits gains only from `general`, or from its own element, in its default class",
     ),
     "polygon_normals": Change(
-        "3.17",
-        "",
-        "the normal of a mesh's polygon is computed from three of its vertices",
-        "the normal of a mesh's polygon is computed from all of its vertices",
+        since="3.17",
+        stage="",
+        before="the normal of a mesh's polygon is computed from three of its vertices",
+        now="the normal of a mesh's polygon is computed from all of its vertices",
     ),
     "wrapping": Change(
-        "4.0",
-        "kinematics/tendon.py",
-        "a tendon passes a wrapping geom in the half plane of the side site",
-        "a tendon passes a wrapping geom the way that a path through the side site does",
+        since="4.0",
+        stage="kinematics/tendon.py",
+        before="a tendon passes a wrapping geom in the half plane of the side site",
+        now="a tendon passes a wrapping geom the way that a path through the side site does",
     ),
     "static_acceleration": Change(
-        "4.0",
-        "sensor/frame.py",
-        "an accelerometer on a static or mocap body reads zero",
-        "an accelerometer on a static or mocap body reads gravity",
+        since="4.0",
+        stage="sensor/frame.py",
+        before="an accelerometer on a static or mocap body reads zero",
+        now="an accelerometer on a static or mocap body reads gravity",
     ),
     "composites": Change(
-        "4.0",
-        "",
-        "MJCF has `composite`, the equality `flexvert`, and `equality=vert` of a flex's edges",
-        "`composite`, the equality `flexvert`, and `equality=vert` of a flex's edges are removed",
+        since="4.0",
+        stage="",
+        before="MJCF has `composite`, the equality `flexvert`, and `equality=vert` of a flex's edges",
+        now="`composite`, the equality `flexvert`, and `equality=vert` of a flex's edges are removed",
     ),
     "elastic_constants": Change(
-        "4.0",
-        "",
-        "elastic constants are computed from `young` and `poisson` by the formulas of 3.8.1",
-        "with `poisson` 0, a cloth is 4 times as stiff in stretching and 4/3 times in bending, solids do not change; "
-        "with 0.3 the factors are 2.6, 1.9 and, for solids, 0.8",
+        since="4.0",
+        stage="",
+        before="elastic constants are computed from `young` and `poisson` by the formulas of 3.8.1",
+        now=(
+            "with `poisson` 0, a cloth is 4 times as stiff in stretching and 4/3 times in bending, solids do not "
+            "change; with 0.3 the factors are 2.6, 1.9 and, for solids, 0.8"
+        ),
     ),
 }
 

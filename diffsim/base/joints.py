@@ -81,7 +81,9 @@ KINDS: dict[JointType, JointKind] = {
 }
 
 # columns of the table as arrays, to be indexed by joint types
-_NQ, _NV, _SCALAR = (np.array([getattr(KINDS[kind], name) for kind in JointType]) for name in ("nq", "nv", "scalar"))
+_NQ = np.array([KINDS[kind].nq for kind in JointType])
+_NV = np.array([KINDS[kind].nv for kind in JointType])
+_SCALAR = np.array([KINDS[kind].scalar for kind in JointType])
 
 
 def kind_of(joint_type: int) -> JointKind:
