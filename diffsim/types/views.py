@@ -217,7 +217,7 @@ def _declared(record: Record, kind: str, field: str) -> dataclasses.Field:
     name, owner, _ = _find(kind, field)
     declared = {f.name: f for f in dataclasses.fields(record)} if isinstance(record, Record) else {}  # type: ignore[arg-type]
     if name not in declared:
-        raise TypeError(f"{name} is a field of {owner.__name__}, but a {type(record).__name__} was given")
+        raise TypeError(f"{name} is a field of {owner.__name__}, not of {type(record).__name__}")
     return declared[name]
 
 

@@ -108,7 +108,7 @@ def test_every_public_function_says_what_it_expects(model: diffsim.Model, state:
         diffsim.make_state({})
     with pytest.raises(TypeError, match=r"mjmodel is a str, expected mujoco.MjModel"):
         diffsim.from_mujoco("a.xml")
-    with pytest.raises(TypeError, match=r"ctrl is a field of Inputs, but a ndarray was given"):
+    with pytest.raises(TypeError, match=r"ctrl is a field of Inputs, not of ndarray"):
         model.set_ctrl(np.zeros(1), {0: 1.0})
     with pytest.raises(TypeError, match=r"system is a Model, expected Linearization, such as diffsim.optimize.lin"):
         diffsim.optimize.lqr(model, 1, 1)

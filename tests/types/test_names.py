@@ -148,7 +148,7 @@ WRONG = {
     "few names": (lambda m, d: m.actuator("x"), KeyError, "expected one of: drive, slow"),
     "index": (lambda m, d: m.geom(7), IndexError, "geom 7 does not exist: the model has 4"),
     "field": (lambda m, d: m.joint("root").damp, AttributeError, "did you mean 'damping'"),
-    "record": (lambda m, d: m.joint("root").qpos(d), TypeError, "qpos is a field of State, but a Data was given"),
+    "record": (lambda m, d: m.joint("root").qpos(d), TypeError, "qpos is a field of State, not of Data"),
     "mocap": (lambda m, d: m.body("arm").mocap_pos(diffsim.make_inputs(m)), ValueError, "body_mocapid is -1"),
     "shape": (lambda m, d: m.set_qpos(diffsim.make_state(m), {"twist": [1, 0]}), ValueError, r"\(4,\), got \(2,\)"),
     "sensor": (lambda m, d: diffsim.sensor(m, d, "giro"), KeyError, "did you mean 'gyro'"),
