@@ -161,11 +161,11 @@ def launch_passive(
       The view; `close`, or leaving `with`, ends it.
     """
     state = make_state(model) if state is None else state
-    inputs = make_inputs(model) if inputs is None else inputs
-    if inputs.ctrl.ndim < state.qpos.ndim:
+    of_worlds = make_inputs(model) if inputs is None else inputs
+    if of_worlds.ctrl.ndim < state.qpos.ndim:
         worlds = state.qpos.shape[:-1]
-        inputs = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (*worlds, *jnp.shape(leaf))), inputs)
-    session = Session(model, state, inputs)
+        of_worlds = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (*worlds, *jnp.shape(leaf))), of_worlds)
+    session = Session(model, state, of_worlds)
     session.running = False
     live = Live(session, camera, port, "diffsim")
     if browser:
