@@ -101,9 +101,9 @@ CHANGES: dict[str, Change] = {
     ),
     "tactile_depth": Change(
         since="3.9",
-        stage="",
-        before="the sensor `tactile` returns an estimate of the pressure",
-        now="the sensor `tactile` returns the depth",
+        stage="sensor/tactile.py",
+        before="the sensor `tactile` returns an estimate of the pressure, summed over the geoms that it touches",
+        now="the sensor `tactile` returns the largest depth in the geoms that it touches",
     ),
     "flexes_sleep": Change(
         since="3.9",
@@ -116,6 +116,12 @@ CHANGES: dict[str, Change] = {
         stage="",
         before="a hull with `maxhullvert` has the vertices that 3.8.1 chooses",
         now="a hull with `maxhullvert` fits its mesh better",
+    ),
+    "infinite_planes": Change(
+        since="3.10",
+        stage="simulate/constants.py",
+        before="an infinite plane counts as 1 m wide in `center` and `extent` of the statistics",
+        now="an infinite plane counts as 1 cm wide in `center` and `extent` of the statistics",
     ),
     "lines_of_obj": Change(
         since="3.10",
@@ -140,6 +146,24 @@ CHANGES: dict[str, Change] = {
             "a servo without a filter on a ball joint, or between two sites, takes the shortest way to the given "
             "rotation"
         ),
+    ),
+    "intvelocity_limits": Change(
+        since="3.11",
+        stage="compiler/elements/actuators.py",
+        before="`intvelocity` needs `actrange`",
+        now="`intvelocity` without `actrange` has no limits",
+    ),
+    "body_margins": Change(
+        since="3.11",
+        stage="compiler/elements/bodies.py",
+        before="`body_margin` is the largest `margin` of the body's geoms",
+        now="`body_margin` is the largest `margin + gap` of the body's geoms",
+    ),
+    "mesh_normals": Change(
+        since="3.11",
+        stage="compiler/assets/compiled_mesh.py",
+        before="vertex normals of a mesh are multiplied by `scale`",
+        now="vertex normals of a mesh are divided by `scale`, as a stretched surface needs",
     ),
     "mocap_groups": Change(
         since="3.12",
@@ -168,11 +192,31 @@ CHANGES: dict[str, Change] = {
         before="contacts of a plane and a mesh are the vertices that 3.8.1 chooses",
         now="contacts of a plane and a mesh are spread wider, so that they support the mesh better",
     ),
+    "short_diagonals": Change(
+        since="3.13",
+        stage="mjcf/files/mesh_files.py",
+        before="a polygon with four corners in an OBJ file is cut at its first convex corner",
+        now="a polygon with four corners in an OBJ file is cut along its shorter diagonal",
+    ),
+    "tactile_tangents": Change(
+        since="3.13",
+        stage="sensor/tactile.py",
+        before="slips of the sensor `tactile` are measured along axes that do not turn with the geom",
+        now="slips of the sensor `tactile` are measured along the tangents of the mesh",
+    ),
     "flex_metric": Change(
         since="3.13",
         stage="",
         before="the elasticity and the `passive` contacts of flexes work with every integrator",
         now="the elasticity and the `passive` contacts of flexes need `integrator=discrete`",
+    ),
+    "principal_axes": Change(
+        since="3.14",
+        stage="mjcf/orientation.py",
+        before=(
+            "principal axes of small bodies and meshes are exact to about 1e-6, and not found for moments below 1e-9"
+        ),
+        now="principal axes are exact for bodies of every size",
     ),
     "weld_torques": Change(
         since="3.14",
@@ -194,13 +238,22 @@ CHANGES: dict[str, Change] = {
     ),
     "shortcut_defaults": Change(
         since="3.16",
-        stage="",
+        stage="mjcf/spec.py",
         before="an actuator inherits the gains of every actuator in its default class",
         now="an actuator inherits gains only from `general`, or from its own element, in its default class",
     ),
+    "sensor_stages": Change(
+        since="3.16",
+        stage="compiler/elements/sensors.py",
+        before="`mjx.sensor_acc` computes the sensors `contact` and `tactile`",
+        now=(
+            "`mjx.sensor_pos` and `mjx.sensor_vel` compute the sensors `contact` and `tactile` if these do not need "
+            "forces"
+        ),
+    ),
     "polygon_normals": Change(
         since="3.17",
-        stage="",
+        stage="compiler/assets/hull.py",
         before="the normal of a mesh's polygon is computed from three of its vertices",
         now="the normal of a mesh's polygon is computed from all of its vertices",
     ),

@@ -6,11 +6,13 @@ fields agree to rounding. Source: MuJoCo "Modeling", frame orientations; Eberly,
 """
 
 from collections.abc import Callable, Sequence
-from math import atan2, cos, pi, sin, sqrt
+from math import atan, atan2, cos, pi, sin, sqrt
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+
+from diffsim.base import changes
 
 Vector = np.ndarray
 
@@ -18,6 +20,8 @@ Vector = np.ndarray
 TINY = 1e-14
 # off-diagonal element below which a matrix counts as diagonal (mju_eig3's eigEPS)
 EIGEN_TINY = 1e-12
+# the same since MuJoCo 3.14, relative to the largest element; found by trying C MuJoCo 4.0.0
+EIGEN_RELATIVE = 5e-15
 # zaxis counts as vertical if the sine of its angle to the z axis is below this (mjuu_z2quat)
 VERTICAL = 1e-10
 # Jacobi rotations after which MuJoCo gives up; a few are enough
@@ -154,13 +158,24 @@ def from_euler(euler: Sequence[float] | Vector, sequence: str, degree: bool) -> 
     return unit(quat)[0]
 
 
-def diagonalize(symmetric: Vector) -> tuple[Vector, Vector]:
+def diagonalize(
+    symmetric: Vector, mujoco: str = changes.DEFAULT, precision: float = EIGEN_RELATIVE
+) -> tuple[Vector, Vector]:
     """Eigenvalues in decreasing order, and the quaternion of their axes.
 
     Jacobi's method: each rotation, in the plane of two axes, makes the largest off-diagonal element zero, and the
     product of all rotations is kept as a quaternion. If eigenvalues are equal, several sets of axes are right; the
     order of the rotations selects the one that MuJoCo finds (mju_eig3).
+
+    Args:
+      symmetric: (3, 3) the matrix.
+      mujoco: the version of MuJoCo to follow. Since 3.14 axes of small inertias are as exact as others.
+      precision: since 3.14, elements smaller than this times the largest count as zero.
     """
+    relative = changes.follows(mujoco, "principal_axes")
+    scale = float(np.abs(symmetric).max()) if relative else 1.0
+    if scale > 0 and relative:
+        symmetric = symmetric / scale
     quat = np.array(IDENTITY)
     d = symmetric
     for _ in range(MOST_ROTATIONS):
@@ -168,31 +183,33 @@ def diagonalize(symmetric: Vector) -> tuple[Vector, Vector]:
         d = product(product(axes.T, symmetric), axes)
         off = abs(d[0, 1]), abs(d[0, 2]), abs(d[1, 2])
         row, column = (0, 1) if off[0] > off[1] and off[0] > off[2] else (0, 2) if off[1] > off[2] else (1, 2)
-        if abs(d[row, column]) < EIGEN_TINY:
+        if abs(d[row, column]) < (precision if relative else EIGEN_TINY):
             break
         # tan(theta) is the smaller root of t^2 + 2 tau t - 1 = 0
         tau = (d[column, column] - d[row, row]) / (2 * d[row, column])
         tangent = 1 / (tau + sqrt(1 + tau * tau)) if tau >= 0 else -1 / (-tau + sqrt(1 + tau * tau))
         cosine = 1 / sqrt(1 + tangent * tangent)
-        if cosine > 1 - EIGEN_TINY:
+        if cosine > 1 - EIGEN_TINY and not relative:
             break
         # the quaternion of the rotation by theta about the third axis
         axis = 3 - row - column
-        half_sine = sqrt(0.5 - 0.5 * cosine) * (-1 if tau >= 0 else 1) * (-1 if axis == 1 else 1)
+        half_sine = sin(atan(abs(tangent)) / 2) if relative else sqrt(0.5 - 0.5 * cosine)
+        half_sine *= (-1 if tau >= 0 else 1) * (-1 if axis == 1 else 1)
         turn = np.zeros(4)
         turn[0] = sqrt(1 - half_sine * half_sine)
         turn[1 + axis] = half_sine
         quat = unit(multiply(quat, unit(turn)[0]))[0]
     # sort by three exchanges of neighbours, each a quarter turn about the third axis
     values = np.diag(d).copy()
+    equal = max(EIGEN_TINY, precision) if relative else EIGEN_TINY
     for lead in (0, 1, 0):
-        if values[lead] + EIGEN_TINY < values[lead + 1]:
+        if values[lead] + equal < values[lead + 1]:
             values[[lead, lead + 1]] = values[[lead + 1, lead]]
             turn = np.zeros(4)
             # cosine and sine of 45 degrees, with MuJoCo's digits
             turn[0] = turn[(lead + 2) % 3 + 1] = 0.707106781186548
             quat = unit(multiply(quat, turn))[0]
-    return values, quat
+    return values * scale, quat
 
 
 def product(a: Vector, b: Vector) -> Vector:

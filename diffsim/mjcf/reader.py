@@ -338,7 +338,7 @@ def index_names(spec: Spec, problems: Problems) -> dict[str, dict[str, Element]]
 def check_references(spec: Spec, problems: Problems) -> None:
     """Notes every reference without a target."""
     for element in spec.walk():
-        filled = element.resolved(spec.defaults.inherited(element), problems)
+        filled = spec.defaults.resolved(element, problems)
         for attribute, space, name in references(filled):
             known = spec.defaults.classes if space == "default" else spec.names.get(space, {})
             if name in known:

@@ -94,23 +94,28 @@ class Defaults:
         if changes.follows(mujoco, "tendon_force_limits"):
             first[Tendon.default_key] = first[Tendon.default_key].replace(actuatorfrclimited=Tristate.AUTO)
         self.classes: dict[str, Values] = {MAIN: dict(first)}
+        # the class around each nested one
+        self._around: dict[str, str] = {}
+        self._first = first
+        self._own_parameters = changes.follows(mujoco, "shortcut_defaults")
         for section in sections:
             if section.settings is not None and section.class_:
-                self._fill(section, self.classes.setdefault(section.class_, dict(first)), problems)
+                self.classes.setdefault(section.class_, dict(first))
+                self._fill(section, section.class_, problems)
                 continue
             if section.class_ not in (None, "", MAIN):
                 problems.add(
                     section, f"the outermost default class must be '{MAIN}'", f"nest class '{section.class_}' inside it"
                 )
-            self._fill(section, self.classes[MAIN], problems)
+            self._fill(section, MAIN, problems)
 
-    def _fill(self, section: Default, values: Values, problems: Problems) -> None:
-        """Applies the elements of `section` to `values`, then makes the classes nested in it."""
+    def _fill(self, section: Default, name: str, problems: Problems) -> None:
+        """Applies the elements of `section` to the class `name`, then makes the classes nested in it."""
+        values = self.classes[name]
         nested = section.each(Default)
         for element in section.children:
             if element.default_key:
-                inherited = values[element.default_key]
-                values[element.default_key] = element.resolved(inherited, problems).replace(name=None, class_=None)
+                values[element.default_key] = self._resolved(element, name, problems).replace(name=None, class_=None)
         for child in nested:
             if not child.class_:
                 problems.add(child, "a nested default class needs attribute 'class'")
@@ -118,12 +123,35 @@ class Defaults:
                 problems.add(child, f"default class '{child.class_}' already exists")
             else:
                 self.classes[child.class_] = dict(values)
-                self._fill(child, self.classes[child.class_], problems)
+                self._around[child.class_] = name
+                self._fill(child, child.class_, problems)
 
     def inherited(self, element: Element) -> Element:
         """The complete element from which `element` inherits attributes that it does not give."""
         values = self.classes.get(self.class_of(element), self.classes[MAIN])
         return values.get(element.default_key) or Element()
+
+    def resolved(self, element: Element, problems: Problems) -> Element:
+        """The complete element: its attributes, those of its class, and what they mean together."""
+        return self._resolved(element, self.class_of(element), problems)
+
+    def _resolved(self, element: Element, name: str, problems: Problems) -> Element:
+        """`element` completed by the class `name`."""
+        name = name if name in self.classes else MAIN
+        base = self.classes[name].get(element.default_key) or Element()
+        if isinstance(element, Actuator) and element.gain_of_law is not None and self._own_parameters:
+            assert isinstance(base, Actuator)
+            element, base = element.inherit(base, self._law(element.tag, name), self._first[Actuator.default_key])
+        return element.resolved(base, problems)
+
+    def _law(self, tag: str, name: str | None) -> Any:
+        """The actuator of the nearest class, from `name` outwards, that was written as a shortcut or as `general`."""
+        while name is not None:
+            actuator = self.classes[name][Actuator.default_key]
+            if actuator.tag in (tag, Actuator.default_key):
+                return actuator
+            name = self._around.get(name)
+        return self._first[Actuator.default_key]
 
     @staticmethod
     def class_of(element: Element) -> str:
@@ -412,7 +440,7 @@ class Spec:
         An attribute has the element's value, or the value of its default class, or MJCF's default; None remains only if
         MJCF has no default. Short vectors are completed. An actuator shortcut becomes a general `Actuator`.
         """
-        return element.resolved(self.defaults.inherited(element), Problems())  # type: ignore[return-value]
+        return self.defaults.resolved(element, Problems())  # type: ignore[return-value]
 
     def compiler_of(self, element: Element) -> Compiler:
         """The compiler settings for an element; an element of an attached model has those of its own model."""

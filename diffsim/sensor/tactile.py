@@ -3,9 +3,10 @@
 The mesh is fixed to a geom. A vertex at depth d in the distance field of another geom gives the number -d / (c - d),
 c = 5 cm, and, if the mesh has tangents (a builtin wedge or plate), the speeds |v . t| along both tangents. The numbers
 are summed over all geoms that have a contact with anything welded to the sensor's body; meshes count if they have a
-distance field. The readings are three runs, each over all vertices. As in MuJoCo, v is the velocity of the vertex minus
-the velocity of the center of the other geom, and t are axes of the mesh, not turned with the geom. Depths and
-velocities are differentiated; which geoms touch is discrete and has no derivative.
+distance field. Since MuJoCo 3.9 the first number is d itself, and the largest of all geoms counts. The readings are
+three runs, each over all vertices. As in MuJoCo, v is the velocity of the vertex minus the velocity of the center of
+the other geom, and until 3.13 t are axes of the mesh, not turned with the geom. Depths and velocities are
+differentiated; which geoms touch is discrete and has no derivative.
 Source: MuJoCo XML reference, "sensor/tactile"; `tactile_taxel_batch` of engine_sensor.c (3.8.1).
 """
 
@@ -58,15 +59,19 @@ def tactile(readings: Readings, group: Group) -> Array:
     mesh = int(group.objid[0])
     vertex = model.mesh_vert[rows_of(topology, "mesh_vert", mesh)]
     count = len(vertex)
-    # normals of vertices (count, 3), in the frame in which the mesh is written, and both tangents where it has them
+    # normals of vertices (1, count, 3) and both tangents where it has them, in the frame in which the mesh is written;
+    # since MuJoCo 3.13 (n, count, 3), in the world
     normals = model.mesh_normal[rows_of(topology, "mesh_normal", mesh)]
     written = mul_vec(quat_to_mat(model.mesh_quat[mesh])[None], normals)
-    axes = [written[k::3] for k in range(3)] if len(normals) == CHANNELS * count else [written[:count]]
+    axes = [written[k::3][None] for k in range(3)] if len(normals) == CHANNELS * count else [written[None, :count]]
 
     weld = topology.body_weldid[topology.geom_bodyid[group.refid]]
     turn, place = pick(data.geom_xmat, group.refid)[:, None], pick(data.geom_xpos, group.refid)[:, None]
     world = mul_vec(turn, vertex[None]) + place
+    if model.opt.follows("tactile_tangents") and len(axes) > 1:
+        axes = [mul_vec(turn, normals[None, k::3]) for k in range(3)]
     total = jnp.zeros((group.size, CHANNELS, count), world.dtype)
+    plain = model.opt.follows("tactile_depth")
     geoms, settings = data.contact.geom, (model.opt.disableflags, model.hooks.contact_filter)
     sides = jnp.asarray(topology.body_weldid[topology.geom_bodyid])[geoms]
     near = jnp.all(geoms >= 0, axis=1) & (data.contact.dist <= data.contact.margin)
@@ -76,7 +81,7 @@ def tactile(readings: Readings, group: Group) -> Array:
         meets = (sides[None] == bodies[:, None, None]) & (geoms[None, :, ::-1] == partners.geom[:, None, None])
         touching = jnp.any(meets & near[None, :, None], axis=(1, 2))
         depth = safe.minimum(_distances(readings, partners, point), 0)
-        channels = [depth / (DEEPEST - depth) * dot(axes[0], axes[0])[None]]
+        channels = [-depth if plain else depth / (DEEPEST - depth) * dot(axes[0], axes[0])]
         if len(axes) > 1:
             body = topology.geom_bodyid[partners.geom]
             arm = point - pick(data.subtree_com, topology.body_rootid[bodies])[:, None]
@@ -84,10 +89,15 @@ def tactile(readings: Readings, group: Group) -> Array:
             other = pick(data.geom_xpos, partners.geom) - pick(data.subtree_com, topology.body_rootid[body])
             resting = transport_motion(pick(data.cvel, body), other)[:, None]
             sliding = (transport_motion(motion, arm) - resting)[..., 3:]
-            channels += [jnp.abs(dot(sliding, tangent[None])) for tangent in axes[1:]]
+            along = [axis[partners.owner] if len(axis) == group.size else axis for axis in axes[1:]]
+            channels += [jnp.abs(dot(sliding, tangent)) for tangent in along]
         inside = (touching[:, None] & (depth < 0))[:, None]
         felt = jnp.where(inside, jnp.stack(channels, axis=1), 0)
-        total = total.at[partners.owner, : len(axes)].add(felt)
+        if plain:
+            total = total.at[partners.owner, 0].max(felt[:, 0])
+            total = total.at[partners.owner, 1 : len(axes)].add(felt[:, 1:])
+        else:
+            total = total.at[partners.owner, : len(axes)].add(felt)
     return total.reshape(group.size, -1)
 
 

@@ -164,6 +164,10 @@ def _bodies(topology: Topology) -> tuple[np.ndarray, ...]:
     return tuple(tables)
 
 
+# m, radius of an infinite plane for the statistics, until MuJoCo 3.10
+LARGE_PLANE = 1.0
+# m, and since then
+SMALL_PLANE = 0.01
 # m, lower bound of body sizes and of the extent
 SMALLEST_SIZE = 1e-5
 
@@ -383,7 +387,8 @@ def _bounding_box(model: Model, kinematics: Kinematics) -> tuple[Array, Array]:
     If everything lies in one plane normal to x, the extent does not change, as in MuJoCo.
     """
     width = jnp.maximum(model.geom_size[:, 0], model.geom_size[:, 1])
-    plane = jnp.where(width > 0, 0.1 * width, 1.0)
+    infinite = SMALL_PLANE if model.opt.follows("infinite_planes") else LARGE_PLANE
+    plane = jnp.where(width > 0, 0.1 * width, infinite)
     flat = model.topology.geom_type == GeomType.PLANE
     radius = jnp.where(model.geom_rbound > 0, model.geom_rbound, jnp.where(flat, plane, 0.0))
     points = [kinematics.xpos[1:], kinematics.xipos[1:], kinematics.xanchor, kinematics.site_xpos]

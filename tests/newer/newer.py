@@ -10,6 +10,7 @@ import json
 import os
 import pathlib
 import subprocess
+import types
 from typing import Any
 
 import jax
@@ -27,11 +28,25 @@ RELEASES = {"4.0": "4.0.0", "3.17": "3.17.0"}
 pytestmark = needs_newer = pytest.mark.skipif(not os.environ.get("DIFFSIM_NEWER"), reason="run by `make newer`")
 
 Arrays = dict[str, np.ndarray]
+# numbers of an equality that mean the same as in 3.8.1
+NEQDATA = 11
 # as exact as float64 allows: other exits of the solvers are no difference of semantics
 EXACT = {"tolerance": 1e-14, "iterations": 200, "ls_iterations": 100, "ls_tolerance": 1e-8}
 
 step = uncompiled(jax.vmap(diffsim.step, in_axes=(None, 0, 0)))
 forward = uncompiled(jax.vmap(diffsim.forward, in_axes=(None, 0, 0)))
+
+
+def namespace(arrays: Arrays) -> Any:
+    """The oracle's compiled model as an object with the fields that 3.8.1 has, for `differences`."""
+    plain = {name: value for name, value in arrays.items() if "." not in name}
+    plain = {name: value.astype(np.uint8) if value.dtype == bool else value for name, value in plain.items()}
+    plain |= {name: int(value) for name, value in plain.items() if value.shape == () and value.dtype.kind == "i"}
+    plain["eq_data"] = plain["eq_data"][:, :NEQDATA]
+    for owner in ("opt", "stat"):
+        inner = {name.partition(".")[2]: value for name, value in arrays.items() if name.startswith(f"{owner}.")}
+        plain[owner] = types.SimpleNamespace(**inner)
+    return types.SimpleNamespace(**plain)
 
 
 class Oracle:

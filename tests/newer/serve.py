@@ -17,11 +17,10 @@ Arrays = dict[str, np.ndarray]
 
 
 def model_of(request: dict[str, Any]) -> mujoco.MjModel:
-    """The model of a request, with its options. Dense: the sparse Newton solver of 4.0.0 is wrong (mujoco#3767)."""
+    """The model of a request, with its options."""
     text = request["model"]
     read = mujoco.MjModel.from_xml_string if text.lstrip().startswith("<") else mujoco.MjModel.from_xml_path
     model = read(text)
-    model.opt.jacobian = mujoco.mjtJacobian.mjJAC_DENSE
     for name, value in request.get("options", {}).items():
         setattr(model.opt, name, value)
     return model
@@ -43,6 +42,8 @@ def compiled(request: dict[str, Any], _: Arrays) -> Arrays:
 def run(request: dict[str, Any], states: Arrays) -> Arrays:
     """Fields of mjData: after `mj_forward` of each state where `steps` is 0, else after that many `mj_step`."""
     model = model_of(request)
+    # the sparse Newton solver of 4.0.0 is wrong (mujoco#3767)
+    model.opt.jacobian = mujoco.mjtJacobian.mjJAC_DENSE
     data = mujoco.MjData(model)
     found: dict[str, list[np.ndarray]] = {name: [] for name in request["fields"]}
     contacts: list[np.ndarray] = []

@@ -1,12 +1,15 @@
 """Changes of the compiler."""
 
+import pathlib
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from compiler.compare import differences
 
 import diffsim
-from tests.newer.newer import assert_steps, needs_newer, oracle
+from tests.newer.newer import assert_slopes, assert_steps, namespace, needs_newer, oracle
 from tests.uncompiled import uncompiled
 
 pytestmark = needs_newer
@@ -75,3 +78,97 @@ def test_default_tolerance_of_sleep() -> None:
         == 0.1
     )
     assert diffsim.load(xml.format("")).opt.sleep_tolerance == 1e-4
+
+
+# default classes and an actuator of class "c": since 3.16 a shortcut inherits parameters from its own kind alone
+FILTERED = 'gainprm="7" biasprm="1 2 3" biastype="affine" dynprm=".3" dyntype="filter"'
+INHERITING = (
+    '<position kp="5" kv="2" timeconst=".3" gear="3"/><default class="c"/> position',
+    '<position kp="5" kv="2" gear="3"/><default class="c"/> motor',
+    '<position kp="5" kv="2" gear="3"/><default class="c"/> general',
+    '<position kp="5" kv="2" gear="3"/><default class="c"/> velocity',
+    '<position kp="5" kv="2"/><default class="c"/> intvelocity',
+    '<position kp="5" timeconst=".3"/><motor gear="2"/><default class="c"/> position',
+    '<position kp="5"/><general ctrlrange="-1 1"/><default class="c"/> position',
+    '<position kp="5"/><general ctrlrange="-1 1"/><default class="c"/> motor',
+    '<position kp="5"/><default class="c"><velocity kv="3"/></default> position',
+    '<position kp="5"/><default class="b"><velocity kv="3"/><default class="c"><position kv="2"/></default></default> '
+    "position",
+    '<position kp="3" kv="1"/><default class="c"><position dampratio="2"/></default> position',
+    '<position kp="3" dampratio="1"/><default class="c"><position kv="2"/></default> position',
+    *(f'<general {FILTERED}/><default class="c"/> {tag}' for tag in ("position", "motor", "velocity", "cylinder")),
+    *(f'<general {FILTERED}/><default class="c"/> {tag}' for tag in ("damper", "adhesion", "muscle", "intvelocity")),
+    '<general gainprm="7" dynprm=".3" dyntype="filterexact"/><default class="c"/> position',
+    '<general gaintype="affine" gainprm="5 2 -3"/><default class="c"/> position',
+    '<general gaintype="affine" gainprm="5 2 -3"/><default class="c"/> damper',
+    '<damper kv="3"/><default class="c"/> damper',
+    '<muscle force="3" timeconst=".02 .03"/><default class="c"/> muscle',
+    '<muscle force="3"/><default class="c"/> motor',
+    '<cylinder area="3" bias="1 2 3" timeconst="2"/><default class="c"/> cylinder',
+    '<cylinder area="3" timeconst="2"/><default class="c"/> position',
+    '<adhesion gain="3"/><default class="c"/> adhesion',
+    '<dcmotor motorconst=".1" resistance="2"/><default class="c"/> motor',
+    '<dcmotor motorconst=".1" resistance="2"/><default class="c"/> dcmotor',
+    '<default class="c"/> intvelocity',
+)
+LAW = ("dyntype", "gaintype", "biastype", "dynprm", "gainprm", "biasprm", "gear", "actnum", "actearly")
+LAW += ("ctrllimited", "actlimited", "forcelimited", "ctrlrange", "actrange")
+
+
+@pytest.mark.parametrize("version", ["3.17", "4.0"])
+def test_shortcuts_inherit_their_own_parameters(version: str) -> None:
+    changed = 0
+    for case in INHERITING:
+        classes, tag = case.rsplit(" ", 1)
+        target = {"adhesion": 'body="b"', "muscle": 'joint="j" lengthrange="0 1"'}.get(tag, 'joint="j"')
+        limits = ' ctrlrange="0 1"' if tag in ("damper", "adhesion") else ""
+        xml = f"""<mujoco><default>{classes}</default><worldbody><body name="b"><joint name="j"/>
+        <geom size=".1"/></body></worldbody><actuator><{tag} class="c" {target}{limits}/></actuator></mujoco>"""
+        ours, theirs = diffsim.load(xml, mujoco=version), oracle(version).compiled(xml)
+        for name in (f"actuator_{part}" for part in LAW):
+            value = getattr(ours, name) if hasattr(ours, name) else getattr(ours.topology, name)
+            np.testing.assert_allclose(np.asarray(value, float), theirs[name].astype(float), err_msg=f"{case} {name}")
+        try:
+            before = diffsim.load(xml)
+            changed += not np.array_equal(before.actuator_gainprm, ours.actuator_gainprm)
+        except diffsim.MjcfError:
+            assert tag in ("intvelocity", "muscle"), case
+    assert changed > 8
+
+
+@pytest.mark.parametrize("version", ["3.17", "4.0"])
+def test_an_unlimited_intvelocity_moves(version: str) -> None:
+    xml = """<mujoco><worldbody><body><joint name="j"/><geom size=".1" pos=".3 0 0"/></body></worldbody>
+    <actuator><intvelocity joint="j" kp="3" dampratio="1"/></actuator></mujoco>"""
+    with pytest.raises(diffsim.MjcfError, match="actrange"):
+        diffsim.load(xml)
+    states = oracle(version).sample(xml, count=3)
+    assert_steps(xml, states, 1e-12, steps=5, version=version)
+    assert_slopes(xml, states, 1e-6, version=version)
+
+
+# small meshes, one of them an OBJ with quads that is stretched; a small body; an infinite plane; gaps
+QUADS = "v 0 0 0\nv 2 0 0\nv 2 1 0\nv 0 1 0\nv 0 0 .1\nv 2 0 .1\nv 2.3 1.5 .1\nv 0 1 .1\nvn 1 0 1\n"
+QUADS += "".join(f"f {' '.join(f'{corner}//1' for corner in side)}\n" for side in ("4321", "5678", "1265", "2376"))
+QUADS += "f 3//1 4//1 8//1 7//1\nf 4//1 1//1 5//1 8//1\n"
+SMALL = """<mujoco><compiler meshdir="{}"/><asset><mesh name="quads" file="quads.obj" scale=".01 .02 .005"/>
+  <mesh name="tip" vertex="0 0 0 .02 0 0 0 .01 0 0 0 .01 .015 .01 .002"/></asset><worldbody>
+  <geom type="plane" size="0 0 1"/>
+  <body><freejoint/><geom type="mesh" mesh="quads" margin=".01" gap=".02"/></body>
+  <body pos="1 0 0"><freejoint/><geom type="mesh" mesh="tip"/>
+    <geom type="box" size=".01 .02 .005" euler="3 5 7"/></body>
+  <body pos="2 0 0"><freejoint/><inertial pos="0 0 0" mass="1e-3" fullinertia="1e-9 2e-9 2.5e-9 1e-10 -1e-10 2e-10"/>
+  </body></worldbody></mujoco>"""
+
+
+@pytest.mark.parametrize("version", ["3.17", "4.0"])
+def test_small_meshes_and_bodies(version: str, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "quads.obj").write_text(QUADS)
+    xml = SMALL.format(tmp_path)
+    ours = diffsim.load(xml, mujoco=version, allow_outside=True)
+    assert differences(ours, namespace(oracle(version).compiled(xml))) == []
+    before = diffsim.load(xml, allow_outside=True)
+    for name in ("mesh_quat", "mesh_normal", "body_iquat", "body_margin"):
+        assert np.abs(np.asarray(getattr(before, name)) - getattr(ours, name)).max() > 1e-7, name
+    assert not np.array_equal(before.topology.mesh_face, ours.topology.mesh_face)
+    assert before.stat.extent > ours.stat.extent

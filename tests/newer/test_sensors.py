@@ -157,3 +157,40 @@ def test_a_force_sensor_feels_what_hangs_on_a_tendon() -> None:
         model = load(HOOK, version)
         reading = np.asarray(forward(model, *given(model, states)).sensordata)
         np.testing.assert_allclose(np.abs(reading[0, 2]), expected, rtol=1e-3)
+
+
+# a pad with tangents and a ball, which touch a plane and two geoms
+PAD = """<mujoco><asset><mesh name="pad" builtin="plate" params="9 7" scale=".3 .2 .1"/>
+  <mesh name="tip" builtin="sphere" params="2" scale=".12 .12 .12"/></asset><worldbody>
+  <geom type="plane" size="3 3 .1" pos="0 0 -.05" euler="2 0 0"/><geom type="box" size=".2 .2 .1" pos=".3 0 0"/>
+  <geom size=".2" pos="-.3 .1 -.06"/><geom type="capsule" size=".1 .2" pos="0 .1 0" euler="90 20 0"/>
+  <body pos="0 0 {}" euler="5 3 20"><freejoint/><geom type="box" size=".3 .2 .1" mass="1"/>
+  <geom name="pad" type="mesh" mesh="pad" mass="0" contype="0" conaffinity="0" pos="0 0 -.01"/>
+  <geom name="tip" type="mesh" mesh="tip" mass="0" contype="0" conaffinity="0" euler="10 20 30"/></body>
+  </worldbody><sensor><tactile geom="pad" mesh="pad"/><tactile geom="tip" mesh="tip"/></sensor></mujoco>"""
+
+
+@pytest.mark.parametrize("version", ["3.17", "4.0"])
+def test_tactile_sensors_return_depths(version: str) -> None:
+    for height in (0.1, 0.14):
+        xml = PAD.format(height)
+        model, states = load(xml, version), oracle(version).sample(xml, count=2, spread=0.01)
+        data = forward(model, *given(model, states))
+        theirs = oracle(version).run(xml, states, ("sensordata",), steps=0)["sensordata"]
+        np.testing.assert_allclose(data.sensordata, theirs, atol=1e-9)
+        assert np.count_nonzero(theirs) > 20
+    # raised by dz, a depth in the plane, the deepest geom for some vertices, changes by -dz / cos
+    state, inputs = given(model, states)
+
+    def depths(height: jax.Array) -> jax.Array:
+        raised = jax.tree.map(lambda leaf: leaf[0], state)
+        raised = raised.replace(qpos=raised.qpos.at[2].set(height))
+        return diffsim.forward(model, raised, jax.tree.map(lambda leaf: leaf[0], inputs)).sensordata
+
+    at = jnp.asarray(state.qpos[0, 2])
+    slope = np.asarray(uncompiled(jax.jacfwd(depths))(at))
+    run = uncompiled(depths)
+    near = np.asarray(run(at + 1e-6) - run(at - 1e-6)) / 2e-6
+    smooth = np.abs(near - np.asarray(run(at + 2e-6) - run(at - 2e-6)) / 4e-6) < 1e-6
+    assert np.count_nonzero(slope[smooth]) > 10
+    np.testing.assert_allclose(slope[smooth], near[smooth], atol=1e-6)

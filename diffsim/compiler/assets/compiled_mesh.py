@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from diffsim.base import changes
 from diffsim.compiler.assets.field_plugins import field_of, field_surface
 from diffsim.compiler.assets.hull import Hull, Polygons, convex_hull, polygon_normals, polygons
 from diffsim.compiler.assets.mesh_shapes import builtin_surface
@@ -48,6 +49,8 @@ PICTURE_ARRAYS = ("normal", "texcoord")
 # the largest coordinate, m: MuJoCo's limit for any number (mjMAXVAL)
 FURTHEST = 1e10
 
+# relative precision of a mesh's principal axes since MuJoCo 3.14: that of its vertices, which are float32
+AXES_PRECISION = 1e-7
 # No principal moment exceeds the sum of the other two. Rounding may violate this by so much, in moments of unit
 # density, m^5 ...
 MOMENT_ABSOLUTE = 1e-9
@@ -73,7 +76,7 @@ def mesh_source(draft: Draft, node: Node) -> Surface:
         # robots often use a file several times
         data = draft.contents(node)
         if (data, content) not in draft.surfaces:
-            draft.surfaces[data, content] = read_mesh(e.file_, data, e.content_type)
+            draft.surfaces[data, content] = read_mesh(e.file_, data, e.content_type, draft.spec.mujoco)
         surface = draft.surfaces[data, content]
         if content == KINDS[".msh"] and e.scale.prod() <= 0:
             # as in MuJoCo, triangles of a mirrored MSH are reversed here and once more later
@@ -164,7 +167,7 @@ class Mesh:
         return np.maximum(np.abs(self.low), np.abs(self.high))
 
 
-def compile_mesh(e: Any, source: Surface, collides: bool, sampled: bool) -> Mesh:
+def compile_mesh(e: Any, source: Surface, collides: bool, sampled: bool, mujoco: str) -> Mesh:
     """Compiles a mesh: its hull, normals and inertial frame, with all vertices in that frame.
 
     Args:
@@ -172,6 +175,7 @@ def compile_mesh(e: Any, source: Surface, collides: bool, sampled: bool) -> Mesh
       source: its surface.
       collides: whether the convex hull is needed.
       sampled: whether the signed distance is needed.
+      mujoco: the version of MuJoCo to follow.
 
     Raises:
       AssetError: the surface has no volume, or its triangles are not consistently oriented.
@@ -199,16 +203,17 @@ def compile_mesh(e: Any, source: Surface, collides: bool, sampled: bool) -> Mesh
         axes = matrix(unit(e.refquat)[0])
         vertex, normal = product(vertex, axes), product(normal, axes)
     vertex = vertex * e.scale
-    normal = unit_or_up(normal * e.scale)
+    # normals of a stretched surface are shrunk where it is stretched
+    normal = unit_or_up(normal / e.scale if changes.follows(mujoco, "mesh_normals") else normal * e.scale)
     check_reach(vertex)
     solid = hull.face if kind == "convex" and hull else surface.face
-    pos, quat, volume, box = _inertial_frame(vertex, surface.face, solid, kind)
+    pos, quat, volume, box = _inertial_frame(vertex, surface.face, solid, kind, mujoco)
     if keeps_frame:
         pos = np.zeros(3)
         quat = np.array(IDENTITY)
     axes = matrix(quat)
     vertex = product(vertex - pos, axes)
-    polynormal = polygon_normals(vertex, sides) if sides else np.zeros((0, 3))
+    polynormal = polygon_normals(vertex, sides, mujoco) if sides else np.zeros((0, 3))
     low, high = vertex.min(axis=0), vertex.max(axis=0)
     octree = octree_of(vertex, surface.face) if sampled else None
     surface = replace(surface, vertex=vertex.astype(np.float32), normal=product(normal, axes).astype(np.float32))
@@ -254,7 +259,9 @@ def _completed(source: Surface, vertex: Array, hull: Hull | None, smooth: bool) 
     )
 
 
-def _inertial_frame(vertex: Array, face: Array, solid: Array, kind: str) -> tuple[Array, Array, float, Array]:
+def _inertial_frame(
+    vertex: Array, face: Array, solid: Array, kind: str, mujoco: str
+) -> tuple[Array, Array, float, Array]:
     """Center, principal axes, volume (or area of a shell), and half sizes of the box with equal inertia.
 
     A solid box of unit density with full sides a, b, c and volume V has moments V (b^2 + c^2) / 12 and so on, which are
@@ -265,6 +272,7 @@ def _inertial_frame(vertex: Array, face: Array, solid: Array, kind: str) -> tupl
       face: triangles of the surface; their centroid is the apex of the pyramids that are summed.
       solid: triangles that bound the volume: of the surface, or of its hull for inertia "convex".
       kind: attribute 'inertia'. "legacy" counts the volume of each pyramid as positive.
+      mujoco: the version of MuJoCo to follow.
     """
     shell, absolute = kind == "shell", kind == "legacy"
     whole = triangles(vertex, face)
@@ -279,7 +287,7 @@ def _inertial_frame(vertex: Array, face: Array, solid: Array, kind: str) -> tupl
         if not volume >= SMALLEST:
             raise AssetError("the volume of the mesh is too small", 'try inertia="shell"')
     volume, full = inertia(vertex - center, solid, shell, absolute)
-    moments, quat = diagonalize(full)
+    moments, quat = diagonalize(full, mujoco, AXES_PRECISION)
     if not np.isfinite(moments).all() or moments[2] <= 0:
         raise AssetError("the inertia of the mesh has no positive eigenvalues", "is it flat?")
     allowed = moments * (1 - MOMENT_RELATIVE) - MOMENT_ABSOLUTE

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from diffsim.base import changes
 from diffsim.geometry.hull.tables import first_places, linked_parts
 from diffsim.mjcf.files.surface import SMALLEST, cross_product, directed_edges, first_seen, squares
 from diffsim.mjcf.resources import AssetError
@@ -164,9 +165,13 @@ def polygons(vertex: Array, hull: Hull) -> Polygons:
     return _paths(edges[rim], owner[rim])
 
 
-def polygon_normals(vertex: Array, sides: Polygons) -> Array:
-    """Unit normals (n, 3) by the first three vertices of each polygon, or by all of them if these are on a line."""
-    normal = _normals(vertex, sides, lambda normal, *_: squares(normal) < (SMALLEST * 10) ** 2)
+def polygon_normals(vertex: Array, sides: Polygons, mujoco: str) -> Array:
+    """Unit normals (n, 3) by the first three vertices of each polygon, or by all of them if these are on a line.
+
+    Since MuJoCo 3.17, by all vertices of each polygon.
+    """
+    whole = changes.follows(mujoco, "polygon_normals")
+    normal = _normals(vertex, sides, lambda normal, *_: whole | (squares(normal) < (SMALLEST * 10) ** 2))
     return np.where(squares(normal)[:, None] > 0, normal, [1.0, 0.0, 0.0])
 
 

@@ -37,7 +37,7 @@ def mesh_rows(draft: Draft) -> None:
             total += len(source.vertex) + len(source.face)
             check_count(total, MOST_IN_ALL, "vertices and triangles together with the meshes before it")
             sampled = node.name in fields and node.e.first(Plugin) is None
-            node.row["mesh"] = compile_mesh(node.e, source, node.name in hulls, sampled)
+            node.row["mesh"] = compile_mesh(node.e, source, node.name in hulls, sampled, draft.spec.mujoco)
         except AssetError as error:
             draft.refuse(node, error)
     draft.problems.raise_if_any()

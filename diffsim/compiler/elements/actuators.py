@@ -11,6 +11,7 @@ from diffsim.base.enums import BiasType, DynType, GainType, LRMode, TrnType
 from diffsim.base.joints import is_scalar
 from diffsim.compiler.draft import Draft, Fields, Node, addresses, check_limits, or_minus_one
 from diffsim.compiler.elements.plugins import own_states
+from diffsim.mjcf.attributes import Tristate
 from diffsim.mjcf.elements.actuator import PARAMETERS
 from diffsim.mjcf.elements.settings import MOST_NUMBERS
 from diffsim.types.history import buffer_size
@@ -69,7 +70,9 @@ def _actuator_row(draft: Draft, node: Node) -> Fields:
         draft.problems.add(node.source, "attribute 'cranklength': must be positive")
     lengthrange = _length_range(draft, node, transmission, target)
     ranges = _inherited_ranges(draft, node, transmission, target)
-    act_limited = check_limits(draft, node, "act", e.actlimited, ranges["actrange"])
+    # until 3.11 the setpoint of <intvelocity> is always limited, as the shortcut says
+    auto = e.tag == "intvelocity" and draft.spec.follows("intvelocity_limits")
+    act_limited = check_limits(draft, node, "act", Tristate.AUTO if auto else e.actlimited, ranges["actrange"])
     if act_limited and e.dyntype == DynType.NONE:
         draft.problems.add(node.source, "attribute 'actrange' needs an activation, but dyntype is 'none'")
     _check(draft, node)

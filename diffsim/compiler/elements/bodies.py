@@ -49,7 +49,8 @@ def body_inertias(draft: Draft) -> None:
         for row in geoms:
             contype = contype | row["geom_contype"]
             conaffinity = conaffinity | row["geom_conaffinity"]
-        margin = max([0.0, *(row["geom_margin"] for row in geoms)])
+        gaps = draft.spec.follows("body_margins")
+        margin = max([0.0, *(row["geom_margin"] + gaps * row["geom_gap"] for row in geoms)])
         node.row.update(body_contype=contype, body_conaffinity=conaffinity, body_margin=margin)
         node.row.update(inertial_row(draft, node) if node.id else _massless(node))
     for node in draft.nodes["body"]:
@@ -103,7 +104,7 @@ def _inertial(draft: Draft, node: Node, source: Inertial) -> dict:
         if e.diaginertia is not None and np.any(e.diaginertia):
             draft.problems.add(source, "attributes 'fullinertia' and 'diaginertia' cannot both be given")
         xx, yy, zz, xy, xz, yz = e.fullinertia
-        inertia, quat = diagonalize(np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]]))
+        inertia, quat = diagonalize(np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]]), draft.spec.mujoco)
         if inertia[2] < TINY:
             draft.problems.add(source, "attribute 'fullinertia': must have positive eigenvalues")
             # avoids a second message about the same numbers
@@ -125,7 +126,7 @@ def _from_geoms(draft: Draft, node: Node) -> dict:
     for row in rows:
         total += rotated_inertia(row["inertia"], matrix(row["geom_quat"]))
         total += offset_inertia(row["mass"], row["geom_pos"] - center)
-    inertia, quat = diagonalize(total)
+    inertia, quat = diagonalize(total, draft.spec.mujoco)
     if inertia[2] < TINY:
         draft.problems.add(node.source, "the inertia of the geoms must have positive eigenvalues")
     return {"body_ipos": center, "body_iquat": quat, "body_mass": mass, "body_inertia": inertia}

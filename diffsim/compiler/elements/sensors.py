@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from diffsim.base.enums import DataType, GeomType, ObjType, SensorType
+from diffsim.base.enums import ConDataField, DataType, GeomType, ObjType, SensorType, Stage
 from diffsim.base.joints import is_ball, is_scalar
 from diffsim.compiler.draft import Draft, Node
 from diffsim.compiler.elements.plugins import plugin_dim
@@ -22,6 +22,9 @@ from diffsim.types.kinds import OBJECT_KIND
 
 # the field that says whether an object of this type is limited
 LIMITED = {ObjType.JOINT: "jnt_limited", ObjType.TENDON: "tendon_limited"}
+
+# reductions of contact sensors that depend on forces
+FORCE_REDUCTIONS = [elements.REDUCTIONS[name] for name in ("maxforce", "netforce")]
 
 
 def sensor_rows(draft: Draft) -> None:
@@ -59,7 +62,7 @@ def _sensor_row(draft: Draft, node: Node) -> dict:
     return {
         "sensor_type": e.type,
         "sensor_datatype": datatype,
-        "sensor_needstage": e.needstage if sensor.stage is None else sensor.stage,
+        "sensor_needstage": _stage(draft, e, sensor),
         "sensor_objtype": objtype,
         "sensor_objid": target.id if target else -1,
         "sensor_reftype": reftype,
@@ -72,6 +75,19 @@ def _sensor_row(draft: Draft, node: Node) -> dict:
         "sensor_interval": e.interval,
         "sensor_history": (e.nsample, e.interp),
     }
+
+
+def _stage(draft: Draft, e: Any, sensor: Sensor) -> Stage:
+    """The stage of the pipeline after which the sensor can be read."""
+    if sensor.stage is None:
+        return e.needstage
+    if draft.spec.follows("sensor_stages"):
+        if e.type == SensorType.TACTILE:
+            return Stage.VEL
+        if isinstance(e, elements.ContactSensor):
+            forces = {ConDataField.FORCE, ConDataField.TORQUE} & set(e.data)
+            return Stage.ACC if forces or e.reduce in FORCE_REDUCTIONS else Stage.POS
+    return sensor.stage
 
 
 def _dim(draft: Draft, node: Node, sensor: Sensor, target: Node | None) -> int:

@@ -128,7 +128,7 @@ def fuse_static(draft: Draft) -> None:
     needed.discard("")
     for body in bodies[1:]:
         if not body.under.get("joint") and not body.e.mocap and body.name not in needed:
-            _fuse(body)
+            _fuse(body, draft.spec.mujoco)
             bodies.remove(body)
     _renumber(draft, before)
 
@@ -161,7 +161,7 @@ def _named(draft: Draft, space: str) -> Iterator[str]:
                 yield from (name for _, target, name in references(part) if target == space)
 
 
-def _fuse(body: Node) -> None:
+def _fuse(body: Node, mujoco: str) -> None:
     """Moves everything that belongs to a body to its parent.
 
     Cameras and lights keep their poses, because MuJoCo compiles them again after this (see `bodies._align_free`).
@@ -170,7 +170,7 @@ def _fuse(body: Node) -> None:
     assert parent is not None
     pose = body.row["body_pos"], body.row["body_quat"]
     if parent.id and body.row["body_mass"] >= MINVAL:
-        _add_mass(parent, body)
+        _add_mass(parent, body, mujoco)
     for child in body.under.get("body", []):
         child.parent = parent
         place = child.row["body_pos"], child.row["body_quat"]
@@ -188,7 +188,7 @@ def _fuse(body: Node) -> None:
         parent.row[f"body_{name}"] = combine(parent.row[f"body_{name}"], body.row[f"body_{name}"])
 
 
-def _add_mass(parent: Node, body: Node) -> None:
+def _add_mass(parent: Node, body: Node, mujoco: str) -> None:
     """Adds the mass and inertia of a body to its parent, about the common center of mass."""
     row, part = parent.row, body.row
     pos, quat = compose(part["body_ipos"], part["body_iquat"], part["body_pos"], part["body_quat"])
@@ -198,7 +198,7 @@ def _add_mass(parent: Node, body: Node) -> None:
     total = total + rotated_inertia(part["body_inertia"], matrix(quat))
     total = total + offset_inertia(row["body_mass"], row["body_ipos"] - center)
     total = total + offset_inertia(part["body_mass"], pos - center)
-    inertia, turn = diagonalize(total)
+    inertia, turn = diagonalize(total, mujoco)
     row.update(body_mass=mass, body_ipos=center, body_inertia=inertia, body_iquat=turn)
 
 

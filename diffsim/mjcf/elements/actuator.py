@@ -9,7 +9,7 @@ Source: MuJoCo XML reference, "actuator"; mjs_setTo* of user_api.cc (3.8.1).
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from diffsim.base.enums import BiasType, DynType, GainType, TrnType
 from diffsim.base.errors import Problems
@@ -85,6 +85,8 @@ class Actuator(Element):
     default_omits = TARGET_FIELDS
     alternatives = (tuple(TARGETS),)
     omits = frozenset({"inheritrange"})
+    # the gain of a shortcut, which since MuJoCo 3.16 inherits parameters from laws with this gain; None inherits all
+    gain_of_law: ClassVar[GainType | None] = None
 
     name: str | None = Name("actuator")
     class_: str | None = Class()
@@ -137,6 +139,31 @@ class Actuator(Element):
           problems: where errors are noted.
         """
         return {}
+
+    def parameters(self, law: "Actuator") -> dict[str, Any]:
+        """Attributes of this shortcut, as the law of a default class has them (since MuJoCo 3.16)."""
+        return {}
+
+    def first_law(self, law: "Actuator", plain: "Actuator") -> dict[str, Any]:
+        """The general fields from which `law` starts since MuJoCo 3.16: those of the general actuator's defaults.
+
+        Args:
+          law: the actuator from which parameters are inherited.
+          plain: the general actuator's defaults.
+        """
+        return {name: getattr(plain, name) for name in LAW_FIELDS}
+
+    def inherit(self, base: "Actuator", law: "Actuator", plain: "Actuator") -> tuple["Actuator", "Actuator"]:
+        """This shortcut with inherited parameters, and the actuator from which it inherits the rest, since MuJoCo 3.16.
+
+        Args:
+          base: the actuator of the default class.
+          law: the actuator of the nearest class that was written as this shortcut or as `general`.
+          plain: the general actuator's defaults.
+        """
+        given = self.parameters(law) if law.gaintype == self.gain_of_law else {}
+        missing = {name: value for name, value in given.items() if getattr(self, name) is None}
+        return self.replace(**missing), base.replace(**self.first_law(law, plain))
 
     def resolved(self, inherited: Element, problems: Problems) -> "Actuator":
         """This actuator as a general actuator, with `tag` as in the file."""

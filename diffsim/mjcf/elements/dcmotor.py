@@ -54,6 +54,7 @@ class DCMotor(Actuator):
     """A brushed DC motor with optional states for current, slew rate, integral, temperature and LuGre friction."""
 
     omits = MOTOR_OMITS | {"forcelimited", "forcerange"}
+    gain_of_law = GainType.DCMOTOR
 
     motorconst: Vector | None = Reals(2, fewest=1)
     resistance: float | None = Real()
@@ -65,6 +66,9 @@ class DCMotor(Actuator):
     input: int | None = Keyword(MOTOR_INPUTS)
     thermal: Vector | None = Reals(6, fewest=1)
     lugre: Vector | None = Reals(5, fewest=1)
+
+    def first_law(self, law: Actuator, plain: Actuator) -> dict[str, Any]:
+        return super().first_law(law, law if law.gaintype is GainType.DCMOTOR else plain)
 
     def law(self, base: Actuator, problems: Problems) -> dict[str, Any]:
         inherits = base.gaintype is GainType.DCMOTOR

@@ -31,6 +31,7 @@ class Motor(Actuator):
     """Force = ctrl."""
 
     omits = MOTOR_OMITS
+    gain_of_law = GainType.FIXED
 
     def law(self, base: Actuator, problems: Problems) -> dict[str, Any]:
         return {
@@ -50,11 +51,19 @@ class Position(Actuator):
 
     omits = LAW_FIELDS | ACTIVATION_LIMITS | {"body"}
     alternatives = (*Actuator.alternatives, ("kv", "dampratio"))
+    gain_of_law = GainType.FIXED
 
     kp: float | None = Real()
     kv: float | None = Real()
     dampratio: float | None = Real()
     timeconst: float | None = Real()
+
+    def parameters(self, law: Actuator) -> dict[str, Any]:
+        damping = float(law.biasprm[2])
+        damped = self.kv is not None or self.dampratio is not None
+        given = {} if damped else {"dampratio": damping} if damping > 0 else {"kv": -damping}
+        filtered = law.dyntype is DynType.FILTEREXACT
+        return given | {"kp": float(law.gainprm[0])} | ({"timeconst": float(law.dynprm[0])} if filtered else {})
 
     def law(self, base: Actuator, problems: Problems) -> dict[str, Any]:
         check_not_negative(self, problems, "kv", "dampratio", "timeconst")
@@ -81,6 +90,10 @@ class IntVelocity(Position):
 
     omits = LAW_FIELDS | {"actlimited", "body", "timeconst"}
 
+    def parameters(self, law: Actuator) -> dict[str, Any]:
+        given = super().parameters(law)
+        return {name: value for name, value in given.items() if name != "timeconst"}
+
     def law(self, base: Actuator, problems: Problems) -> dict[str, Any]:
         if base.inheritrange > 0 and base.actrange.any():
             problems.add(self, "attributes 'actrange' and 'inheritrange' cannot both be given")
@@ -92,8 +105,12 @@ class Velocity(Actuator):
     """Force = kv (ctrl - velocity)."""
 
     omits = MOTOR_OMITS
+    gain_of_law = GainType.FIXED
 
     kv: float | None = Real()
+
+    def parameters(self, law: Actuator) -> dict[str, Any]:
+        return {"kv": float(law.gainprm[0])}
 
     def law(self, base: Actuator, problems: Problems) -> dict[str, Any]:
         kv = or_inherited(self.kv, base.gainprm[0])
@@ -111,8 +128,12 @@ class Damper(Actuator):
     """Force = -kv ctrl velocity, ctrl >= 0."""
 
     omits = MOTOR_OMITS | {"ctrllimited"}
+    gain_of_law = GainType.AFFINE
 
     kv: float | None = Real()
+
+    def parameters(self, law: Actuator) -> dict[str, Any]:
+        return {"kv": -float(law.gainprm[2])}
 
     def law(self, base: Actuator, problems: Problems) -> dict[str, Any]:
         check_not_negative(self, problems, "kv")
@@ -128,14 +149,25 @@ class Damper(Actuator):
 
 @dataclass(eq=False)
 class Cylinder(Actuator):
-    """A pneumatic or hydraulic cylinder: filtered pressure times area. MuJoCo uses only `bias[0]`."""
+    """A pneumatic or hydraulic cylinder: filtered pressure times area. MuJoCo uses only `bias[0]` until 3.16."""
 
     omits = MOTOR_OMITS
+    gain_of_law = GainType.FIXED
 
     timeconst: float | None = Real()
     area: float | None = Real()
     diameter: float | None = Real()
     bias: Vector | None = Reals(3)
+
+    def parameters(self, law: Actuator) -> dict[str, Any]:
+        # the area that a diameter gives counts
+        area = {"area": float(law.gainprm[0])} if self.diameter is None else {}
+        return area | {"bias": law.biasprm[:3], "timeconst": float(law.dynprm[0])}
+
+    def first_law(self, law: Actuator, plain: Actuator) -> dict[str, Any]:
+        bias = law.biasprm[:3] if law.gaintype is GainType.FIXED else plain.biasprm[:3]
+        bias = bias if self.bias is None else self.bias
+        return super().first_law(law, plain) | {"biasprm": with_entries(plain.biasprm, dict(enumerate(bias.tolist())))}
 
     def law(self, base: Actuator, problems: Problems) -> dict[str, Any]:
         area = or_inherited(self.area, base.gainprm[0])
@@ -159,7 +191,12 @@ class Adhesion(Actuator):
     omits = (MOTOR_OMITS - {"body"}) | (TARGET_FIELDS - {"body"})
     omits |= {"ctrllimited", "cranklength", "gear", "damping", "armature"}
 
+    gain_of_law = GainType.FIXED
+
     gain: float | None = Real()
+
+    def parameters(self, law: Actuator) -> dict[str, Any]:
+        return {"gain": float(law.gainprm[0])}
 
     def law(self, base: Actuator, problems: Problems) -> dict[str, Any]:
         check_not_negative(self, problems, "gain")
@@ -228,6 +265,7 @@ class Muscle(Actuator):
 
     omits = MOTOR_OMITS | {"site", "refsite"}
     default_omits = TARGET_FIELDS | {"tausmooth"}
+    gain_of_law = GainType.MUSCLE
 
     timeconst: Vector | None = Reals(2)
     tausmooth: float | None = Real(least=0)
@@ -239,6 +277,11 @@ class Muscle(Actuator):
     vmax: float | None = Real()
     fpmax: float | None = Real()
     fvmax: float | None = Real()
+
+    def parameters(self, law: Actuator) -> dict[str, Any]:
+        names = ("force", "scale", "lmin", "lmax", "vmax", "fpmax", "fvmax")
+        given: dict[str, Any] = dict(zip(names, law.gainprm[2:9].tolist(), strict=True))
+        return given | {"range": law.gainprm[:2], "timeconst": law.dynprm[:2], "tausmooth": float(law.dynprm[2])}
 
     def law(self, base: Actuator, problems: Problems) -> dict[str, Any]:
         timeconst = [None, None] if self.timeconst is None else self.timeconst.tolist()

@@ -18,6 +18,7 @@ from itertools import chain
 
 import numpy as np
 
+from diffsim.base import changes
 from diffsim.mjcf.files.surface import Surface, cross_product, first_seen
 from diffsim.mjcf.resources import MOST_FACES, MOST_STL_FACES, MOST_VERTICES, AssetError, check_count, kind_of
 
@@ -35,12 +36,12 @@ _TRIANGLE = np.dtype([("normal", "<f4", 3), ("vertex", "<f4", (3, 3)), ("attribu
 _STL_VERTEX = re.compile(rb"\bvertex\s++(\S++)\s++(\S++)\s++(\S++)")
 
 
-def read_mesh(name: str, data: bytes, content_type: str | None = None) -> Surface:
+def read_mesh(name: str, data: bytes, content_type: str | None = None, mujoco: str = changes.DEFAULT) -> Surface:
     """The surface in a mesh file. Raises AssetError if the file is damaged or of an unknown kind."""
     kind = kind_of(name, content_type, KINDS)
     if kind not in READERS:
         raise AssetError(f"'{kind}' is not a supported kind of mesh file", "use STL, OBJ or MSH")
-    return read_obj(data, name) if kind == KINDS[".obj"] else READERS[kind](data)
+    return read_obj(data, name, mujoco) if kind == KINDS[".obj"] else READERS[kind](data)
 
 
 def read_stl(data: bytes) -> Surface:
@@ -170,8 +171,14 @@ class _Lines:
         return np.where(minus, -number, number) / 10.0 ** (self.end - point - 1)
 
 
-def read_obj(data: bytes, name: str = "an OBJ file") -> Surface:
-    """A surface from OBJ, the contents of file `name`. Raises AssetError if the file is damaged."""
+def read_obj(data: bytes, name: str = "an OBJ file", mujoco: str = changes.DEFAULT) -> Surface:
+    """A surface from OBJ, the contents of file `name`. Raises AssetError if the file is damaged.
+
+    Args:
+      data: the contents.
+      name: the name for messages.
+      mujoco: the version of MuJoCo to follow.
+    """
     lines = _sorted_lines(data)
     check_count(len(lines["v"]), MOST_VERTICES, "vertices")
     check_count(len(lines["f"]), MOST_FACES, "polygons")
@@ -197,7 +204,7 @@ def read_obj(data: bytes, name: str = "an OBJ file") -> Surface:
         )
     corner = corner[np.repeat(kept, count)]
     count = count[kept]
-    parts = corner[_cut(vertex, corner[:, 0], count)]
+    parts = corner[_cut(vertex, corner[:, 0], count, changes.follows(mujoco, "short_diagonals"))]
     check_count(len(parts), MOST_FACES, "triangles")
     at_corners = {"facenormal": parts[:, :, 2]} if len(normal) and len(parts) else {}
     at_corners |= {"facetexcoord": parts[:, :, 1]} if len(texcoord) and len(parts) else {}
@@ -314,13 +321,14 @@ def _polygons(lines: _Lines) -> tuple[Array, Array]:
     return corner.astype(np.int32), count
 
 
-def _cut(vertex: Array, corner: Array, count: Array) -> Array:
+def _cut(vertex: Array, corner: Array, count: Array, short_diagonals: bool) -> Array:
     """Triangles (m, 3) of all polygons in turn, as indices into the list of corners.
 
     Args:
       vertex: (nvert, 3) m.
       corner: (n,) vertices of the corners of all polygons, one polygon after another.
       count: (npolygon,) number of corners of each polygon.
+      short_diagonals: whether a polygon with four corners is cut along its shorter diagonal, even if not convex.
     """
     start = np.cumsum(count) - count
     parts = count - 2
@@ -329,6 +337,13 @@ def _cut(vertex: Array, corner: Array, count: Array) -> Array:
     three = np.flatnonzero(count == 3)
     result[place[three]] = start[three][:, None] + np.arange(3)
     rest = np.flatnonzero(count > 3)
+    if short_diagonals:
+        four, rest = np.flatnonzero(count == 4), np.flatnonzero(count > 4)
+        points = vertex[corner[start[four][:, None] + np.arange(4)]]
+        first, second = ((points[:, k + 2] - points[:, k]) ** 2 for k in range(2))
+        shorter = first.sum(axis=1, dtype=np.float32) < second.sum(axis=1, dtype=np.float32)
+        for row, pair in enumerate((((0, 1, 2), (0, 1, 3)), ((0, 2, 3), (1, 2, 3)))):
+            result[place[four] + row] = start[four][:, None] + np.where(shorter[:, None], *np.array(pair))
     # whether each row stays unused because its polygon could not be cut to the end
     uncut = np.zeros(len(result), bool)
     spent = 0
