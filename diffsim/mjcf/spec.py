@@ -140,8 +140,10 @@ class Defaults:
         name = name if name in self.classes else MAIN
         base = self.classes[name].get(element.default_key) or Element()
         if isinstance(element, Actuator) and element.gain_of_law is not None and self._own_parameters:
+            plain = self._first[Actuator.default_key]
             assert isinstance(base, Actuator)
-            element, base = element.inherit(base, self._law(element.tag, name), self._first[Actuator.default_key])
+            assert isinstance(plain, Actuator)
+            element, base = element.inherit(base, self._law(element.tag, name), plain)
         return element.resolved(base, problems)
 
     def _law(self, tag: str, name: str | None) -> Any:
