@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from diffsim.base.enums import MINVAL, DisableBit, EnableBit, GeomType, SensorType
+from diffsim.base.enums import MINVAL, DisableBit, GeomType
 from diffsim.dynamics.inertia import DOF_DAMPING, TENDON_DAMPING, has_reflected, reflected
 from diffsim.flex.cable import cable_force
 from diffsim.flex.cell_forces import cell_forces
@@ -432,7 +432,7 @@ def compute_energy(
     inertia: Inertia,
     flexes: Flexes | None = None,
 ) -> Energy:
-    """Potential and kinetic energy (2,), J; zero unless the flag `energy` is set or a sensor reads one of them.
+    """Potential and kinetic energy (2,), J, with and without the flag `energy`.
 
     Args:
       model, state: the model and the state.
@@ -440,9 +440,6 @@ def compute_energy(
     """
     qpos = state.qpos
     qvel = state.qvel
-    read = np.isin(model.topology.sensor_type, (SensorType.E_POTENTIAL, SensorType.E_KINETIC)).any()
-    if not (read or model.opt.enabled(EnableBit.ENERGY)):
-        return Energy(energy=jnp.zeros((2,), qpos.dtype))
     kinetic = 0.5 * jnp.sum(qvel * inertia.M.mul_vec(qvel))
     potential = potential_energy(model, qpos, kinematics, tendons)
     if flexes is not None and not model.opt.disabled(DisableBit.SPRING):

@@ -252,7 +252,10 @@ class Sleep(Sleepers, Record):
 
 @record
 class Energy(Record):
-    """Potential and kinetic energy, J; zero unless the flag `energy` is set or a sensor reads one of them."""
+    """Potential and kinetic energy, J. MuJoCo leaves them zero without the flag `energy`; diffsim does not need it.
+
+    A program that does not read them does not compute them.
+    """
 
     energy: Array = leaf(2)
 

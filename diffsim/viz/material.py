@@ -42,6 +42,7 @@ class Looks(NamedTuple):
 
     Attributes:
       colour: (n, 3) linear.
+      alpha: (n,) opacity in [0, 1]; an object with less than 1 is clear, like glass.
       specular, shininess, emission, reflectance: (n,) as in MJCF.
       texture: (n,) index of the texture, -1 for none.
       repeat: (n, 2) texrepeat of the material.
@@ -50,6 +51,7 @@ class Looks(NamedTuple):
     """
 
     colour: Array
+    alpha: Array
     specular: Array
     shininess: Array
     emission: Array
@@ -60,13 +62,20 @@ class Looks(NamedTuple):
     plain: np.ndarray | Array
 
 
-def colours(model: Model, kind: str = "geom") -> Array:
-    """rgba (n, 4) of geoms, sites or tendons: their own or, if that is the default, the rgba of their material."""
+def colours(model: Model, kind: str = "geom") -> Array | np.ndarray:
+    """rgba (n, 4) of geoms, sites or tendons: their own or, if that is the default, the rgba of their material.
+
+    A numpy array unless the colours are traced, so that a program that draws a given model knows what can be seen.
+    """
     rgba, material = getattr(model, f"{kind}_rgba"), getattr(model.topology, f"{kind}_matid")
     if not model.nmat:
         return rgba
-    unset = jnp.all(rgba == jnp.asarray([UNSET], rgba.dtype), axis=1) & (material >= 0)
-    return jnp.where(unset[:, None], model.mat_rgba[np.maximum(material, 0)], rgba)
+    of_material = model.mat_rgba
+    if not isinstance(rgba, Tracer) and not isinstance(of_material, Tracer):
+        rgba, of_material = np.asarray(rgba), np.asarray(of_material)
+    unset = (rgba == np.asarray([UNSET], rgba.dtype)).all(axis=1) & (material >= 0)
+    where = np.where if isinstance(rgba, np.ndarray) else jnp.where
+    return where(unset[:, None], of_material[np.maximum(material, 0)], rgba)
 
 
 def looks(model: Model, kind: str, ids: np.ndarray) -> Looks:
@@ -79,8 +88,10 @@ def looks(model: Model, kind: str, ids: np.ndarray) -> Looks:
 
     textures = np.append(model.topology.mat_texid.reshape(-1, len(TextureRole))[:, TextureRole.RGB], -1)
     repeat = jnp.concatenate([model.mat_texrepeat, jnp.ones((1, 2), model.mat_texrepeat.dtype)])
+    rgba = colours(model, kind)[ids]
     return Looks(
-        colour=linear(colours(model, kind)[ids, :3]),
+        colour=linear(rgba[:, :3]),
+        alpha=jnp.clip(rgba[:, 3], 0, 1),
         specular=column("specular", SPECULAR),
         shininess=column("shininess", SHININESS),
         emission=column("emission", 0),
@@ -92,7 +103,7 @@ def looks(model: Model, kind: str, ids: np.ndarray) -> Looks:
     )
 
 
-def linear(colour: Array) -> Array:
+def linear(colour: Array | np.ndarray) -> Array:
     """Converts colours of a screen to amounts of light, both in [0, 1]."""
     return jnp.clip(colour, 0, 1) ** GAMMA
 
@@ -119,9 +130,28 @@ def visible_geoms(model: Model, hidden_groups: Sequence[int] = HIDDEN_GROUPS) ->
     return shown | (seen & collides & lacking[body])
 
 
-def opaque(alpha: Array) -> np.ndarray:
+def opaque(alpha: Array | np.ndarray) -> np.ndarray:
     """Which alphas (n,) are above 0; all of them if the alphas are traced."""
     return np.ones(len(alpha), bool) if isinstance(alpha, Tracer) else np.asarray(alpha) > 0
+
+
+def clear(alpha: Array | np.ndarray) -> np.ndarray:
+    """Which alphas (n,) are between 0 and 1; none of them if the alphas are traced."""
+    if isinstance(alpha, Tracer):
+        return np.zeros(len(alpha), bool)
+    return (np.asarray(alpha) > 0) & (np.asarray(alpha) < 1)
+
+
+# types on which a material's reflectance has an effect, as in MuJoCo: it mirrors on their side +z
+MIRRORS = (GeomType.PLANE, GeomType.BOX)
+
+
+def mirrors(model: Model) -> np.ndarray:
+    """Which geoms (ngeom,) mirror; none of them if the reflectances are traced."""
+    if isinstance(model.mat_reflectance, Tracer):
+        return np.zeros(model.ngeom, bool)
+    amount = np.append(np.asarray(model.mat_reflectance), 0)[model.topology.geom_matid]
+    return (amount > 0) & np.isin(model.topology.geom_type, MIRRORS)
 
 
 def drawn_type(model: Model, geom: int) -> GeomType:

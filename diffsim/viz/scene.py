@@ -35,10 +35,12 @@ from diffsim.viz.material import (
     Atlas,
     Looks,
     atlas_of,
+    clear,
     colours,
     drawn_type,
     factors,
     looks,
+    mirrors,
     opaque,
     visible_geoms,
 )
@@ -63,6 +65,8 @@ class Plan(NamedTuple):
       flexes: ids of the flexes that are drawn.
       order: for each object, its index in the list of these geoms, then pieces, then fragments of flexes.
       sky: id of the texture of the sky, -1 for none.
+      clear: whether one can look through some of the objects.
+      mirrors: whether some of the objects mirror.
     """
 
     groups: tuple[Group, ...]
@@ -71,6 +75,8 @@ class Plan(NamedTuple):
     flexes: tuple[int, ...]
     order: tuple[int, ...]
     sky: int
+    clear: bool
+    mirrors: bool
 
 
 class Places(NamedTuple):
@@ -136,6 +142,12 @@ def plan_of(model: Model, hidden_groups: Sequence[int] = HIDDEN_GROUPS) -> Plan:
         flexes=flexes,
         order=tuple(order),
         sky=skies[0] if skies else -1,
+        clear=bool(
+            clear(colours(model)[:, 3])[geoms].any()
+            or clear(model.tendon_rgba[:, 3])[tendons[pieces]].any()
+            or clear(model.flex_rgba[:, 3])[list(flexes)].any()
+        ),
+        mirrors=bool(mirrors(model)[geoms].any()),
     )
 
 

@@ -1,12 +1,17 @@
 """Shading: one sun with its shadow, ambient light from the sky, highlights, floors that fade into the horizon.
 
+One can look through objects with an alpha below 1; they cast no shadows. Planes and the tops of boxes mirror once, if
+their material has a reflectance: the image is blended with their colour.
+
 All colours here are linear; the caller converts them to the screen with `developed`. The shading model is Blinn-Phong.
 A ray that hits nothing sees the model's skybox, or a plain sky. The skybox is a cube texture turned by 90 degrees about
 x, so that its upper face is above. Source: MuJoCo "XML reference", texture (type skybox).
 """
 
+from functools import partial
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -14,7 +19,7 @@ from jax import Array
 from diffsim.base.enums import GeomType
 from diffsim.geometry.rays.ray import BundledHits, BundledRays
 from diffsim.math import safe
-from diffsim.math.vector import dot, pack, unpack
+from diffsim.math.vector import dot, pack, scale, unpack
 from diffsim.viz.material import GAMMA, Atlas, Spot, on_cube, sample
 from diffsim.viz.scene import Plan, Scene
 from diffsim.viz.surface import Met, Surface, ends, surface_of, trace
@@ -33,6 +38,12 @@ HAZE = 0.5
 HIGHLIGHT = 0.36
 # Phong exponent of the highlight at shininess 1
 SHARPNESS = 80.0
+# most surfaces that a ray meets; the last one looks opaque
+LAYERS = 6
+# part of the light below which what is behind clear objects is not drawn: less than a step of 8 bits
+FAINT = 2e-3
+# types without an inside: both of their sides are drawn
+OPEN = (GeomType.PLANE, GeomType.HFIELD, GeomType.FLEX)
 
 
 class Light(NamedTuple):
@@ -44,11 +55,50 @@ class Light(NamedTuple):
 
 def radiance(scene: Scene, plan: Plan, rays: BundledRays, hits: BundledHits, light: Light) -> Array:
     """Linear colours (b, l, 3) of b bundles of l rays whose first hits are `hits`."""
+    if not plan.clear:
+        return _met(scene, plan, rays, hits, light).colour
+
+    # From front to back: a surface of opacity a adds a times its colour to what is seen through the surfaces before it,
+    # and leaves 1 - a of the light from behind it. A ray goes on a little behind the surface, and does not hit the back
+    # of the same object, so that what touches it there is seen.
+    def layer(carry: tuple, last: Array) -> tuple[tuple, None]:
+        """The rays, their hits, the colours so far and the light that is left, after one more surface."""
+        return jax.lax.cond(jnp.any(carry[0].wanted), partial(through, last), lambda *carry: carry, *carry), None
+
+    def through(last: Array, rays: BundledRays, hits: BundledHits, total: Array, left: Array) -> tuple:
+        """`layer` where some ray still goes on; `last` says that the surface looks opaque."""
+        met = _met(scene, plan, rays, hits, light)
+        opacity = jnp.where(rays.wanted, jnp.where(last, 1, met.opacity), 0)[..., None]
+        total = total + left * opacity * met.colour
+        left = left * (1 - opacity)
+        on = BundledRays(
+            ends(rays, hits) + 1e-3 * scene.tile * rays.direction,
+            rays.direction,
+            rays.wanted & (hits.thing >= 0) & (left[..., 0] > FAINT),
+        )
+        return on, trace(scene, plan.groups, on, hits.thing), total, left
+
+    nothing = jnp.zeros_like(rays.direction)
+    last = np.arange(LAYERS) == LAYERS - 1
+    (*_, total, _), _ = jax.lax.scan(layer, (rays, hits, nothing, nothing[..., :1] + 1), last)
+    return total
+
+
+class _Met(NamedTuple):
+    """Linear `colour` (b, l, 3) of what rays met, and its `opacity` (b, l)."""
+
+    colour: Array
+    opacity: Array
+
+
+def _met(scene: Scene, plan: Plan, rays: BundledRays, hits: BundledHits, light: Light) -> _Met:
+    """Colours and opacities of the surfaces that rays hit, or of the sky."""
     hit = (hits.thing >= 0).reshape(-1)
+    shape = rays.direction.shape
     direction = rays.direction.reshape(-1, 3)
     sky = sky_colour(scene.atlas, plan.sky, direction, light.angle)
     if not plan.groups:
-        return sky.reshape(rays.direction.shape)
+        return _Met(sky.reshape(shape), jnp.ones(shape[:2], sky.dtype))
     distance = jnp.where(hit, hits.distance.reshape(-1), 0)
     point = ends(rays, hits)
     met = Met(
@@ -57,6 +107,7 @@ def radiance(scene: Scene, plan: Plan, rays: BundledRays, hits: BundledHits, lig
         point=point.reshape(-1, 3),
         width=light.angle * distance,
     )
+    thing = jnp.maximum(met.thing, 0)
     surface = surface_of(scene, plan.groups, met)
     # flip the normals of surfaces that are seen from behind, as from inside a shape
     away = dot(surface.normal, direction) > 0
@@ -66,16 +117,38 @@ def radiance(scene: Scene, plan: Plan, rays: BundledRays, hits: BundledHits, lig
     faces = dot(normal, jnp.broadcast_to(light.sun, normal.shape)) > 0
     start = point + 1e-3 * scene.tile * normal
     wanted = rays.wanted & (hits.thing >= 0) & faces
-    shadow = trace(scene, plan.groups, BundledRays(start, jnp.broadcast_to(light.sun, start.shape), wanted))
+    to_sun = BundledRays(start, jnp.broadcast_to(light.sun, start.shape), wanted)
+    shadow = trace(_casting(scene) if plan.clear else scene, plan.groups, to_sun)
     lit = (faces & (shadow.thing < 0)).reshape(-1).astype(normal.dtype)
-    shaded = _shaded(scene, jnp.maximum(met.thing, 0), surface, direction, light, lit)
+    shaded = _shaded(scene, thing, surface, direction, light, lit)
+    if plan.mirrors:
+        amount = jnp.where(surface.mirror & ~away & hit, jnp.asarray(scene.looks.reflectance)[thing], 0)
+        turned = rays.direction - scale(normal, 2 * dot(normal, rays.direction))
+        reflected = BundledRays(start, turned, rays.wanted & (amount > 0).reshape(faces.shape))
+        # a mirror in a mirror does not mirror
+        plain = plan._replace(mirrors=False)
+        image = radiance(scene, plain, reflected, trace(scene, plan.groups, reflected), light).reshape(-1, 3)
+        shaded = shaded + amount[:, None] * (image - shaded)
     if any(group.kind == GeomType.PLANE for group in plan.groups):
         # floors fade into the horizon with weight 1 - exp(-(distance / fade)^2)
         faded = jnp.where(surface.floor, 1 - jnp.exp(-((distance / scene.fade) ** 2)), 0)[:, None]
         level = safe.normalize(direction * jnp.asarray([[1, 1, 0]], direction.dtype))
         horizon = sky_colour(scene.atlas, plan.sky, level, jnp.full((), HAZE, direction.dtype))
         shaded = shaded + (horizon - shaded) * faded
-    return jnp.where(hit[:, None], shaded, sky).reshape(rays.direction.shape)
+    colour = jnp.where(hit[:, None], shaded, sky).reshape(shape)
+    if not plan.clear:
+        return _Met(colour, jnp.ones(shape[:2], colour.dtype))
+    # of a clear shape only the outside is drawn, as in MuJoCo
+    closed = np.concatenate([np.full(group.number, group.kind not in OPEN) for group in plan.groups])
+    alpha = jnp.asarray(scene.looks.alpha)[thing]
+    alpha = jnp.where(away & jnp.asarray(closed)[thing] & (alpha < 1), 0, alpha)
+    return _Met(colour, jnp.where(hit, alpha, 1).reshape(shape[:2]))
+
+
+def _casting(scene: Scene) -> Scene:
+    """The scene without the clear objects, which cast no shadows."""
+    reach = jnp.where(jnp.asarray(scene.looks.alpha) < 1, -jnp.inf, scene.places.reach)
+    return scene._replace(places=scene.places._replace(reach=reach))
 
 
 def _shaded(scene: Scene, thing: Array, surface: Surface, direction: Array, light: Light, lit: Array) -> Array:

@@ -25,7 +25,7 @@ from diffsim.geometry.rays.triangle_surfaces import FACETED, Lines, height_over,
 from diffsim.math import safe
 from diffsim.math.vector import cross, dot, mul_vec, mul_vec_t, scale, unpack
 from diffsim.types.topology import Topology, per_topology
-from diffsim.viz.material import GAMMA, Spot, on_cube, on_image, sample
+from diffsim.viz.material import GAMMA, MIRRORS, Spot, on_cube, on_image, sample
 from diffsim.viz.scene import Group, Scene
 from diffsim.xla.barriers import computed_once
 from diffsim.xla.batched_loops import fold_wanted
@@ -51,11 +51,19 @@ class Met(NamedTuple):
 
 
 class Surface(NamedTuple):
-    """Unit `normal` (k, 3) in the world frame, linear `colour` (k, 3), and whether the object is a plane (`floor`)."""
+    """Surfaces at k hits.
+
+    Attributes:
+      normal: (k, 3) unit, in the world frame.
+      colour: (k, 3) linear.
+      floor: (k,) whether the object is a plane.
+      mirror: (k,) whether a reflectance has an effect here: on planes, and on the sides +z of boxes.
+    """
 
     normal: Array
     colour: Array
     floor: Array
+    mirror: Array
 
 
 class _Corners(NamedTuple):
@@ -74,6 +82,7 @@ def surface_of(scene: Scene, groups: tuple[Group, ...], met: Met) -> Surface:
     normal = jnp.zeros_like(point)
     uv = jnp.full_like(point, -1)
     plane = jnp.zeros(len(point), bool)
+    mirror = jnp.zeros(len(point), bool)
     for group in groups:
         inside = (thing >= group.first) & (thing < group.first + group.number)
         if group.kind in FACETED:
@@ -88,13 +97,14 @@ def surface_of(scene: Scene, groups: tuple[Group, ...], met: Met) -> Surface:
             outward = SURFACES[group.kind].normal(jnp.where(inside[:, None], size, 1), point)
         normal = jnp.where(inside[:, None], outward, normal)
         plane = plane | inside if group.kind == GeomType.PLANE else plane
+        mirror = mirror | (inside & (outward[:, 2] > 0.5)) if group.kind in MIRRORS else mirror
     colour = scene_colour(scene, thing, point, met.width, uv)
     bare = plane & (jnp.asarray(scene.looks.texture)[thing] < 0)
     # a floor without texture is a checker of two blue-grays, tinted by its material
     odd = jnp.mod(jnp.floor(point[:, 0] / scene.tile) + jnp.floor(point[:, 1] / scene.tile), 2)[:, None]
     first, second = (jnp.asarray(tile, point.dtype)[None] for tile in TILES)
     tiles = jnp.where(jnp.asarray(scene.looks.plain)[thing][:, None], 1, colour) * (first + (second - first) * odd)
-    return Surface(mul_vec(xmat, normal), jnp.where(bare[:, None], tiles, colour), plane)
+    return Surface(mul_vec(xmat, normal), jnp.where(bare[:, None], tiles, colour), plane, mirror)
 
 
 def scene_colour(scene: Scene, thing: Array, point: Array, width: Array, uv: Array) -> Array:
@@ -212,19 +222,19 @@ def first_hits(scene: Scene, groups: tuple[Group, ...], rays: BundledRays) -> Bu
     return hits._replace(distance=hits.distance - safe.divide(beyond - jax.lax.stop_gradient(beyond), slope))
 
 
-def trace(scene: Scene, groups: tuple[Group, ...], rays: BundledRays) -> BundledHits:
-    """The first hit of each ray, without derivatives."""
+def trace(scene: Scene, groups: tuple[Group, ...], rays: BundledRays, passed: Array | None = None) -> BundledHits:
+    """The first hit of each ray, without derivatives; `passed` (b, l) is an object that a ray does not hit."""
     scene, rays = jax.lax.stop_gradient((scene, rays))
     near = may_meet_ball(bundles_of(rays), scene.places.xpos, scene.places.reach)
-    hits = _on_shapes(scene, [group for group in groups if group.kind not in FACETED], rays, near)
+    hits = _on_shapes(scene, [group for group in groups if group.kind not in FACETED], rays, near, passed)
     for group in groups:
         if group.kind in FACETED:
             members = slice(group.first, group.first + group.number)
-            hits = _on_facets(scene, group, rays, near[:, members], hits)
+            hits = _on_facets(scene, group, rays, near[:, members], hits, passed)
     return hits
 
 
-def _on_shapes(scene: Scene, groups: list[Group], rays: BundledRays, near: Array) -> BundledHits:
+def _on_shapes(scene: Scene, groups: list[Group], rays: BundledRays, near: Array, passed: Array | None) -> BundledHits:
     """Hits with primitive shapes; near (b, n) says which objects each bundle may hit."""
     count, lanes = rays.wanted.shape
     tiles = -(-count // TILE)
@@ -237,6 +247,7 @@ def _on_shapes(scene: Scene, groups: list[Group], rays: BundledRays, near: Array
     # the axis of rays last, so that vector instructions work on neighboring rays
     origin, direction = (jnp.moveaxis(tiled(x), 3, 1).reshape(tiles, 3, -1) for x in rays[:2])
     wanted, near = tiled(rays.wanted).reshape(tiles, -1), jnp.any(tiled(near), axis=1)
+    passed = None if passed is None else tiled(passed).reshape(tiles, -1)
     near_groups = [near[:, group.first : group.first + group.number] for group in groups]
     # in each group, the objects that some bundle of the tile may hit come first; the loop visits only these
     orders = [group.first + jnp.argsort(~may, axis=1) for group, may in zip(groups, near_groups, strict=True)]
@@ -244,13 +255,15 @@ def _on_shapes(scene: Scene, groups: list[Group], rays: BundledRays, near: Array
 
     def of_tile(part: tuple) -> tuple[Array, Array]:
         """The distance and the object of the first hit of each ray of a tile."""
-        rays, orders, counts = part
+        rays, passed, orders, counts = part
         best = jnp.full(rays.wanted.shape, jnp.inf, rays.origin.dtype), jnp.full(rays.wanted.shape, -1, jnp.int32)
         for group, order, number in zip(groups, orders, counts, strict=True):
-            best = jax.lax.fori_loop(0, number, partial(look, group, order, rays), best)
+            best = jax.lax.fori_loop(0, number, partial(look, group, order, rays, passed), best)
         return best
 
-    def look(group: Group, order: Array, rays: BundledRays, k: Array, best: tuple) -> tuple[Array, Array]:
+    def look(
+        group: Group, order: Array, rays: BundledRays, passed: Array | None, k: Array, best: tuple
+    ) -> tuple[Array, Array]:
         """The best hits so far, after the k-th object that the tile may hit."""
         thing = order[k].astype(jnp.int32)
         xpos, xmat, size, _ = (x[thing][None] for x in scene.places)
@@ -258,14 +271,17 @@ def _on_shapes(scene: Scene, groups: list[Group], rays: BundledRays, near: Array
         distance = SURFACES[group.kind].distance(jnp.broadcast_to(size, start.shape), start, along)
         distance = distance.astype(best[0].dtype)
         nearer = rays.wanted & (distance >= 0) & (distance < best[0])
+        nearer = nearer if passed is None else nearer & (passed != thing)
         return jnp.where(nearer, distance, best[0]), jnp.where(nearer, thing, best[1])
 
-    hit = jax.lax.map(of_tile, (BundledRays(origin, direction, wanted), orders, counts))
+    hit = jax.lax.map(of_tile, (BundledRays(origin, direction, wanted), passed, orders, counts))
     distance, thing = (x.reshape(-1, lanes)[:count] for x in hit)
     return BundledHits(distance, thing, jnp.zeros_like(thing))
 
 
-def _on_facets(scene: Scene, group: Group, rays: BundledRays, near: Array, hits: BundledHits) -> BundledHits:
+def _on_facets(
+    scene: Scene, group: Group, rays: BundledRays, near: Array, hits: BundledHits, passed: Array | None
+) -> BundledHits:
     """Updates hits with a group of meshes or height fields; near (b, n) says which of them each bundle may hit."""
 
     def work(pair: Array, hits: BundledHits) -> BundledHits:
@@ -283,6 +299,7 @@ def _on_facets(scene: Scene, group: Group, rays: BundledRays, near: Array, hits:
         reach = ROOM * reach
         meets = (ahead >= -reach) & (ahead - reach <= limit) & (dot(offset, offset) - ahead * ahead <= reach * reach)
         wanted = members.wanted & exists[:, None] & (meets | (reach == jnp.inf))
+        wanted = wanted if passed is None else wanted & (passed[bundle] != thing[:, None])
         local = mul_vec_t(xmat, offset), mul_vec_t(xmat, members.direction)
         lines = Lines(*(jnp.swapaxes(x, 0, 1) for x in (*local, wanted)))
         distance, facet = (x.T for x in FACETED[group.kind].search(scene.model, scene.asset[thing], lines))

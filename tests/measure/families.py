@@ -1,6 +1,6 @@
 """Random families beside C MuJoCo in float64; one line of counts each, and 1 if any is over its bound.
 
-python -m tests.measure.families --only hulls --seed 0
+python -m tests.measure.families --only hulls --seed 0 [--chains 300]
 
 `hulls`: 200 random hulls on a plane, in random poses and on their sides: contacts, and accelerations to 1e-6. Boxes
 and prisms that lie exactly flat are not among them: rounding decides which of their corners is the lowest.
@@ -25,9 +25,11 @@ import diffsim
 SAME = 1e-6
 # absolute error of two steps, m, rad and their rates: rounding, times the stiffness of contacts and welds
 ROUNDING = 1e-10
+# chains that one run compares, about 15 minutes on a core
+CHAINS = 300
 
 
-def hulls(seed: int) -> bool:
+def hulls(seed: int, _: int) -> bool:
     """Prints how hulls on planes differ."""
     found = plane_hulls.compare(200, 6, seed)
     print(
@@ -38,7 +40,7 @@ def hulls(seed: int) -> bool:
     return found.other == 0 and found.qacc < SAME
 
 
-def turns(seed: int) -> bool:
+def turns(seed: int, _: int) -> bool:
     """Prints how steps from quaternions of any length differ."""
     found = quaternions.compare(400, seed)
     print(
@@ -49,10 +51,10 @@ def turns(seed: int) -> bool:
     return max(found.qpos, found.qvel, found.sensors) < ROUNDING
 
 
-def links(seed: int) -> bool:
+def links(seed: int, count: int) -> bool:
     """Prints what float32 makes of chains whose inertia matrix is ill-conditioned."""
     with warnings.catch_warnings(action="ignore", category=diffsim.PrecisionWarning):
-        found = chains.compare(300, seed)
+        found = chains.compare(count, seed)
     print(
         f"FAMILY chains={found.chains} seed={seed} off={found.off} unflagged={found.unflagged} nan={found.nan}"
         f" silent_nan={found.silent} flagged_but_right={found.flagged_right}",
@@ -61,17 +63,18 @@ def links(seed: int) -> bool:
     return found.unflagged == found.silent == 0
 
 
-FAMILIES: dict[str, Callable[[int], bool]] = {"hulls": hulls, "quaternions": turns, "chains": links}
+FAMILIES: dict[str, Callable[[int, int], bool]] = {"hulls": hulls, "quaternions": turns, "chains": links}
 
 
 def main() -> int:
     """Compares the families."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--chains", type=int, default=CHAINS, help="fewer make a slice: give each slice its own seed")
     parser.add_argument("--only", nargs="*", default=list(FAMILIES), choices=list(FAMILIES))
     options = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
-    equal = [FAMILIES[name](options.seed) for name in options.only]
+    equal = [FAMILIES[name](options.seed, options.chains) for name in options.only]
     return int(not all(equal))
 
 
