@@ -188,9 +188,9 @@ CHANGES: dict[str, Change] = {
     ),
     "plane_mesh": Change(
         since="3.13",
-        stage="",
-        before="contacts of a plane and a mesh are the vertices that 3.8.1 chooses",
-        now="contacts of a plane and a mesh are spread wider, so that they support the mesh better",
+        stage="collision/layout.py",
+        before="contacts of a plane and a mesh are the lowest vertex and two of its neighbors, perhaps on one edge",
+        now="contacts of a plane and a mesh are up to four corners of the lowest face, which support the mesh",
     ),
     "short_diagonals": Change(
         since="3.13",

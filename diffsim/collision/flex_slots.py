@@ -13,7 +13,7 @@ import numpy as np
 
 from diffsim.base.enums import DisableBit, FlexSelf, GeomType
 from diffsim.collision.flex_pairs import EXAMINED_PER_ELEMENT, LEAST_EXAMINED, active_elements, pair_count
-from diffsim.collision.layout import contact_layout
+from diffsim.collision.layout import contact_layout, layout_settings
 from diffsim.collision.pairs import excluded_bodies, prevailing_dim
 from diffsim.flex.points import flex_elements
 from diffsim.geometry.elements import FACES, element_collider, pair_rows
@@ -143,14 +143,15 @@ def internal_rows(topology: Topology, flex: int) -> InternalRows:
 
 def slots_of(model: Model) -> ContactSlots:
     """The assignment of each slot of a model's contact buffer."""
-    opt = model.opt
-    return contact_slots(model.topology, opt.disableflags, model.hooks.contact_filter, opt.sdf_initpoints)
+    return contact_slots(model.topology, *layout_settings(model))
 
 
 @per_topology
-def contact_slots(topology: Topology, disableflags: int, contact_filter: Filter | None, searches: int) -> ContactSlots:
+def contact_slots(
+    topology: Topology, disableflags: int, contact_filter: Filter | None, searches: int, whole_faces: bool
+) -> ContactSlots:
     """Slots of geoms, one run for each contact dimension, followed by the slots of flexes."""
-    layout = contact_layout(topology, disableflags, contact_filter, searches)
+    layout = contact_layout(topology, disableflags, contact_filter, searches, whole_faces)
     cuts = [0, *(np.flatnonzero(np.diff(layout.dim)) + 1).tolist(), layout.ncon]
     geoms = tuple(Slots(int(layout.dim[a]), a, b) for a, b in itertools.pairwise(cuts) if a < b)
     body = layout.body if np.all(layout.body >= 0) else None

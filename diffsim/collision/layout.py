@@ -27,6 +27,7 @@ from diffsim.collision.pairs import (
 )
 from diffsim.geometry.colliders import (
     COLLIDERS,
+    LATER,
     SINGLE,
     Bucket,
     Collider,
@@ -87,10 +88,13 @@ class PairGroup(NamedTuple):
 
 
 class Options(NamedTuple):
-    """Options of the model: the disable flags, and the number of searches for contacts of a distance field."""
+    """Options of the model: the disable flags, the number of searches for contacts of a distance field, and whether
+    contacts of planes and meshes are as since MuJoCo 3.13.
+    """
 
     disableflags: int
     searches: int
+    whole_faces: bool
 
 
 class Block(NamedTuple):
@@ -160,7 +164,11 @@ class ContactLayout(NamedTuple):
 
 @per_topology
 def contact_layout(
-    topology: Topology, disableflags: int = 0, contact_filter: Filter | None = None, searches: int = STARTS
+    topology: Topology,
+    disableflags: int = 0,
+    contact_filter: Filter | None = None,
+    searches: int = STARTS,
+    whole_faces: bool = False,
 ) -> ContactLayout:
     """The layout of contact detection for a model.
 
@@ -169,6 +177,7 @@ def contact_layout(
       disableflags: `opt.disableflags`.
       contact_filter: the filter of the model's hooks.
       searches: number of searches for contacts of a distance field, `opt.sdf_initpoints`.
+      whole_faces: whether contacts of planes and meshes are as since MuJoCo 3.13.
 
     Raises:
       UnsupportedError: two geoms that can touch have types that diffsim cannot collide; all such pairs of types are
@@ -180,7 +189,7 @@ def contact_layout(
     sections = tuple(Section(a, b, _kept(topology, pairs, a, b)) for a, b in starts)
     # the examined pairs, in the order of the table (if a section examines only some, these depend on the state)
     examined = np.concatenate([np.arange(s.start, s.start + s.kept) for s in sections] or [np.zeros(0, int)])
-    groups = _groups(topology, (pairs, kind), sections, kinds, Options(disableflags, searches))
+    groups = _groups(topology, (pairs, kind), sections, kinds, Options(disableflags, searches, whole_faces))
     row_pair = np.concatenate([np.repeat(np.arange(g.start, g.stop), g.rows) for g in groups] or [np.zeros(0, int)])
     row_part = np.arange(len(row_pair)) - np.searchsorted(row_pair, row_pair)
     row_dim = pairs.dim[examined[row_pair]]
@@ -210,7 +219,13 @@ def contact_layout(
 
 def layout_of(model: Model) -> ContactLayout:
     """The layout of contact detection for a model, with its options and hooks."""
-    return contact_layout(model.topology, model.opt.disableflags, model.hooks.contact_filter, model.opt.sdf_initpoints)
+    return contact_layout(model.topology, *layout_settings(model))
+
+
+def layout_settings(model: Model) -> tuple[int, Filter | None, int, bool]:
+    """The arguments of `contact_layout` after the topology."""
+    opt = model.opt
+    return opt.disableflags, model.hooks.contact_filter, opt.sdf_initpoints, opt.follows("plane_mesh")
 
 
 def _kept(topology: Topology, pairs: Pairs, start: int, stop: int) -> int:
@@ -298,6 +313,7 @@ def _groups(
     # the index of the first examined pair of each section
     begin = np.cumsum([0, *(section.kept for section in sections)])
     colliders = COLLIDERS | SINGLE if options.disableflags & DisableBit.MULTICCD else COLLIDERS
+    colliders = colliders | LATER if options.whole_faces else colliders
     groups = []
     for run in itertools.starmap(slice, _starts(numbers)):
         number = numbers[run.start]

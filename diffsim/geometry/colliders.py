@@ -27,7 +27,7 @@ from diffsim.geometry.hull.pairs import convex_hull_bound, convex_hull_pair, wal
 from diffsim.geometry.hull.polytope import SHARED as SHARED_HULLS
 from diffsim.geometry.hull.polytope import box_or_mesh_sizes, boxes_and_meshes, hulls, rims
 from diffsim.geometry.hull.tables import Sizes, hull_sizes, rim_sizes
-from diffsim.geometry.primitive import box, box_box, boxes, primitives
+from diffsim.geometry.primitive import box, box_box, boxes, plane_hull, primitives
 from diffsim.geometry.sdf.data import ALL_OCTREES, field_number, fields
 from diffsim.geometry.sdf.distances import field_distance
 from diffsim.geometry.sdf.pairs import ROWS, field_pair, mesh_field, triangle_sizes, triangles_of
@@ -251,6 +251,9 @@ NO_DISTANCE: dict[Types, str] = {
     for types in (COLLIDERS | UNSUPPORTED)
     if types[0] == HFIELD
 }
+
+# colliders of models that follow MuJoCo 3.13
+LATER: dict[Types, Collider] = {(PLANE, MESH): Collider(plane_hull.plane_hull, plane_hull.KEPT)}
 
 # the data of each type's shapes, besides pose and size
 DATA: dict[GeomType, Asset] = {

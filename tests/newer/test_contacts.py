@@ -60,3 +60,40 @@ def test_two_boxes(sizes: str, margin: float) -> None:
         assert len(ours) == len(listed)
         for row in listed:
             assert np.abs(ours - row).max(axis=1).min() < 1e-12
+
+
+# mujoco#3524: a prism, whose hull has large polygons; a ball of a hundred corners; a wedge. One mesh is walked over.
+_RIM = [(0.1 * np.cos(turn), 0.06 * np.sin(turn)) for turn in np.arange(13) * 2 * np.pi / 13]
+PRISM = " ".join(f"{x:.6f} {y:.6f} {z}" for x, y in _RIM for z in (0, 0.05))
+ON_A_PLANE = f"""<mujoco><asset><mesh name="prism" vertex="{PRISM}"/>
+  <mesh name="ball" builtin="sphere" params="2" scale="0.08 0.06 0.05"/>
+  <mesh name="wedge" vertex="0 0 0 0.1 0 0 0 0.1 0 0.1 0.1 0 0 0.05 0.04 0.1 0.05 0.04"/></asset><worldbody>
+  <geom type="plane" size="1 1 1" euler="3 0 0"/>
+  <body><freejoint/><geom type="mesh" mesh="prism"/></body>
+  <body pos="1 0 0"><freejoint/><geom type="mesh" mesh="ball" margin="0.01" gap="0.01"/></body>
+  <body pos="2 0 0"><freejoint/><geom type="mesh" mesh="wedge"/></body></worldbody></mujoco>"""
+
+
+@pytest.mark.parametrize("version", ["3.17", "4.0"])
+def test_planes_and_meshes(version: str) -> None:
+    rng, count = np.random.default_rng(0), 12
+    states = {n: np.repeat(v, count, axis=0) for n, v in oracle(version).sample(ON_A_PLANE, count=1, speed=0.1).items()}
+    qpos = states["qpos"].reshape(count, 3, 7)
+    qpos[:, :, 2] = np.array([0, 0.04, 0]) + rng.uniform(-0.02, 0.04, size=(count, 3))
+    # flat on the plane up to a small angle, or in any pose
+    turns = rng.normal(size=(count, 3, 4))
+    turns[::2] = [1, 0, 0, 0] + 1e-2 * rng.normal(size=(count // 2, 3, 4))
+    qpos[:, :, 3:] = turns / np.linalg.norm(turns, axis=2, keepdims=True)
+    model = load(ON_A_PLANE, version)
+    contact = forward(model, *given(model, states)).contact
+    theirs = oracle(version).run(ON_A_PLANE, states, steps=0)["contacts"]
+    columns = np.concatenate([np.asarray(contact.dist)[..., None], contact.pos, contact.frame[:, :, 0]], axis=2)
+    active = np.asarray((contact.dist < contact.margin) & (contact.geom[..., 0] >= 0))
+    assert active.sum() == len(theirs) > 4 * count
+    for world in range(count):
+        ours, listed = columns[world][active[world]], theirs[theirs[:, 0] == world][:, [4, *range(6, 12)]]
+        assert len(ours) == len(listed)
+        assert all(np.abs(ours - row).max(axis=1).min() < 1e-12 for row in listed)
+    if version == "4.0":
+        assert_steps(ON_A_PLANE, states, 1e-8)
+        assert_slopes(ON_A_PLANE, {name: value[:2] for name, value in states.items()}, 1e-4)
