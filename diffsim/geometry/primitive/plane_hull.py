@@ -68,7 +68,7 @@ def _kept(hull: Any, side: Array, vertex: Array) -> tuple[Array, Array]:
     if len(row) > KEPT:
         corner = jax.lax.stop_gradient(hull.vertices(row))
         places = jnp.where(count > KEPT, _wide(corner, count.astype(jnp.int32)), places)
-    exists = places < jnp.minimum(count, KEPT) if len(row) <= KEPT else (np.arange(KEPT) < count)
+    exists = jnp.arange(KEPT) < count
     return jnp.where(exists, rows_at(row, jnp.minimum(places, len(row) - 1)), vertex), exists
 
 
