@@ -26,7 +26,7 @@ from diffsim.optimize.identify.unknowns import Unknowns
 NULL = 1e-7
 # a direction is not identified if its standard deviation is above this part of the parameters' sizes
 LOOSE = 1.0
-# the words for a direction name the parameters whose parts are above this
+# a direction in words names the parameters whose parts are above this
 NAMED = 0.1
 # probability of the intervals
 CONFIDENCE = 0.95
@@ -44,7 +44,7 @@ LOUDER = 1.05
 BURST = 1.1
 # a cause is named if it explains this share of the squared residuals
 SHARE = 0.2
-# ... and at most this number of causes
+# the largest number of causes that are named
 CAUSES = 4
 # a signal is not tested if the fit can adjust all but this part of its square
 LEAST_SIGNAL = 1e-6
@@ -158,8 +158,8 @@ class Residuals:
       errors: (windows, T, ny) errors divided by the noise, zero where nothing was measured.
       seen: (windows, T, ny) bool, where something was measured.
       basis: (windows, T, ny, p) rows of an orthonormal basis of what the fit can explain: first states, then theta.
-      left: (windows, T, ny) the part of each error that the fit cannot adjust, 1 - |row of the basis|^2; their sum is
-        the number of degrees of freedom.
+      freedom: (windows, T, ny) the part of each error that the fit cannot adjust, 1 - |row of the basis|^2; their sum
+        is the number of degrees of freedom.
       size: (ny,) root mean square over the degrees of freedom.
       by_window: (windows, ny) the same for each window.
       variance: (ny,) the square of the size.
@@ -170,16 +170,19 @@ class Residuals:
         self.errors = np.nan_to_num(sample.errors)
         self.seen = np.isfinite(sample.errors)
         self.basis = self._basis()
-        self.left = np.where(self.seen, 1 - np.sum(self.basis**2, axis=-1), 0)
-        self.size = _root(np.sum(self.errors**2, axis=(0, 1)), self.left.sum(axis=(0, 1)))
-        self.by_window = _root(np.sum(self.errors**2, axis=1), self.left.sum(axis=1))
+        self.freedom = np.where(self.seen, 1 - np.sum(self.basis**2, axis=-1), 0)
+        self.size = _root(np.sum(self.errors**2, axis=(0, 1)), self.freedom.sum(axis=(0, 1)))
+        self.by_window = _root(np.sum(self.errors**2, axis=1), self.freedom.sum(axis=1))
         self.variance = np.maximum(np.nan_to_num(self.size) ** 2, 1e-100)
 
     def _basis(self) -> np.ndarray:
         """The basis: first states explain the rows of their own window (in a chain, all rows), theta explains all."""
-        blocks, shape = self.sample.blocks, self.seen.shape
-        (windows, k, n), width = blocks.by_theta.shape, blocks.by_x.shape[-1]
-        rows, parts = int(np.prod(shape[1:])), []
+        blocks = self.sample.blocks
+        shape = self.seen.shape
+        windows, k, n = blocks.by_theta.shape
+        width = blocks.by_x.shape[-1]
+        rows = int(np.prod(shape[1:]))
+        parts = []
         if blocks.by_next is not None:
             dense = np.zeros((windows, k, windows, width))
             for w in range(windows):
@@ -203,7 +206,8 @@ class Residuals:
 
     def whiteness(self) -> np.ndarray:
         """(ny,) probability that white residuals have correlations as large as these (Ljung-Box test over lags)."""
-        lags, total = min(LAGS, self.errors.shape[1] // 3), np.zeros(self.errors.shape[-1])
+        lags = min(LAGS, self.errors.shape[1] // 3)
+        total = np.zeros(self.errors.shape[-1])
         for lag in range(1, lags + 1):
             products, count = self.lagged(lag)
             total += products**2 / (self.variance**2 * np.maximum(count, 1))
@@ -211,7 +215,8 @@ class Residuals:
 
     def memory(self) -> np.ndarray:
         """(ny,) how many correlated rows count as one: 1 + 2 sum of the correlations before the first negative one."""
-        total, positive = np.ones(self.errors.shape[-1]), np.ones(self.errors.shape[-1], bool)
+        total = np.ones(self.errors.shape[-1])
+        positive = np.ones(self.errors.shape[-1], bool)
         for lag in range(1, self.errors.shape[1]):
             products, count = self.lagged(lag)
             correlation = products / (self.variance * np.maximum(count, 1))
@@ -223,12 +228,13 @@ class Residuals:
 
     def outside(self, column: np.ndarray) -> np.ndarray:
         """The part of a signal (windows, T, ny) that the fit cannot adjust: orthogonal to the basis."""
-        windows, blocks = len(column), self.sample.blocks
+        windows = len(column)
+        blocks = self.sample.blocks
         flat = self.basis.reshape(windows, -1, self.basis.shape[-1])
         inside = flat.transpose(0, 2, 1) @ column.reshape(windows, -1, 1)
-        # first states of windows that stand alone explain the rows of their window; all else explains all rows
-        apart = blocks.by_x.shape[-1] if blocks.by_next is None else 0
-        inside[:, apart:] = inside[:, apart:].sum(axis=0)
+        # the first states of windows that stand alone explain only the rows of their own window; all else explains all
+        own = blocks.by_x.shape[-1] if blocks.by_next is None else 0
+        inside[:, own:] = inside[:, own:].sum(axis=0)
         return column - (flat @ inside).reshape(column.shape)
 
     def signals(self, i: int) -> dict[str, np.ndarray]:
@@ -236,12 +242,16 @@ class Residuals:
 
         A missing force reaches a reading after it is integrated `order` times.
         """
-        sample, h = self.sample, self.sample.timestep
-        reading, order = sample.readings[..., i], int(sample.order[i])
+        sample = self.sample
+        h = sample.timestep
+        reading = sample.readings[..., i]
+        order = int(sample.order[i])
         rate = np.gradient(reading, h, axis=1) if reading.shape[1] > 1 else 0 * reading
-        speed, constant = reading if order == 1 else rate, np.ones(reading.shape)
+        speed = reading if order == 1 else rate
+        constant = np.ones(reading.shape)
 
         def summed(signal: np.ndarray) -> np.ndarray:
+            """The reading that a force with this course would add, by integrating it `order` times."""
             for _ in range(order):
                 signal = h * np.cumsum(signal, axis=1)
             return signal
@@ -271,9 +281,12 @@ class Residuals:
           Causes in words, the likeliest first; and the probability that the best match is due to chance, over all
           tests.
         """
-        sample, likeness, best = self.sample, [], 1.0
+        sample = self.sample
+        likeness = []
+        best = 1.0
         for i in np.flatnonzero(self.seen.any(axis=(0, 1)) & ~exact).tolist():
-            squares, signals = float(np.sum(self.errors[..., i] ** 2)), self.signals(i)
+            squares = float(np.sum(self.errors[..., i] ** 2))
+            signals = self.signals(i)
             if not squares:
                 continue
             for words, signal in signals.items():
@@ -310,20 +323,22 @@ def examine(sample: FittedWindows, apparent_noise: np.ndarray) -> Evidence:
       The verdict.
     """
     residuals = Residuals(sample)
-    size, left, squares = residuals.size, residuals.left, residuals.errors**2
-    exact, count = ~(size > QUIET), left.sum(axis=(0, 1))
+    size = residuals.size
+    exact = ~(size > QUIET)
+    count = residuals.freedom.sum(axis=(0, 1))
     white = np.where(exact, 1.0, residuals.whiteness())
     causes, score = residuals.causes(exact)
     tests = max(np.count_nonzero(count) * 2, 1)
     # a burst: the sum of squares of one window exceeds its chi-square limit
-    least = scipy.stats.chi2.isf(ALARM / max(residuals.by_window.size, 1), np.maximum(left.sum(axis=1), 1))
-    burst = (np.sum(squares, axis=1) > least * np.maximum(size, 1) ** 2 * BURST) & ~exact
+    of_windows = np.maximum(residuals.freedom.sum(axis=1), 1)
+    limit = scipy.stats.chi2.isf(ALARM / max(residuals.by_window.size, 1), of_windows)
+    burst = (np.sum(residuals.errors**2, axis=1) > limit * np.maximum(size, 1) ** 2 * BURST) & ~exact
     random = bool(np.all(white > ALARM / tests) and score > ALARM and not np.any(burst))
-    loud = size if sample.known else size * sample.noise / apparent_noise
     # the size of the residuals, compared with the noise: chi-square of the readings
-    largest = float(np.nanmax(np.where(exact, 0, loud), initial=0))
-    larger = np.sqrt(scipy.stats.chi2.isf(ALARM / tests, np.maximum(count, 1)) / np.maximum(count, 1))
-    louder = bool(np.any((size > np.maximum(larger, LOUDER)) & ~exact)) and sample.known
+    over_noise = size if sample.known else size * sample.noise / apparent_noise
+    largest = float(np.nanmax(np.where(exact, 0, over_noise), initial=0))
+    size_limit = np.sqrt(scipy.stats.chi2.isf(ALARM / tests, np.maximum(count, 1)) / np.maximum(count, 1))
+    louder = bool(np.any((size > np.maximum(size_limit, LOUDER)) & ~exact)) and sample.known
     explained = random and largest < WITHHELD
     if explained:
         widened = largest if louder else 1.0
@@ -340,7 +355,7 @@ def examine(sample: FittedWindows, apparent_noise: np.ndarray) -> Evidence:
         widened=float(widened),
         sentence=_sentence(explained, louder, random, largest, widened, residuals.by_window),
         causes=[] if explained else causes,
-        freedom=float(left.sum()),
+        freedom=float(residuals.freedom.sum()),
     )
 
 
@@ -370,7 +385,7 @@ def _root(squares: np.ndarray, count: np.ndarray) -> np.ndarray:
 
 
 def residual_scale(sample: FittedWindows, evidence: Evidence) -> float:
-    """How many times larger the noise is than `sample.noise` says, by the residuals; 1 if the user gave the noise."""
+    """The noise that the residuals show, as a multiple of `sample.noise`; 1 if the user gave the noise."""
     return 1.0 if sample.known else float(np.sqrt(np.nansum(sample.errors**2) / max(evidence.freedom, 1.0)))
 
 
@@ -383,8 +398,8 @@ def seen_and_unseen(rows: np.ndarray, scale: float) -> tuple[np.ndarray, np.ndar
       scale: standard deviation of the residuals.
 
     Returns:
-      (directions, n) unit vectors whose standard deviation is above `LOOSE`; and (n, others) the other directions, each
-      as long as its standard deviation for residuals of 1.
+      (directions, n) unit vectors whose standard deviation is above `LOOSE`; and (n, others) the other directions. The
+      length of each of these is its standard deviation for residuals of size 1.
     """
     n = rows.shape[-1]
     triangle = np.asarray(np.linalg.qr(rows.reshape(-1, n), mode="r"))
@@ -406,14 +421,15 @@ def identify(
       theta: (n,) the solution.
       sample: the windows there.
       evidence: the verdict on their residuals.
-      jumps: (n, n) a further covariance where motions jump: other orders of contacts, which no derivative sees.
+      jumps: (n, n) a further covariance where motions jump, which derivatives do not see: contacts in another order.
 
     Returns:
       The estimates.
     """
-    n, blocks, errors = theta.size, sample.blocks, np.nan_to_num(sample.errors).reshape(len(sample.errors), -1)
-    size, free = unknowns.sizes(theta), max(evidence.freedom, 1.0)
-    rows = projected(blocks) * size
+    n = theta.size
+    errors = np.nan_to_num(sample.errors).reshape(len(sample.errors), -1)
+    size = unknowns.sizes(theta)
+    rows = projected(sample.blocks) * size
     scale = residual_scale(sample, evidence)
     null, kept = seen_and_unseen(rows, scale)
     plain = kept @ kept.T
@@ -421,8 +437,8 @@ def identify(
     if not evidence.explained and np.isfinite(evidence.widened):
         # the sandwich estimate H^-1 F H^-1, with F the covariance of correlated scores; it only widens
         scores = rows[:, : errors.shape[1]] * errors[..., None]
-        filling = _long_run(scores.reshape(*sample.errors.shape, n).sum(axis=2))
-        sandwich = plain @ filling @ plain
+        middle = _long_run(scores.reshape(*sample.errors.shape, n).sum(axis=2))
+        sandwich = plain @ middle @ plain
         ratio = np.diag(sandwich) / np.maximum(np.diag(covariance), TINY)
         widen = np.sqrt(np.maximum(ratio, evidence.widened**2))
         covariance = covariance * widen[:, None] * widen
@@ -434,10 +450,11 @@ def identify(
     invisible = np.max(np.abs(null), axis=0, initial=0) > NAMED
     withheld = bool(np.isinf(evidence.widened))
     std = np.where(invisible | withheld, np.inf, np.sqrt(np.diag(covariance)))
-    half = scipy.stats.t.ppf(0.5 + CONFIDENCE / 2, free) * std
+    half = scipy.stats.t.ppf(0.5 + CONFIDENCE / 2, max(evidence.freedom, 1.0)) * std
     values = unknowns.values(theta)
     with np.errstate(over="ignore", invalid="ignore"):
-        low, high = (np.where(unknowns.log, values * np.exp(sign * half), theta + sign * half) for sign in (-1, 1))
+        low = np.where(unknowns.log, values * np.exp(-half), theta - half)
+        high = np.where(unknowns.log, values * np.exp(half), theta + half)
     room = AT_BOUND * (1 + np.abs(theta))
     at_bound = (theta - unknowns.lower < room) | (unknowns.upper - theta < room)
     return Identified(

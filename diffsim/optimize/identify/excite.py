@@ -28,7 +28,8 @@ from diffsim.simulate.step import rollout
 from diffsim.types import Model, State
 from diffsim.types.state import make_state
 
-# information that is added to F so that it has an inverse: as if each parameter were known within a thousand sizes
+# information that is added to F so that it has an inverse: as if each parameter were known within a thousand times its
+# size
 KNOWN = 1e-6
 # a direction stays hidden if its standard deviation is above this part of the parameters' sizes
 HIDDEN = 1.0
@@ -117,24 +118,27 @@ def excite(
     begin = make_state(model) if state is None else state
     design = _Design(model, begin, theta, jnp.asarray(sizes, theta.dtype), weight)
     # controls are linear between knots: hat functions (rows, knots)
-    apart = np.abs(np.linspace(0, knots - 1, rows)[:, None] - np.arange(knots))
-    hats = jnp.asarray(np.maximum(1 - apart, 0), theta.dtype)
+    distance = np.abs(np.linspace(0, knots - 1, rows)[:, None] - np.arange(knots))
+    hats = jnp.asarray(np.maximum(1 - distance, 0), theta.dtype)
     cost = functools.partial(_cost, unknown.places, criterion, design, hats)
     first = np.random.default_rng(seed).uniform(FIRST_CONTROLS * lower, FIRST_CONTROLS * upper, (knots, model.nu))
 
     def flat(knot: np.ndarray) -> tuple[float, np.ndarray]:
+        """The cost and its gradient, for scipy: of all knots in one vector."""
         (value, _), slope = cost(jnp.asarray(knot.reshape(knots, -1), theta.dtype))
         return float(value), np.asarray(slope, float).reshape(-1)
 
-    bounds, options = list(zip(np.tile(lower, knots), np.tile(upper, knots), strict=True)), {"maxiter": iterations}
+    bounds = list(zip(np.tile(lower, knots), np.tile(upper, knots), strict=True))
+    options = {"maxiter": iterations}
     best = scipy.optimize.minimize(flat, first.reshape(-1), jac=True, method="L-BFGS-B", bounds=bounds, options=options)
-    both = [jnp.asarray(knot.reshape(knots, -1), theta.dtype) for knot in (first, best.x)]
-    slopes = [np.asarray(cost(knot)[0][1], float) for knot in both]
-    old, new = (np.einsum("tyi,tyj->ij", part, part) for part in slopes)
+    first_knots, best_knots = [jnp.asarray(knot.reshape(knots, -1), theta.dtype) for knot in (first, best.x)]
+    # the Fisher information before and after the search, and without each of the readings
+    old_slopes, new_slopes = [np.asarray(cost(knot)[0][1], float) for knot in (first_knots, best_knots)]
+    old, new = (np.einsum("tyi,tyj->ij", part, part) for part in (old_slopes, new_slopes))
     values, vectors = np.linalg.eigh(new)
-    without = [np.max(_deviations(new - part.T @ part)) for part in np.moveaxis(slopes[1], 1, 0)]
+    without = [np.max(_deviations(new - part.T @ part)) for part in np.moveaxis(new_slopes, 1, 0)]
     return Excitation(
-        ctrl=np.asarray(matmul(hats, both[1]), float),
+        ctrl=np.asarray(matmul(hats, best_knots), float),
         std=_deviations(new) * sizes,
         before=_deviations(old) * sizes,
         labels=labels,
@@ -157,7 +161,7 @@ class _Design(NamedTuple):
 @functools.partial(jax.jit, static_argnums=(0, 1))
 @functools.partial(jax.value_and_grad, argnums=4, has_aux=True)
 def _cost(places: tuple[Place, ...], criterion: str, design: _Design, hats: Array, knots: Array) -> tuple[Array, Array]:
-    """The cost, for little information and for joints outside of their ranges; and the derivatives of the readings."""
+    """The cost, which grows with less information and with joints outside their ranges; and the slopes of readings."""
     ctrl = matmul(hats, knots)
 
     def readings(theta: Array) -> tuple[Array, Array]:
@@ -174,7 +178,8 @@ def _cost(places: tuple[Place, ...], criterion: str, design: _Design, hats: Arra
         spread = -jnp.linalg.slogdet(information)[1]
     else:
         spread = jnp.log(jnp.trace(jnp.linalg.inv(information)))
-    topology, outside = design.model.topology, jnp.zeros((), flat.dtype)
+    topology = design.model.topology
+    outside = jnp.zeros((), flat.dtype)
     for joint in np.flatnonzero(topology.jnt_limited):
         low, high = design.model.jnt_range[joint]
         position = qpos[:, int(topology.jnt_qposadr[joint])]

@@ -57,7 +57,7 @@ INERTIA = (
     ("center", "body_ipos", "m"),
     ("moments", "body_inertia", "kg m^2"),
 )
-# the errors that a result has, by sensor
+# the fields of a result with one error for each reading
 ERRORS = ("rms", "held_out_rms", "start_rms", "held_out_start_rms", "noise")
 # the first guess is better than what was found if it predicts with errors smaller by this factor
 BETTER = 0.95
@@ -148,21 +148,23 @@ class FitResult(NamedTuple):
 
         It gives the mass (kg), center of mass (m) and principal moments (kg m^2), with standard deviations.
         """
-        unknowns, lines = self.problem.unknowns, []
+        unknowns = self.problem.unknowns
+        lines = []
         theta = jnp.asarray(self.theta[unknowns.in_model], self.model.qpos0.dtype)
         slopes = numbers(unknowns.places, unknowns.model, theta)[1]
         covariance = self.identified.covariance[np.ix_(unknowns.in_model, unknowns.in_model)]
         for place in [place for place in unknowns.places if isinstance(place, Inertia | Payload)]:
-            told, known = [], True
+            texts = []
+            known = True
             for word, field, unit in INERTIA:
                 slope = np.asarray(slopes[field][place.body], float).reshape(-1, theta.size)
                 std = np.sqrt(np.maximum(np.einsum("ki,ij,kj->k", slope, covariance, slope), 0))
                 known &= bool(np.isfinite(self.identified.std[unknowns.in_model][slope.any(axis=0)]).all())
                 values = np.asarray(getattr(self.model, field)[place.body], float).reshape(-1)
                 pairs = [f"{value:.4g} +- {error:.2g}" for value, error in zip(values, std, strict=True)]
-                told.append(f"{word} {', '.join(pairs)} {unit}")
+                texts.append(f"{word} {', '.join(pairs)} {unit}")
             name = self.model.name("body", place.body) or f"body {place.body}"
-            lines.append(f"{name}: {'; '.join(told)}{'' if known else '; not all of these are identified'}")
+            lines.append(f"{name}: {'; '.join(texts)}{'' if known else '; not all of these are identified'}")
         return lines
 
     def draw(self, count: int, seed: int = 0, method: Literal["laplace", "metropolis"] = "laplace") -> np.ndarray:
@@ -202,6 +204,7 @@ class FitResult(NamedTuple):
         return jax.jit(jax.vmap(lambda theta: numbers(unknowns.places, model, theta)[0]))(theta)
 
     def _drawn(self, count: int, seed: int, method: str) -> np.ndarray:
+        """(count, n) draws of theta, as `draw`."""
         if self.identified.withheld:
             raise ValueError(f"there is no distribution to draw from: {self.evidence.sentence}")
         covariance = self.identified.covariance
@@ -223,13 +226,20 @@ class FitResult(NamedTuple):
 
     def save(self, path: str | Path) -> None:
         """Writes the result as JSON: parameters, intervals, covariance, errors and the verdict."""
-        shown, judged = self.identified, self.evidence
-        numbers = {name: getattr(shown, name).tolist() for name in ("values", "start", "std", "lower", "upper")}
-        errors = {name: getattr(self, name).tolist() for name in ERRORS}
-        words = {"verdict": self.verdict, "causes": judged.causes, "message": self.message}
-        flags = {"explained": self.explained, "converged": self.converged}
-        told = {"labels": shown.labels, **numbers, "covariance": shown.covariance.tolist(), **errors, **words, **flags}
-        Path(path).write_text(json.dumps(told, indent=1))
+        identified = self.identified
+        numbers = {name: getattr(identified, name).tolist() for name in ("values", "start", "std", "lower", "upper")}
+        entries = {
+            "labels": identified.labels,
+            **numbers,
+            "covariance": identified.covariance.tolist(),
+            **{name: getattr(self, name).tolist() for name in ERRORS},
+            "verdict": self.verdict,
+            "causes": self.evidence.causes,
+            "message": self.message,
+            "explained": self.explained,
+            "converged": self.converged,
+        }
+        Path(path).write_text(json.dumps(entries, indent=1))
 
 
 @checked
@@ -273,8 +283,9 @@ def fit(
     fitter = Fitter(unknown, noise, start_noise, chosen, Progress("fit", seconds, show))
     best, spread, problem = fitter.run(listed)
     jacobians = fitter.jacobians
-    point, train = best.outcome.point, best.problem
-    # windows that were held out: the same theta, their own first states
+    point = best.outcome.point
+    train = best.problem
+    # the windows that were held out: the same theta, their own first states
     test = dataclasses.replace(problem.part(slice(train.count, None)), noise=train.noise)
     thetas = (point.theta, unknown.start)
     tested = [test.solve(test.point(theta), chosen.iterations, "states") for theta in thetas if test.count]
@@ -282,8 +293,8 @@ def fit(
         (test.rms(outcome.point) for outcome in tested) if tested else [np.full(train.noise.size, np.nan)] * 2
     )
     sample = train.sample(point, best.outcome.blocks, noise is not None)
-    done = "; stopped before its end" if fitter.stopped else ""
-    widened = best.good and not best.outcome.minimum and not done
+    stopped = "; stopped before its end" if fitter.stopped else ""
+    widened = best.good and not best.outcome.minimum and not fitter.stopped
     first = [train.states(point.x), *(test.states(outcome.point.x) for outcome in tested[:1])]
     kept = unknown.start if _is_better(held_out_start_rms, held_out_rms, train.noise) else point.theta
     return FitResult(
@@ -299,7 +310,7 @@ def fit(
         noise=train.noise,
         iterations=jacobians,
         converged=(best.outcome.minimum or best.good) and not fitter.stopped,
-        message=best.outcome.message + ("; ended at a jump of the cost; intervals are widened" if widened else done),
+        message=best.outcome.message + ("; ended at a jump of the cost; intervals are widened" if widened else stopped),
         minima=fitter.minima,
         held_out=test.sample(tested[0].point, tested[0].blocks, noise is not None) if tested else None,
         problem=train,
@@ -314,5 +325,5 @@ def _times_noise(rms: np.ndarray, noise: np.ndarray) -> float:
 
 
 def _is_better(rms: np.ndarray, other: np.ndarray, noise: np.ndarray) -> bool:
-    """Whether some errors are clearly smaller than others; False if there are none."""
+    """Whether the errors `rms` are clearly smaller than `other`; False if there are none."""
     return bool(_times_noise(rms, noise) < BETTER * _times_noise(other, noise))

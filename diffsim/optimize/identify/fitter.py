@@ -29,12 +29,12 @@ from diffsim.types.record import Record, one_word, record, static, whole_number
 
 # seconds between lines of progress
 REPORT_EVERY = 1.0
-# estimated noise is at least this part of a reading's range, by bytes of a number: below is the rounding of a
-# simulation
+# estimated noise is at least this part of a reading's range, for numbers of 4 and of 8 bytes: below it is the rounding
+# of a simulation
 LEAST_NOISE = {4: 1e-5, 8: 1e-7}
 # the noise of a reading whose rows are too few to estimate it, as a part of its range
 ASSUMED_NOISE = 1e-3
-# singular values of the information below this part of the largest, squared, count as zero
+# singular values of the information matrix below this part of the largest count as zero; they are squares of those of J
 LEAST_INFORMATION = 1e-12
 # what the data do not show goes back to the first guess if the sum of squares rises by less than this: 0.3 standard
 # deviations
@@ -72,8 +72,8 @@ class Fit(Record):
       nearby_gain: a further round needs a fall of the cost by this part.
       unknown_start: points nearby do not change a coordinate of a first state whose standard deviation is above this
         (m, rad, and per second).
-      remaining_step: where motions jump, a search may end while a step of at most this part of a parameter's size is
-        left; this step widens the intervals.
+      remaining_step: where motions jump, a search may end although a step of at most this part of a parameter's size
+        remains; this step widens the intervals.
       jump_widening: intervals are at least this factor wider where a motion jumps.
       profile_reach: distances at which the profile likelihood is evaluated, in standard deviations.
       same_minimum: two minima are one if their costs differ by less than this part.
@@ -139,7 +139,7 @@ class Ended(NamedTuple):
 
     @property
     def order(self) -> tuple[bool, float]:
-        """Orders the ends of one problem; the best end has the least."""
+        """The key by which the ends of one problem are sorted; the best end comes first."""
         return not self.good, self.cost
 
 
@@ -154,7 +154,7 @@ class Fitter:
       progress: lines of progress, and the budget of time.
       apparent_noise: (ny,) the noise that the readings of the last problem show by themselves.
       jacobians: how many times derivatives were taken so far.
-      again: whether two starts led to the same minimum.
+      again: whether the last start led to a minimum that was found before.
       minima: cost and values at the end of each search from a start, the best first.
       stopped: whether time ran out, or the user interrupted.
       latest: the last problem and point at which derivatives were taken.
@@ -245,10 +245,12 @@ class Fitter:
 
         Along such a direction a search drifts by rounding or by the curvature of the others, often to a bound.
         """
-        problem, point = end.problem, end.outcome.point
+        problem = end.problem
+        point = end.outcome.point
         if not point.theta.size:
             return end
-        unknowns, size = self.unknowns, self.unknowns.sizes(point.theta)
+        unknowns = self.unknowns
+        size = unknowns.sizes(point.theta)
         sample = problem.sample(point, end.outcome.blocks, self.noise is not None)
         scale = residual_scale(sample, end.evidence)
         unseen, _ = seen_and_unseen(projected(end.outcome.blocks) * size, scale)
@@ -287,7 +289,8 @@ class Fitter:
 
     def from_starts(self, problem: Problem, theta: np.ndarray) -> Ended:
         """The best end of the searches from a start and, if that is not good, from other starts."""
-        settings, start = self.settings, problem.point(theta)
+        settings = self.settings
+        start = problem.point(theta)
         counts = problem.motions(start).contacts
         chosen = settings.window > 0
         # contacts begin or end: the motion is seen bit by bit
@@ -333,7 +336,8 @@ class Fitter:
         """The end with chained windows, which continue one another: the whole motion says more than its parts."""
         if not np.any(end.problem.follows):
             return end
-        now, model = end, self.unknowns.model
+        now = end
+        model = self.unknowns.model
         # velocities may fail to meet by ten times as much as positions, in their units
         scale = np.repeat([1.0, 10.0, 1.0], [model.nv, model.nv, model.na])
         for tightness in self.settings.tightness:
@@ -350,8 +354,10 @@ class Fitter:
         differently, all later contacts come at other times. A motion that fits up to a contact makes it at about the
         recorded time.
         """
-        settings, rows = self.settings, problem.measured.shape[1]
-        point, earlier = start, None
+        settings = self.settings
+        rows = problem.measured.shape[1]
+        point = start
+        earlier = None
         before = 0.0
         count = 0
         for end in np.unique(np.linspace(0, rows, settings.stages + 1).astype(int))[1:]:
@@ -359,8 +365,8 @@ class Fitter:
             ends = [part.solve(point, settings.stage_iterations)]
             now = np.count_nonzero(ends[0].residuals)
             if _squares(ends[0]) - before > settings.close * (now - count) and point.theta.size:
-                # the new rows do not fit: the step led into another order of contacts. Points nearby, among those that
-                # the rows so far allow, lead back
+                # The new rows do not fit: the step led to contacts in another order. A point nearby, among those that
+                # the rows so far allow, leads back.
                 centers = [ends[0]] if earlier is None else [earlier, ends[0]]
                 points = [nearby(part, center, settings) for center in centers]
                 ends += [part.solve(each, settings.stage_iterations) for each in points]
@@ -408,15 +414,16 @@ class Fitter:
     def approached(self, problem: Problem, start: Point) -> Point:
         """A better start: theta alone next to contacts, or the first rows of motions that are far off."""
         settings = self.settings
-        touching, rows = bool(problem.motions(start).contacts.any()), problem.measured.shape[1]
+        touching = bool(problem.motions(start).contacts.any())
+        rows = problem.measured.shape[1]
         if touching and problem.width and start.theta.size and not start.x.any():
             # next to contacts, first states are near jumps: theta comes first
             start = problem.solve(start, settings.iterations, "theta").point
         end = rows if touching or settings.window or not start.theta.size else settings.first_rows
         while end < rows and np.mean(problem.residuals(start) ** 2) > settings.far:
-            # far from the solution, the simulated motion diverges from the recorded one in time. A fit of the first
+            # Far from the solution, the simulated motion diverges from the recorded one in time. A fit of the first
             # rows leads to the solution directly, and costs least. A prior holds the parameters that these rows do not
-            # show
+            # show.
             part = dataclasses.replace(problem, end=end, unknowns=problem.unknowns.held(start.theta))
             start = part.solve(start, settings.stage_iterations).point
             end = 3 * end
@@ -459,11 +466,13 @@ def profile(problem: Problem, outcome: Outcome, settings: Fit) -> tuple[np.ndarr
     """
     flat = projected(outcome.blocks).reshape(-1, outcome.point.theta.size)
     covariance = np.linalg.pinv(flat.T @ flat, rcond=LEAST_INFORMATION, hermitian=True)
-    deviations, follow, best = np.sqrt(np.maximum(np.diag(covariance), 0)), state_slopes(outcome.blocks), outcome
+    deviations = np.sqrt(np.maximum(np.diag(covariance), 0))
+    follow = state_slopes(outcome.blocks)
+    best = outcome
     wider = np.full(deviations.size, settings.jump_widening)
     for i, side in itertools.product(np.flatnonzero(deviations), (-1.0, 1.0)):
         for reach in settings.profile_reach:
-            # along the ridge: the other parameters where a normal distribution expects them
+            # along the ridge: the other parameters have the values that a normal distribution expects
             theta = outcome.point.theta + side * reach * covariance[:, i] / deviations[i]
             part = dataclasses.replace(problem, unknowns=problem.unknowns.bounded(int(i), theta[i]))
             start = Point(theta, outcome.point.x + follow @ (theta - outcome.point.theta))
@@ -483,8 +492,11 @@ def nearby(problem: Problem, outcome: Outcome, settings: Fit | None = None) -> P
     turn. Where motions jump, no gradient leads to the next lower cost.
     """
     settings = settings or Fit()
-    rng, follow, best = np.random.default_rng(0), state_slopes(outcome.blocks), outcome.point
-    unknowns, least = problem.unknowns, float(np.sum(problem.residuals(best) ** 2))
+    rng = np.random.default_rng(0)
+    follow = state_slopes(outcome.blocks)
+    best = outcome.point
+    unknowns = problem.unknowns
+    least = float(np.sum(problem.residuals(best) ** 2))
     flat = projected(outcome.blocks).reshape(-1, best.theta.size)
     root = root_of(np.linalg.pinv(flat.T @ flat, rcond=LEAST_INFORMATION, hermitian=True))
     # standard deviations of first states along the eigenvectors of their information; 0 for those that nothing shows
@@ -515,7 +527,8 @@ def _checked_noise(model: Model, noise: Any) -> np.ndarray | None:
     """
     if noise is None:
         return None
-    count, scale = model.nsensordata, np.asarray(noise, float)
+    count = model.nsensordata
+    scale = np.asarray(noise, float)
     if scale.shape not in ((), (1,), (count,)):
         raise ValueError(f"noise has shape {scale.shape}, expected one number or ({count},)")
     if not np.all(scale > 0):
@@ -524,6 +537,7 @@ def _checked_noise(model: Model, noise: Any) -> np.ndarray | None:
 
 
 def _squares(outcome: Outcome) -> float:
+    """The sum of squares of the residuals."""
     return float(np.sum(outcome.residuals**2))
 
 
@@ -540,8 +554,8 @@ def _ranges(measured: np.ndarray) -> np.ndarray:
 def _apparent_noise(model: Model, measured: np.ndarray) -> np.ndarray:
     """(ny,) the noise of readings (windows, T, ny), from the readings alone.
 
-    Third differences of a smooth motion are nearly zero, so that what is left is noise, sqrt(1 + 9 + 9 + 1) times as
-    large. Their median, times 1.4826 for a normal distribution, ignores rows with impacts.
+    Third differences of a smooth motion are nearly zero, so what is left is noise, sqrt(1 + 9 + 9 + 1) times as large.
+    Their median, times 1.4826 for a normal distribution, ignores rows with impacts.
     """
     least = LEAST_NOISE[model.qpos0.dtype.itemsize] * _ranges(measured)
     noise = ASSUMED_NOISE * _ranges(measured)

@@ -25,9 +25,9 @@ import scipy.optimize
 # the search ends if the cost or the unknowns change by less than this, relative to themselves: rounding of float64 and
 # of a simulation is not far below
 CHANGE = 1e-9
-# ... or if the cosine between the residuals and every column is below this
+# it ends if the cosine between the residuals and every column is below this
 COSINE = 1e-10
-# ... or if a step promises to lower the cost by less than this part of one residual's share, which no interval shows
+# it ends if a step promises to lower the cost by less than this part of one residual's share, which no interval shows
 NO_MATTER = 1e-4
 # mu of the first step, relative to the scale of the columns
 FIRST_DAMPING = 1e-3
@@ -44,15 +44,15 @@ DAMPING_GROWTH = 2.0
 LEAST_COLUMN = 1e-6
 # a step that gains less than this part of what its derivatives promise is refused: the motion jumps in between
 LEAST_RATIO = 1e-3
-# after this number of failed steps in a row, first states are moved one coordinate at a time ...
+# after this number of failed steps in a row, first states are moved one coordinate at a time
 PATIENCE = 3
-# ... if that lowers the cost by this part
+# these moves are kept if they lower the cost by this part
 WORTH = 1e-3
 # sizes of these moves, as parts of the one-dimensional Newton step
 COORDINATE_STEPS = (1.0, 0.3, 0.1)
-# a point is a minimum if an undamped step would lower the cost by less than this part of one residual's share ...
+# a point is a minimum if an undamped step would lower the cost by less than this part of one residual's share
 MINIMUM = 1e-3
-# ... or by less than this, for residuals that are next to zero
+# a point is also a minimum if the step would lower the cost by less than this, for residuals that are next to zero
 NOTHING = 1e-6
 # where motions jump there may be no flat bottom: a point counts as a minimum of theta if the remaining step would lower
 # the cost by less than this, which is a change of theta by two thirds of a standard deviation
@@ -194,7 +194,8 @@ def least_squares(problem: LeastSquares, start: Point, iterations: int) -> Outco
 def _init(problem: LeastSquares, start: Point) -> _Iterate:
     """The first iterate."""
     inside = start._replace(theta=np.clip(start.theta, problem.lower, problem.upper))
-    residuals, blocks = problem.residuals(inside), problem.blocks(inside)
+    residuals = problem.residuals(inside)
+    blocks = problem.blocks(inside)
     return _Iterate(
         point=inside,
         residuals=residuals,
@@ -259,15 +260,16 @@ def _ending(now: _Iterate, step: Point, expected: float, gain: float) -> _Ending
     """Why the search is to end after a step; None if it goes on."""
     if max(expected, abs(gain)) <= CHANGE * now.cost:
         return _Ending.COST
-    size, whole = (np.sqrt(sum(np.sum(part**2) for part in point)) for point in (step, now.point))
-    return _Ending.UNKNOWNS if size <= CHANGE * (CHANGE + whole) else None
+    step_length, length = (np.sqrt(sum(np.sum(part**2) for part in point)) for point in (step, now.point))
+    return _Ending.UNKNOWNS if step_length <= CHANGE * (CHANGE + length) else None
 
 
 def _conclude(problem: LeastSquares, now: _Iterate) -> Outcome:
     """Judges the last point by an undamped step: whether it is a minimum, and what is left."""
     step = _step(problem, now, LEAST_DAMPING)
     enough = max(MINIMUM * now.mean_cost, NOTHING)
-    minimum, left = bool(_expected(now, step) <= enough), np.zeros_like(step.theta)
+    minimum = bool(_expected(now, step) <= enough)
+    left = np.zeros_like(step.theta)
     ending = now.ending or _Ending.ITERATIONS
     if minimum and now.ending is _Ending.COST:
         # the last step is so small that the derivatives still hold
@@ -309,7 +311,8 @@ def _move_first_states(problem: LeastSquares, now: _Iterate, cost: float) -> _It
             moved[:, coordinate] += part * whole
             tried = problem.residuals(Point(now.point.theta, moved))
             better = np.sum(tried**2, axis=1) < np.sum(residuals**2, axis=1)
-            x, residuals = np.where(better[:, None], moved, x), np.where(better[:, None], tried, residuals)
+            x = np.where(better[:, None], moved, x)
+            residuals = np.where(better[:, None], tried, residuals)
             if better.all():
                 break
     if not _cost(residuals) < (1 - WORTH) * cost:
@@ -319,10 +322,12 @@ def _move_first_states(problem: LeastSquares, now: _Iterate, cost: float) -> _It
 
 
 def _moved(point: Point, step: Point) -> Point:
+    """The point after a step."""
     return Point(theta=point.theta + step.theta, x=point.x + step.x)
 
 
 def _cost(residuals: np.ndarray) -> float:
+    """Half the sum of squares."""
     return 0.5 * float(np.sum(residuals**2))
 
 
@@ -336,7 +341,7 @@ def _expected(now: _Iterate, step: Point) -> float:
 
 
 def _scale(problem: LeastSquares, before: Point | None, blocks: Blocks) -> Point:
-    """The norm of each column, the largest so far; none is much shorter than the longest, or zero."""
+    """The norm of each column, the largest so far; short ones are raised to a part of the longest, and zeros to 1."""
     theta = np.sqrt(np.sum(blocks.by_theta**2, axis=(0, 1))) * problem.size
     theta = np.maximum(theta, LEAST_COLUMN * theta.max(initial=0)) / problem.size
     squares = np.sum(blocks.by_x**2, axis=1)
@@ -350,7 +355,9 @@ def _scale(problem: LeastSquares, before: Point | None, blocks: Blocks) -> Point
 
 def _steepness(problem: LeastSquares, now: _Iterate) -> float:
     """The largest cosine between the residuals and a column whose unknown may still change."""
-    residuals, blocks, theta = now.residuals, now.blocks, now.point.theta
+    residuals = now.residuals
+    blocks = now.blocks
+    theta = now.point.theta
     slope = np.einsum("wk,wkn->n", residuals, blocks.by_theta)
     at_bound = ((theta <= problem.lower) & (slope > 0)) | ((theta >= problem.upper) & (slope < 0))
     others = np.einsum("wk,wkx->wx", residuals, blocks.by_x)
@@ -385,12 +392,14 @@ def _triangle(matrices: np.ndarray) -> np.ndarray:
 
 def _step(problem: LeastSquares, now: _Iterate, damping: float) -> Point:
     """The damped step within the bounds: the small problem in theta, then x by substitution."""
-    before, root = now.point, np.sqrt(damping)
+    before = now.point
+    root = np.sqrt(damping)
     n = before.theta.size
     rest, substituted = _eliminated(now.triangles, n, root * now.scale.x)
     matrix = np.concatenate([rest[:, :n], root * np.diag(now.scale.theta)])
     goal = -np.concatenate([rest[:, n], np.zeros(n)])
-    lower, upper = problem.lower - before.theta, problem.upper - before.theta
+    lower = problem.lower - before.theta
+    upper = problem.upper - before.theta
     theta = np.linalg.lstsq(matrix, goal, rcond=None)[0] if n else np.zeros(0)
     if not np.all((lower <= theta) & (theta <= upper)):
         # scipy needs lower < upper
@@ -401,7 +410,8 @@ def _step(problem: LeastSquares, now: _Iterate, damping: float) -> Point:
 
 def state_slopes(blocks: Blocks) -> np.ndarray:
     """(windows, width, n) dx/dtheta such that the residuals change least."""
-    (windows, k, n), width = blocks.by_theta.shape, blocks.by_x.shape[-1]
+    windows, k, n = blocks.by_theta.shape
+    width = blocks.by_x.shape[-1]
     if not width or not n:
         return np.zeros((windows, width, n))
     triangles = _triangles(blocks, np.zeros((windows, k)))
@@ -445,23 +455,25 @@ def _eliminated(
     stacked = np.concatenate([triangles, damped], axis=1)
     following = triangles.shape[-1] - width - n - 1
     if not following:
-        both = _triangle(stacked)
-        rest = both[:, width:, width:].reshape(-1, n + 1)
+        triangular = _triangle(stacked)
+        rest = triangular[:, width:, width:].reshape(-1, n + 1)
     else:
-        passed, rows = np.zeros((0, width + n + 1)), []
+        passed = np.zeros((0, width + n + 1))
+        rows = []
         for window in stacked:
             known = np.concatenate([passed[:, :width], np.zeros((len(passed), width)), passed[:, width:]], axis=1)
             full = np.linalg.qr(np.concatenate([known, window]), mode="r")
             rows.append(full[:width])
             passed = full[width:, width:]
-        both, rest = np.stack(rows), passed[:, width:]
+        triangular = np.stack(rows)
+        rest = passed[:, width:]
 
     def substituted(known: np.ndarray) -> np.ndarray:
         x = np.zeros((windows + 1, width, known.shape[1]))
-        right = both[:, :width, width + following :] @ known
+        right = triangular[:, :width, width + following :] @ known
         for w in reversed(range(windows)):
-            chain = both[w, :width, width : width + following] @ x[w + 1, :following]
-            x[w] = -np.linalg.solve(both[w, :width, :width], right[w] + chain)
+            chain = triangular[w, :width, width : width + following] @ x[w + 1, :following]
+            x[w] = -np.linalg.solve(triangular[w, :width, :width], right[w] + chain)
         return x[:windows]
 
     return rest, substituted

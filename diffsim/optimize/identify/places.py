@@ -23,12 +23,21 @@ from diffsim.simulate.randomize import dependents, follow, leaf, with_leaves
 from diffsim.types import Model
 from diffsim.xla.compiled import jit, uncollected
 
+# leaves of a model, by path
 Leaves = dict[str, Array]
 
 
 @dataclass(frozen=True)
 class Entries:
-    """Entries of one leaf, by their indices in the flattened leaf; `shared` if one parameter multiplies them all."""
+    """Entries of one leaf.
+
+    Attributes:
+      field: path of the leaf.
+      index: indices of the entries in the flattened leaf.
+      log: whether theta holds logarithms.
+      shared: whether one parameter multiplies all entries.
+      last: whether the place is written after all others.
+    """
 
     field: str
     index: tuple[int, ...]
@@ -48,7 +57,8 @@ class Entries:
 
     def write(self, leaves: Leaves, theta: Array) -> Leaves:
         """The changed leaves."""
-        numbers, index = jnp.exp(theta) if self.log else theta, np.asarray(self.index, int)
+        numbers = jnp.exp(theta) if self.log else theta
+        index = np.asarray(self.index, int)
         old = leaves[self.field].reshape(-1)
         numbers = numbers * old[index] if self.shared else numbers
         return {self.field: old.at[index].set(numbers.astype(old.dtype)).reshape(leaves[self.field].shape)}
@@ -77,7 +87,8 @@ class Tied:
 
     def write(self, leaves: Leaves, theta: Array) -> Leaves:
         """The changed leaves."""
-        numbers, changed = jnp.exp(theta) if self.log else theta, {}
+        numbers = jnp.exp(theta) if self.log else theta
+        changed = {}
         every = [(path, i, factor, k) for k, entries in enumerate(self.targets) for path, i, factor in entries]
         for path in self.paths:
             index, factor, which = (np.asarray([entry[j] for entry in every if entry[0] == path]) for j in (1, 2, 3))
@@ -99,7 +110,8 @@ class Tilt:
     def write(self, leaves: Leaves, theta: Array) -> Leaves:
         """The changed leaf: gravity keeps its strength."""
         old = leaves["opt.gravity"]
-        strength, across = safe.norm(old), jnp.asarray(self.axes, old.dtype)
+        strength = safe.norm(old)
+        across = jnp.asarray(self.axes, old.dtype)
         new = old + strength * (theta[0] * across[0] + theta[1] * across[1])
         return {"opt.gravity": new * safe.divide(strength, safe.norm(new), 1.0)}
 
@@ -145,7 +157,8 @@ class Payload:
         mass, center, moments, quat = (leaves[name][self.body] for name in INERTIAL)
         theta = theta.astype(mass.dtype)
         total = mass + theta[0]
-        offset, axes = theta[1:] - center, quat_to_mat(quat)
+        offset = theta[1:] - center
+        axes = quat_to_mat(quat)
         reduced = safe.divide(mass * theta[0], total)
         spread = matmul(axes * second_moments(moments)[None], axes.T) + reduced * offset[:, None] * offset[None]
         values, turned = principal_axes(spread, jax.lax.stop_gradient(quat))

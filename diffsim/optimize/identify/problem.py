@@ -64,20 +64,20 @@ START_NOISE_ACTIVATION = 10.0  # the activation's unit
 ROWS_AHEAD = 2
 # a parameter is no suspect if all but this part of its effect is also the effect of other unknowns
 LEAST_EFFECT = 1e-6
-# a window begins at rest if this number of first rows ...
+# a window begins at rest if its first rows, this many, are near those of a body at rest
 REST_ROWS = 8
-# ... is within this number of standard deviations of a body at rest
+# near means within this number of standard deviations
 REST_DEVIATIONS = 3.0
 # a change of the first state lasts if this part of it is still there once the body has come to rest
 LASTING = 0.1
-# this share of the Metropolis draws is dropped at the beginning
+# this part of the Metropolis draws, at the beginning, is dropped
 BURN_IN = 0.2
 # length of a Metropolis step in units of the covariance's root, over sqrt(n). For a normal posterior of many parameters
-# 2.38 is best (Roberts and Rosenthal 2001); shorter steps are accepted more often
+# 2.38 is best (Roberts and Rosenthal 2001); shorter steps are accepted more often.
 METROPOLIS_STEP = 1.7
-# sensors that show a force integrated twice ...
+# sensors that show a force integrated twice
 POSITION_SENSORS = ("JOINTPOS", "TENDONPOS", "ACTUATORPOS", "BALLQUAT", "FRAMEPOS", "FRAMEQUAT")
-# ... and once
+# sensors that show a force integrated once
 VELOCITY_SENSORS = (
     "JOINTVEL",
     "TENDONVEL",
@@ -136,7 +136,7 @@ class Problem:
 
     @functools.cached_property
     def timestep(self) -> float:
-        """Seconds."""
+        """The timestep of the model, s."""
         return float(self.unknowns.model.opt.timestep)
 
     @property
@@ -225,7 +225,8 @@ class Problem:
 
     def motions(self, point: Point) -> Motions:
         """Simulates the windows up to the last measurement; the motions of the last point are kept."""
-        guess, rows = self._guess(point), self.measured.shape[1]
+        guess = self._guess(point)
+        rows = self.measured.shape[1]
         if self.tightness is None:
             last = int(np.flatnonzero(np.isfinite(self.measured).any(axis=(0, 2))).max(initial=0))
             rows = min(rows, last + 1 + self.ahead)
@@ -283,9 +284,9 @@ class Problem:
         readings = self.shown(point, moved)
         # a simulation that broke down may give any number
         with np.errstate(over="ignore", invalid="ignore"):
-            away = (readings - self._measured_near(readings)) / self.noise
-        away = np.where(np.abs(away) < LARGEST_RESIDUAL, away, LARGEST_RESIDUAL)
-        return np.where(np.isfinite(self.measured), away, np.nan)
+            errors = (readings - self._measured_near(readings)) / self.noise
+        errors = np.where(np.abs(errors) < LARGEST_RESIDUAL, errors, LARGEST_RESIDUAL)
+        return np.where(np.isfinite(self.measured), errors, np.nan)
 
     def residuals(self, point: Point) -> np.ndarray:
         """(windows, k) residuals: readings, first states, defects of a chain, and in the first window the prior."""
@@ -390,6 +391,7 @@ class Problem:
         return np.append(self.follows[1:], False)
 
     def _guess(self, point: Point) -> Guess:
+        """The point as the arguments of a simulation."""
         dtype, theta = self.windows.qpos.dtype, point.theta[self.unknowns.in_model]
         return Guess(jnp.asarray(theta, dtype), jnp.asarray(self._changes(point.x), dtype))
 
@@ -509,7 +511,8 @@ def suspects(problem: Problem, point: Point, blocks: Blocks, candidates: Sequenc
     """
     unknowns = problem.unknowns
     model = unknowns.model_of(jnp.asarray(point.theta, unknowns.model.qpos0.dtype))
-    taken, kept = set(unknowns.labels), []
+    taken = set(unknowns.labels)
+    kept = []
     for candidate in candidates:
         try:
             labels = Unknowns(model, [candidate]).labels
@@ -533,7 +536,8 @@ def suspects(problem: Problem, point: Point, blocks: Blocks, candidates: Sequenc
     for i, label in enumerate(others.labels):
         column = slopes[..., i] * weight
         outside = residuals.outside(column)
-        length, along = float(np.sum(outside**2)), float(np.sum(outside * residuals.errors))
+        length = float(np.sum(outside**2))
+        along = float(np.sum(outside * residuals.errors))
         if length > LEAST_EFFECT * np.sum(column**2):
             share = along**2 / length / max(squares, 1e-300)
             judged.append(Suspect(label=label, share=share, value=others.start[i] - along / length))

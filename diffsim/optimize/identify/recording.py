@@ -19,7 +19,7 @@ from diffsim.math.rotation import quat_conj, quat_mul, rotate
 from diffsim.types import Model
 from diffsim.types.record import Record, leaf, near, record
 
-# velocities are guessed from positions this number of rows before and after: more rows average out noise
+# velocities are guessed from the positions this number of rows before and after; more rows average out more noise
 VELOCITY_ROWS = 3
 # the longest time between rows over which commands are held by default, s: a longer gap is a pause or a loss
 GAP = 0.1
@@ -78,7 +78,8 @@ def make_recording(
       ValueError: an array has the wrong shape.
     """
     dtype = model.qpos0.dtype
-    ctrl, sensordata = jnp.asarray(ctrl, dtype), jnp.asarray(sensordata, dtype)
+    ctrl = jnp.asarray(ctrl, dtype)
+    sensordata = jnp.asarray(sensordata, dtype)
     length = ctrl.shape[0]
     fields: dict[str, Any] = {"ctrl": ctrl, "sensordata": sensordata}
     fields["act"] = jnp.zeros((length, model.na), dtype) if act is None else jnp.asarray(act, dtype)
@@ -138,11 +139,13 @@ def read_csv(
                 reason = f"{place} is not a number; leave the cell empty if nothing was measured"
                 raise ValueError(f"{path}:{number}: {reason}") from error
     table = table[: len(numbered)]
-    controls, readings = _columns(model, "actuator"), _columns(model, "sensor")
+    controls = _columns(model, "actuator")
+    readings = _columns(model, "sensor")
     known = {_plain(name): name for name in ["time", *controls, *readings]}
     mapped = {} if columns is None else dict(columns)
     names = [mapped.get(cell.strip(), cell.strip()) for cell in header]
-    ctrl, sensordata = np.zeros((len(table), model.nu)), np.full((len(table), model.nsensordata), np.nan)
+    ctrl = np.zeros((len(table), model.nu))
+    sensordata = np.full((len(table), model.nsensordata), np.nan)
     time = None
     for name, column in zip(names, table.T, strict=True):
         if not name:
@@ -182,7 +185,9 @@ def resample(
     Raises:
       ValueError: an array has the wrong shape, or times do not increase.
     """
-    when, commands, seen = np.asarray(time, float), _held(np.asarray(ctrl, float)), np.asarray(sensordata, float)
+    when = np.asarray(time, float)
+    commands = _held(np.asarray(ctrl, float))
+    seen = np.asarray(sensordata, float)
     if when.ndim != 1 or commands.shape != (when.size, model.nu) or seen.shape != (when.size, model.nsensordata):
         wanted = f"({when.size},), ({when.size}, {model.nu}), ({when.size}, {model.nsensordata})"
         raise ValueError(f"time, ctrl, sensordata: {when.shape}, {commands.shape}, {seen.shape}, expected {wanted}")
@@ -195,7 +200,8 @@ def resample(
     held = commands[before]
     if interpolate:
         held = np.stack([np.interp(grid, steps, column) for column in commands.T], axis=1).reshape(grid.size, model.nu)
-    rows, offset = np.full((grid.size, model.nsensordata), np.nan), np.zeros(grid.size)
+    rows = np.full((grid.size, model.nsensordata), np.nan)
+    offset = np.zeros(grid.size)
     nearest = np.rint(steps).astype(int)
     # of several rows nearest to one timestep, the nearest one counts: it is written last
     for row in np.argsort(-np.abs(steps - nearest), kind="stable"):
@@ -247,6 +253,7 @@ def _columns(model: Model, kind: str) -> dict[str, int]:
 
 
 def _check_shapes(fields: Mapping[str, Array], shapes: Mapping[str, tuple[int, ...]], length: int) -> None:
+    """Raises ValueError unless each field has `length` rows of its shape."""
     for name, shape in shapes.items():
         if fields[name].shape != (length, *shape):
             raise ValueError(f"{name} has shape {fields[name].shape}, expected {(length, *shape)}")
@@ -286,10 +293,11 @@ def _free_frame(model: Model, sensor: int) -> tuple[int, Array, Array] | None:
     """The address in qpos of the free joint of a sensor's frame, and the frame's pose in its body; None without one."""
     if int(model.sensor_refid[sensor]) >= 0:
         return None
-    kind, which = ObjType(int(model.sensor_objtype[sensor])), int(model.sensor_objid[sensor])
-    nothing = jnp.zeros(3), jnp.asarray([1.0, 0.0, 0.0, 0.0])
+    kind = ObjType(int(model.sensor_objtype[sensor]))
+    which = int(model.sensor_objid[sensor])
+    identity = jnp.zeros(3), jnp.asarray([1.0, 0.0, 0.0, 0.0])
     frames = {
-        ObjType.XBODY: lambda: (which, *nothing),
+        ObjType.XBODY: lambda: (which, *identity),
         ObjType.BODY: lambda: (which, model.body_ipos[which], model.body_iquat[which]),
         ObjType.GEOM: lambda: (int(model.geom_bodyid[which]), model.geom_pos[which], model.geom_quat[which]),
         ObjType.SITE: lambda: (int(model.site_bodyid[which]), model.site_pos[which], model.site_quat[which]),
@@ -309,10 +317,12 @@ def _velocities(model: Model, sensordata: Array, qpos: Array) -> Array:
     if length < 2:
         return jnp.zeros((length, model.nv), qpos.dtype)
     rows = np.arange(length)
-    before, after = np.maximum(rows - VELOCITY_ROWS, 0), np.minimum(rows + VELOCITY_ROWS, length - 1)
+    before = np.maximum(rows - VELOCITY_ROWS, 0)
+    after = np.minimum(rows + VELOCITY_ROWS, length - 1)
     steps = jax.vmap(lambda later, now: position_difference(model, later, now))(qpos[after], qpos[before])
     moved = steps / (model.opt.timestep * jnp.asarray(after - before, qpos.dtype)[:, None])
     for i in np.flatnonzero(np.asarray(model.sensor_type) == SensorType.JOINTVEL):
-        place, column = int(model.jnt_dofadr[model.sensor_objid[i]]), sensordata[:, int(model.sensor_adr[i])]
+        place = int(model.jnt_dofadr[model.sensor_objid[i]])
+        column = sensordata[:, int(model.sensor_adr[i])]
         moved = moved.at[:, place].set(jnp.where(jnp.isfinite(column), column, moved[:, place]))
     return moved

@@ -34,7 +34,7 @@ def report(
     title: str,
     good: bool,
     verdict: str,
-    told: Sequence[str],
+    sentences: Sequence[str],
     evidence: Evidence,
     identified: Identified,
     samples: Sequence[tuple[str, FittedWindows]],
@@ -45,7 +45,7 @@ def report(
       title: heading of the page.
       good: whether the verdict is shown in green (trust the result) or in red.
       verdict: whether to trust the result, in a sentence.
-      told: sentences below the verdict, such as how the search ended.
+      sentences: the text below the verdict, such as how the search ended.
       evidence: whether the model explains the data, and why not.
       identified: the estimates.
       samples: (heading, windows) for the windows that were fitted and for those that were held out.
@@ -58,29 +58,37 @@ def report(
     ]
     if evidence.causes:
         parts.append(_listed("The residuals look like", evidence.causes))
-    parts += [*(f"<p>{html.escape(line)}</p>" for line in told), "<h2>Parameters</h2>"]
-    shown, rows = identified, []
-    columns = (shown.labels, shown.start, shown.values, shown.lower, shown.upper, shown.at_bound)
+    parts += [*(f"<p>{html.escape(line)}</p>" for line in sentences), "<h2>Parameters</h2>"]
+    rows = []
+    columns = (
+        identified.labels,
+        identified.start,
+        identified.values,
+        identified.lower,
+        identified.upper,
+        identified.at_bound,
+    )
     for label, start, value, lower, upper, bound in zip(*columns, strict=True):
         interval = f"{lower:.5g} to {upper:.5g}" if np.isfinite(upper - lower) else "not identified"
-        interval = "withheld" if shown.withheld else interval
+        interval = "withheld" if identified.withheld else interval
         rows.append((label, f"{start:.5g}", f"{value:.5g}", interval, "at a bound" if bound else ""))
     parts.append(_table(("parameter", "before", "found", "95% interval", ""), rows))
-    if shown.null_directions:
-        parts.append(_listed("The data do not show", shown.null_directions))
-    deviations = np.sqrt(np.maximum(np.diag(shown.covariance), 1e-300))
-    matrix = shown.covariance / deviations[:, None] / deviations
+    if identified.null_directions:
+        parts.append(_listed("The data do not show", identified.null_directions))
+    deviations = np.sqrt(np.maximum(np.diag(identified.covariance), 1e-300))
+    correlations = identified.covariance / deviations[:, None] / deviations
     rows = [
         (f"{i} {label}", *(f"{value:.2f}" for value in row))
-        for i, (label, row) in enumerate(zip(shown.labels, matrix, strict=True))
+        for i, (label, row) in enumerate(zip(identified.labels, correlations, strict=True))
     ]
-    if len(rows) > 1 and not shown.withheld:
+    if len(rows) > 1 and not identified.withheld:
         parts += ["<h2>Correlations</h2>", _table(("", *(str(i) for i in range(len(rows)))), rows)]
     rows = []
     for i, name in enumerate(samples[0][1].names):
         windows = ", ".join(f"{value:.2g}" for value in evidence.by_window[:LISTED_WINDOWS, i])
         more = " ..." if len(evidence.by_window) > LISTED_WINDOWS else ""
-        noise, size = samples[0][1].noise[i], evidence.size[i]
+        noise = samples[0][1].noise[i]
+        size = evidence.size[i]
         rows.append((name, f"{noise:.3g}", f"{size:.3g}", f"{evidence.white[i]:.2g}", windows + more))
     head = ("reading", "noise", "residual over noise", "probability if random", "by window")
     parts += ["<h2>Residuals</h2>", _table(head, rows)]
@@ -91,6 +99,7 @@ def report(
 
 
 def _listed(heading: str, lines: Sequence[str]) -> str:
+    """A list with a heading."""
     return f"<p>{heading}:</p><ul>{''.join(f'<li>{html.escape(line)}</li>' for line in lines)}</ul>"
 
 
@@ -112,10 +121,11 @@ def _curves(sample: FittedWindows) -> str:
         f"<span style='color:{RESIDUAL}'>simulated minus recorded, over the noise</span></p>"
     ]
     for i, name in enumerate(sample.names):
-        measured, readings, left = (part[..., i] for part in (sample.measured, sample.readings, sample.errors))
         parts.append(f"<b>{html.escape(name)}</b>")
-        parts.append(_drawing([(measured, RECORDED), (readings, SIMULATED)], HEIGHT))
-        parts.append(_drawing([(left, RESIDUAL)], HEIGHT // 2))
+        parts.append(
+            _drawing([(sample.measured[..., i], RECORDED), (sample.readings[..., i], SIMULATED)], height=HEIGHT)
+        )
+        parts.append(_drawing([(sample.errors[..., i], RESIDUAL)], height=HEIGHT // 2))
     return "\n".join(parts)
 
 
@@ -125,10 +135,13 @@ def _drawing(curves: Sequence[tuple[np.ndarray, str]], height: int) -> str:
     finite = stacked[np.isfinite(stacked)]
     if not finite.size:
         return "<p>nothing was measured</p>"
-    low, high = float(finite.min()), float(finite.max())
-    span, (windows, rows) = (high - low) or 1.0, curves[0][0].shape
+    low = float(finite.min())
+    high = float(finite.max())
+    span = (high - low) or 1.0
+    windows, rows = curves[0][0].shape
     index = np.unique(np.linspace(0, rows - 1, max(POINTS // windows, 2)).astype(int))
-    lines, wide = [], WIDTH / windows
+    lines = []
+    wide = WIDTH / windows
     for window in range(windows):
         lines.append(f"<path d='M{window * wide:.1f} 0V{height}' stroke='#ddd'/>")
         for curve, color in curves:

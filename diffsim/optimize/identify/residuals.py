@@ -114,8 +114,9 @@ class Derivatives(NamedTuple):
 
 
 class WindowGaps(NamedTuple):
-    """How far each window ends from where the next one begins, in tangent coordinates; the last is compared with the
-    first.
+    """How far each window ends from where the next one begins, in tangent coordinates.
+
+    The last window is compared with the first one.
 
     Attributes:
       defects: (windows, nx) end minus beginning.
@@ -130,10 +131,12 @@ class WindowGaps(NamedTuple):
 
 def motions(places: Places, model: Model, windows: Windows, guess: Guess, rows: int | None = None) -> Motions:
     """Simulates all windows, the first `rows` of each; None for all rows."""
-    length, ctrl = windows.ctrl.shape[1], np.asarray(windows.ctrl)
+    length = windows.ctrl.shape[1]
+    ctrl = np.asarray(windows.ctrl)
     fitted = with_leaves(model, numbers(places, model, guess.theta)[0])
     state, _ = begins(model, windows.first, guess.changes)
-    parts, wanted = [], rows or length
+    parts = []
+    wanted = rows or length
     for first in range(0, wanted, CHUNK):
         chunk = ctrl[:, np.minimum(np.arange(first, first + CHUNK), length - 1)]
         state, part = _simulated(fitted, state, chunk)
@@ -142,10 +145,12 @@ def motions(places: Places, model: Model, windows: Windows, guess: Guess, rows: 
     # the last chunk is filled with further steps: the state before the first of them is the end
     ends = state if not wanted % CHUNK else jax.tree.map(lambda leaf: leaf[:, wanted % CHUNK], parts[-1][2])
     states = jax.tree.map(lambda part, end: np.concatenate([part, np.asarray(end)[:, None]], axis=1), before, ends)
-    readings, contacts = (
-        np.pad(part, [(0, 0), (0, length - wanted), (0, 0)][: part.ndim]) for part in (readings, contacts)
+    rest = (0, length - wanted)
+    return Motions(
+        readings=np.pad(readings, [(0, 0), rest, (0, 0)]),
+        contacts=np.pad(contacts, [(0, 0), rest]),
+        states=states,
     )
-    return Motions(readings, contacts, states)
 
 
 @jit
@@ -165,9 +170,10 @@ def derivatives(places: Places, mode: str, model: Model, windows: Windows, guess
     if mode != "steps":
         return Derivatives(*map(np.asarray, _whole(mode, places, model, windows, guess, states)))
     leaves, slopes = numbers(places, model, guess.theta)
-    rows = REVERSE_COST * (model.nv + model.na) < guess.theta.size + tangent_size(model)
-    rows = rows and model.opt.integrator != Integrator.RK4
-    (count, length), wanted = windows.ctrl.shape[:2], states.qpos.shape[1] - 1
+    by_rows = REVERSE_COST * (model.nv + model.na) < guess.theta.size + tangent_size(model)
+    by_rows = by_rows and model.opt.integrator != Integrator.RK4
+    count, length = windows.ctrl.shape[:2]
+    wanted = states.qpos.shape[1] - 1
     ctrl = np.asarray(windows.ctrl)[:, :wanted]
     before, after = (jax.tree.map(lambda leaf, k=k: np.asarray(leaf)[:, k : wanted + k], states) for k in (0, 1))
     every = jax.tree.map(lambda leaf: leaf.reshape(count * wanted, *leaf.shape[2:]), _Row(before, after, ctrl))
@@ -176,7 +182,7 @@ def derivatives(places: Places, mode: str, model: Model, windows: Windows, guess
         # the last row fills the last chunk
         index = np.minimum(np.arange(first, first + CHUNK), count * wanted - 1)
         chunk = jax.tree.map(lambda leaf, index=index: leaf[index], every)
-        parts.append(_linearized(rows, model, leaves, slopes, chunk))
+        parts.append(_linearized(by_rows, model, leaves, slopes, chunk))
     joined = jax.tree.map(lambda *leaves: np.concatenate(leaves)[: count * wanted], *parts)
     steps = jax.tree.map(lambda leaf: leaf.reshape(count, wanted, *leaf.shape[1:]), joined)
     return propagated(steps, np.asarray(begins(model, windows.first, guess.changes)[1]), length)
@@ -239,6 +245,7 @@ def window_gaps(model: Model, first: First, changes: Array, ends: State) -> Wind
 
 
 def _changed(model: Model, state: State, change: Array) -> State:
+    """The state moved by a change in tangent coordinates; with known first states there is no change."""
     return integrate(model, state, change) if change.size else state
 
 
@@ -293,7 +300,9 @@ def _linearized(by_rows: bool, model: Model, leaves: dict[str, Array], slopes: d
       slopes: their derivatives (..., n) with respect to theta.
       rows: the steps.
     """
-    nv, nx, nothing = model.nv, tangent_size(model), jnp.zeros(tangent_size(model), model.qpos0.dtype)
+    nv = model.nv
+    nx = tangent_size(model)
+    nothing = jnp.zeros(nx, model.qpos0.dtype)
     n = next((slope.shape[-1] for slope in slopes.values()), 0)
     # directions of the columns: first the parameters, then the coordinates of the state
     of_leaves = {name: jnp.moveaxis(slope, -1, 0) for name, slope in slopes.items()}
@@ -328,12 +337,12 @@ def _linearized(by_rows: bool, model: Model, leaves: dict[str, Array], slopes: d
 
     if not by_rows:
         moved, read = jax.vmap(by_column)(rows)
-        return Steps(moved[..., n:], moved[..., :n], read[..., n:], read[..., :n])
+        return Steps(A=moved[..., n:], B=moved[..., :n], C=read[..., n:], D=read[..., :n])
     rest, by_leaves, by_change, by_qvel, read = jax.vmap(by_row)(rows)
     theta_rest = matmul(by_leaves, jnp.concatenate([slopes[name].reshape(-1, n) for name in leaves]))
     A = jnp.concatenate([by_change + matmul(by_qvel, rest[:, :nv]), rest], axis=1)
     B = jnp.concatenate([matmul(by_qvel, theta_rest[:, :nv]), theta_rest], axis=1)
-    return Steps(A, B, read[..., n:], read[..., :n])
+    return Steps(A=A, B=B, C=read[..., n:], D=read[..., :n])
 
 
 def propagated(steps: Steps, start: np.ndarray, length: int) -> Derivatives:
@@ -344,7 +353,8 @@ def propagated(steps: Steps, start: np.ndarray, length: int) -> Derivatives:
       start: (windows, nx, width) derivatives of the first states.
       length: number of rows of the readings; after the last step they are zero.
     """
-    (windows, rows, ny, n), width = steps.D.shape, start.shape[-1]
+    windows, rows, ny, n = steps.D.shape
+    width = start.shape[-1]
     moved = np.concatenate([np.zeros((*start.shape[:2], n)), start], axis=-1)
     read = np.zeros((windows, length, ny, n + width))
     # a simulation that broke down may give any number
@@ -354,7 +364,12 @@ def propagated(steps: Steps, start: np.ndarray, length: int) -> Derivatives:
             read[:, t, :, :n] += steps.D[:, t]
             moved = steps.A[:, t] @ moved
             moved[..., :n] += steps.B[:, t]
-    return Derivatives(read[..., :n], read[..., n:], moved[..., :n], moved[..., n:])
+    return Derivatives(
+        readings_by_theta=read[..., :n],
+        readings_by_change=read[..., n:],
+        ends_by_theta=moved[..., :n],
+        ends_by_change=moved[..., n:],
+    )
 
 
 # fields of unknowns that belong to sensors
@@ -376,12 +391,13 @@ class Sensing(NamedTuple):
 
 
 def spoilt_rows(sensing: list[Sensing], lower: np.ndarray, upper: np.ndarray, timestep: float) -> tuple[int, int]:
-    """How many rows at a window's beginning and end may show readings from outside of it, by delays within bounds."""
+    """How many rows at a window's beginning and end may show readings from outside it, because of delays in bounds."""
     index = [i for part in sensing if part.kind == "sensor.delay" for i in part.places]
     if not index:
         return 0, 0
-    first, last = max(float(upper[index].max()), 0.0), max(float(-lower[index].min()), 0.0)
-    return tuple(int(np.ceil(most / timestep)) + 1 for most in (first, last))  # type: ignore[return-value]
+    longest_delay = max(float(upper[index].max()), 0.0)
+    longest_lead = max(float(-lower[index].min()), 0.0)
+    return int(np.ceil(longest_delay / timestep)) + 1, int(np.ceil(longest_lead / timestep)) + 1
 
 
 class Clock(NamedTuple):
@@ -407,7 +423,8 @@ def sensing_slopes(sensing: list[Sensing], theta: np.ndarray, clock: Clock, read
     """Derivatives (windows, T, ny, n) of shown readings with respect to sensors' parameters; zero for the others."""
     gain, _, late = _numbers(sensing, theta, clock, readings.shape[2])
     slopes = np.zeros((*readings.shape, theta.size))
-    later, rate = _delayed(readings, late, 0), _delayed(readings, late, 1)
+    later = _delayed(readings, late, 0)
+    rate = _delayed(readings, late, 1)
     for part in sensing:
         for i, columns in zip(part.places, part.columns, strict=True):
             for column in columns:
@@ -433,18 +450,20 @@ def _numbers(
 
 
 def _delayed(rows: np.ndarray, delay: np.ndarray, derivative: int) -> np.ndarray:
-    """Columns (windows, T, ny, ...) at rows earlier by a delay (windows, T, ny), or their derivatives with respect to
-    the row.
+    """Columns (windows, T, ny, ...) at rows that are earlier by a delay (windows, T, ny).
 
-    By cubic convolution (Keys 1981): `kernels` are its four polynomials of the fraction between two rows.
+    With `derivative` 1, it is their derivative with respect to the row. They are interpolated by cubic convolution
+    (Keys 1981); `kernels` are its four polynomials of the fraction between two rows.
     """
     if not delay.any() and not derivative:
         return rows
     whole = np.ceil(delay).astype(int)
-    last, f = rows.shape[1] - 1, np.polynomial.Polynomial([0, 1])
+    last = rows.shape[1] - 1
+    f = np.polynomial.Polynomial([0, 1])
     kernels = (-f / 2 + f**2 - f**3 / 2, 1 - 2.5 * f**2 + 1.5 * f**3, f / 2 + 2 * f**2 - 1.5 * f**3, (f**3 - f**2) / 2)
     first = np.arange(last + 1)[None, :, None] - whole
-    later, widths = np.zeros_like(rows), (1,) * (rows.ndim - 3)
+    later = np.zeros_like(rows)
+    widths = (1,) * (rows.ndim - 3)
     for k, kernel in enumerate(kernels, start=-1):
         weight = (kernel.deriv(derivative) if derivative else kernel)(whole - delay)
         index = np.clip(first + k, 0, last)

@@ -37,9 +37,9 @@ PARAMETERS: dict[str, tuple[tuple[str, int, float], ...]] = {
     "dcmotor.lugre.static": (("actuator_biasprm", MotorBias.STATIC_FRICTION, 1.0),),
     "dcmotor.lugre.stribeck": (("actuator_biasprm", MotorBias.STRIBECK_VELOCITY, 1.0),),
 }
-# leaves that have no code or no derivative at zero: the search begins a little above it ...
+# leaves that have no code or no derivative at zero, so that the search begins a little above zero
 OFF_ZERO = ("dof_frictionloss", "tendon_frictionloss")
-# ... by this part of the parameter's size
+# how far above zero it begins, as a part of the parameter's size
 START_ABOVE_ZERO = 1e-3
 # parameters that cannot be negative, by the last word of the field: bounds that no user has to give
 POSITIVE = (
@@ -61,13 +61,13 @@ POSITIVE = (
 )
 # a mass is at least this part of the model's: without mass there is no motion
 LEAST_MASS = 1e-3
-# the longest delay of a sensor that is searched for without a bound, s: what a bus and a filter take ...
+# the longest delay of a sensor that is searched for if the user gives no bound, s: what a bus and a filter take
 LONGEST_DELAY = 0.03
-# ... or this number of timesteps, if that is longer
+# the same in timesteps; the longer of the two counts
 LONGEST_DELAY_STEPS = 3
-# a load begins with this part of the body's mass ...
+# the first guess of a load is this part of the body's mass plus LEAST_LOAD
 FIRST_LOAD = 0.05
-# ... plus this, kg: at a mass of zero its place has no effect
+# the least first guess of a load, kg: at a mass of zero its place would have no effect
 LEAST_LOAD = 1e-6
 
 
@@ -112,7 +112,7 @@ class Unknown(NamedTuple):
             place = Tilt(tuple(tuple(map(float, axis)) for axis in axes))  # type: ignore[arg-type]
             labels = tuple(f"gravity.tilt[{k}]" for k in range(2))
             lower, upper = (np.full(2, np.clip(bound, -1.0, 1.0)) for bound in (self.lower, self.upper))
-            return Block(np.zeros(2), lower, upper, labels, place, prior=self.prior)
+            return Block(start=np.zeros(2), lower=lower, upper=upper, labels=labels, place=place, prior=self.prior)
         return _parameters(model, self) if self.field in PARAMETERS else _entries(model, self)
 
 
@@ -136,8 +136,14 @@ class UnknownInertia(NamedTuple):
         check_physical(leaves, np.asarray([view.id]))
         start = np.asarray(jit(to_log_cholesky)(Inertial(*(leaves[name][view.id] for name in INERTIAL))), float)
         labels = tuple(f"inertia[{view.name or view.id}].{name}" for name in LOG_CHOLESKY)
-        lower, upper = start - self.spread, start + self.spread
-        return Block(start, lower, upper, labels, Inertia(view.id), prior=self.prior)
+        return Block(
+            start=start,
+            lower=start - self.spread,
+            upper=start + self.spread,
+            labels=labels,
+            place=Inertia(view.id),
+            prior=self.prior,
+        )
 
 
 class UnknownPayload(NamedTuple):
@@ -157,10 +163,16 @@ class UnknownPayload(NamedTuple):
         """The mass and its place."""
         view = View(model, "body", self.body)
         mass = min(FIRST_LOAD * float(model.body_mass[view.id]) + LEAST_LOAD, 0.5 * self.upper)
-        start, reach = np.concatenate([[mass], np.asarray(model.body_ipos[view.id], float)]), np.full(3, self.reach)
-        labels = tuple(f"payload[{view.name or view.id}].{word}" for word in ("mass", "x", "y", "z"))
-        lower, upper = np.concatenate([[0.0], -reach]), np.concatenate([[self.upper], reach])
-        return Block(start, np.minimum(lower, start), np.maximum(upper, start), labels, Payload(view.id))
+        start = np.concatenate([[mass], np.asarray(model.body_ipos[view.id], float)])
+        reach = np.full(3, self.reach)
+        # the bounds are widened where the model's center of mass is out of reach
+        return Block(
+            start=start,
+            lower=np.minimum(np.concatenate([[0.0], -reach]), start),
+            upper=np.maximum(np.concatenate([[self.upper], reach]), start),
+            labels=tuple(f"payload[{view.name or view.id}].{word}" for word in ("mass", "x", "y", "z")),
+            place=Payload(view.id),
+        )
 
 
 class Block(NamedTuple):
@@ -196,9 +208,9 @@ class Unknowns:
             raise ValueError("there are no unknowns")
         self.model = model
         blocks = [unknown.block(model) for unknown in unknowns]
-        self.start, self.lower, self.upper = (
-            np.concatenate([getattr(block, name) for block in blocks]) for name in ("start", "lower", "upper")
-        )
+        self.start = np.concatenate([block.start for block in blocks])
+        self.lower = np.concatenate([block.lower for block in blocks])
+        self.upper = np.concatenate([block.upper for block in blocks])
         self.labels = [label for block in blocks for label in block.labels]
         counts = [block.start.size for block in blocks]
         self.log = np.repeat([block.log for block in blocks], counts)
@@ -228,14 +240,16 @@ class Unknowns:
     def held(self, theta: np.ndarray) -> "Unknowns":
         """These unknowns with another start, and a prior about it as wide as the parameters' sizes."""
         other = copy.copy(self)
-        other.start, other.prior = theta, np.minimum(self.prior, self.sizes(theta))
+        other.start = theta
+        other.prior = np.minimum(self.prior, self.sizes(theta))
         return other
 
     def bounded(self, i: int, value: float) -> "Unknowns":
         """These unknowns with one parameter held at a value."""
         other = copy.copy(self)
         chosen = np.arange(self.lower.size) == i
-        other.lower, other.upper = (np.where(chosen, value, ends) for ends in (self.lower, self.upper))
+        other.lower = np.where(chosen, value, self.lower)
+        other.upper = np.where(chosen, value, self.upper)
         return other
 
     def values(self, theta: np.ndarray) -> np.ndarray:
@@ -265,14 +279,23 @@ def _sensors(model: Model, unknown: Unknown) -> Block:
     ]
     labels = [f"{unknown.field}[{view.name or view.id}]" for view in views]
     if unknown.shared or unknown.equal:
-        columns, labels = [tuple(column for part in columns for column in part)], [unknown.field]
-    lower, upper, count = unknown.lower, unknown.upper, len(labels)
+        columns = [tuple(column for part in columns for column in part)]
+        labels = [unknown.field]
+    lower = unknown.lower
+    upper = unknown.upper
+    count = len(labels)
     if unknown.field == "sensor.delay":
         lower = lower if np.isfinite(lower) else 0.0
         upper = upper if np.isfinite(upper) else max(LONGEST_DELAY, LONGEST_DELAY_STEPS * float(model.opt.timestep))
-    start = np.full(count, 1.0 if unknown.field == "sensor.gain" else 0.0)
-    place = Sensing(unknown.field, (), tuple(columns))
-    return Block(start, np.full(count, lower), np.full(count, upper), tuple(labels), place, prior=unknown.prior)
+    return Block(
+        start=np.full(count, 1.0 if unknown.field == "sensor.gain" else 0.0),
+        lower=np.full(count, lower),
+        upper=np.full(count, upper),
+        labels=tuple(labels),
+        # `Unknowns` fills in the places in theta
+        place=Sensing(kind=unknown.field, places=(), columns=tuple(columns)),
+        prior=unknown.prior,
+    )
 
 
 def _parameters(model: Model, unknown: Unknown) -> Block:
@@ -293,12 +316,21 @@ def _tied(
     if unknown.equal or unknown.shared:
         targets, labels, now = [sum(targets, ())], [unknown.field], now[:1]
     now, lower, upper = _in_logs(unknown, now)
-    return Block(now, lower, upper, tuple(labels), Tied(tuple(targets), unknown.log), unknown.log, unknown.prior)
+    return Block(
+        start=now,
+        lower=lower,
+        upper=upper,
+        labels=tuple(labels),
+        place=Tied(tuple(targets), unknown.log),
+        log=unknown.log,
+        prior=unknown.prior,
+    )
 
 
 def _in_logs(unknown: Unknown, now: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Start and bounds of theta, from values; logarithms if the unknown says so."""
-    lower, upper = np.full(now.size, unknown.lower), np.full(now.size, unknown.upper)
+    lower = np.full(now.size, unknown.lower)
+    upper = np.full(now.size, unknown.upper)
     if not unknown.log:
         word = unknown.field.replace(".", "_").rpartition("_")[2]
         natural = word in POSITIVE and np.all(now >= 0) and not np.isfinite(unknown.lower)
@@ -312,7 +344,8 @@ def _in_logs(unknown: Unknown, now: np.ndarray) -> tuple[np.ndarray, np.ndarray,
 
 def _entries(model: Model, unknown: Unknown) -> Block:
     """Some entries of one leaf."""
-    field, known = unknown.field, declared_ranks(model)
+    field = unknown.field
+    known = declared_ranks(model)
     if field not in known:
         raise ValueError(f"the model has no leaf {field!r}{near(field, [*known, *PARAMETERS, *SENSED])}")
     value = np.asarray(leaf(model, field), float)
@@ -321,25 +354,36 @@ def _entries(model: Model, unknown: Unknown) -> Block:
         return _tied(model, unknown, [((field, int(i), 1.0),) for i in index], names)
     now = value.reshape(-1)[index]
     if unknown.shared:
-        now, names = np.ones(1), [f"{field} (factor)"]
+        now = np.ones(1)
+        names = [f"{field} (factor)"]
     now, lower, upper = _in_logs(unknown, now)
-    place = Entries(field, tuple(int(i) for i in index), unknown.log, unknown.shared)
-    return Block(now, lower, upper, tuple(names), place, unknown.log, unknown.prior)
+    return Block(
+        start=now,
+        lower=lower,
+        upper=upper,
+        labels=tuple(names),
+        place=Entries(field=field, index=tuple(int(i) for i in index), log=unknown.log, shared=unknown.shared),
+        log=unknown.log,
+        prior=unknown.prior,
+    )
 
 
 def _entries_of(model: Model, unknown: Unknown, value: np.ndarray) -> tuple[np.ndarray, list[str]]:
     """Indices into the flattened leaf, and labels."""
-    field, columns = unknown.field, value.reshape(value.shape[0], -1).shape[1] if value.ndim > 1 else 1
+    field = unknown.field
+    columns = value.reshape(value.shape[0], -1).shape[1] if value.ndim > 1 else 1
     grid = np.arange(value.size).reshape(-1, columns)
     if unknown.rows is None:
-        rows, names = np.arange(len(grid)), [str(i) for i in range(len(grid))]
+        rows = np.arange(len(grid))
+        names = [str(i) for i in range(len(grid))]
         if kind := kind_of(field):
             objects = range(getattr(model.topology, KINDS[kind].size))
             for which, part in zip(objects, named_rows(model, field, len(grid), objects, "rows"), strict=True):
                 for row in part:
                     names[row] = model.topology.name(kind, which) or names[row]
     else:
-        chosen, parts = _chosen(unknown.rows, 0), named_rows(model, field, len(grid), unknown.rows, "rows")
+        chosen = _chosen(unknown.rows, 0)
+        parts = named_rows(model, field, len(grid), unknown.rows, "rows")
         rows = np.concatenate(parts)
         names = [str(which) for which, part in zip(chosen, parts, strict=True) for _ in part]
     picked = range(columns) if unknown.column is None else (unknown.column,)
