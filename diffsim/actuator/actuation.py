@@ -158,7 +158,8 @@ def nearest_turn(actuators: Actuators, setpoint: Array, to: Array) -> Array:
     model, ids = actuators.model, actuators.ids
     topology = model.topology
     target, reference = topology.actuator_trnid[ids].T
-    kind, on_ball = topology.actuator_trntype[ids], np.zeros(len(ids), bool)
+    kind = topology.actuator_trntype[ids]
+    on_ball = np.zeros(len(ids), bool)
     on_joint = np.isin(kind, (TrnType.JOINT, TrnType.JOINTINPARENT))
     on_ball[on_joint] = is_ball(topology.jnt_type[target[on_joint]])
     dynamics = UNFILTERED + FILTERED * model.opt.follows("filtered_turns")

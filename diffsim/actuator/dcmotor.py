@@ -45,7 +45,8 @@ def rate(motors: Actuators) -> Array:
 
 def advance(motors: Actuators, rate: Array) -> Array:
     """(n, 5) states one timestep later: the exact solution for bristle and current, Euler's method for the others."""
-    h, act = motors.timestep, motors.act
+    h = motors.timestep
+    act = motors.act
     after = act + h * rate
     bound = motors.dynprm[:, MotorDynamics.MAX_INTEGRAL]
     integral = after[:, MotorState.INTEGRAL]
@@ -126,7 +127,8 @@ def _command(motors: Actuators) -> Array:
 
 def _resistance(motors: Actuators) -> Array:
     """(n,) the resistance, ohm, at the motor's temperature."""
-    gain, ambient = motors.gainprm, motors.dynprm[:, MotorDynamics.AMBIENT_TEMPERATURE]
+    gain = motors.gainprm
+    ambient = motors.dynprm[:, MotorDynamics.AMBIENT_TEMPERATURE]
     rise = motors.act[:, MotorState.TEMPERATURE] + ambient - gain[:, MotorGain.REFERENCE_TEMPERATURE]
     factor = jnp.where(motors.has[:, MotorState.TEMPERATURE], 1 + gain[:, MotorGain.TEMPERATURE_COEFFICIENT] * rise, 1)
     return gain[:, MotorGain.RESISTANCE] * factor
@@ -134,7 +136,9 @@ def _resistance(motors: Actuators) -> Array:
 
 def _voltage(motors: Actuators) -> Array:
     """(n,) the voltage, V: the control, or the output of the controller."""
-    gain, mode, command = motors.gainprm, _input(motors), _command(motors)
+    gain = motors.gainprm
+    mode = _input(motors)
+    command = _command(motors)
     kp, ki, kd = (gain[:, k] for k in (MotorGain.PROPORTIONAL, MotorGain.INTEGRAL, MotorGain.DERIVATIVE))
     x = motors.act[:, MotorState.INTEGRAL]
     on_position = kp * (command - motors.length) + ki * x - kd * motors.velocity
@@ -148,7 +152,8 @@ def _voltage(motors: Actuators) -> Array:
 def _integral_rate(motors: Actuators) -> Array:
     """(n,) rate of the controller's integral; zero where it would drive the integral beyond its bound (anti-windup)."""
     error = _command(motors) - jnp.where(_input(motors) == MotorInput.POSITION, motors.length, 0)
-    x, bound = motors.act[:, MotorState.INTEGRAL], motors.dynprm[:, MotorDynamics.MAX_INTEGRAL]
+    x = motors.act[:, MotorState.INTEGRAL]
+    bound = motors.dynprm[:, MotorDynamics.MAX_INTEGRAL]
     error = jnp.where((bound > 0) & (x >= bound), safe.clip(error, -jnp.inf, 0), error)
     return jnp.where((bound > 0) & (x <= -bound), safe.clip(error, 0, jnp.inf), error)
 
@@ -172,7 +177,8 @@ def _next_bristle(motors: Actuators) -> Array:
 
     The exact solution of z' = v + a z, with the decay a: exp(a h) z + (exp(a h) - 1) / a v.
     """
-    h, decay = motors.timestep, _decay(motors)
+    h = motors.timestep
+    decay = _decay(motors)
     grown = jnp.expm1(decay * h)
     moving = jnp.abs(decay) > MINVAL
     gathered = jnp.where(moving, grown / jnp.where(moving, decay, 1), h)

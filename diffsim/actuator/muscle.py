@@ -58,7 +58,8 @@ def activation_rate(actuators: Actuators) -> Array:
     so that a steady act has the slope 1 with respect to a steady ctrl. This is tau_act at ctrl = 0, where ctrl can only
     grow, and tau_deact elsewhere, as in MuJoCo.
     """
-    parameters, act = actuators.dynprm, actuators.act[:, 0]
+    parameters = actuators.dynprm
+    act = actuators.act[:, 0]
     ctrl = safe.clip(actuators.ctrl, 0, 1)
     excess = ctrl - act
     factor = 0.5 + 1.5 * safe.clip(act, 0, 1)

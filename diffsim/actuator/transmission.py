@@ -147,16 +147,19 @@ def _site_jacobian(model: Model, pose: Pose, site: np.ndarray) -> tuple[Array, A
 def _site_wrench(model: Model, actuators: np.ndarray, pose: Pose) -> Arms:
     """A force (N) and a torque (N m) in the frame of a site."""
     site = model.topology.actuator_trnid[actuators, 0]
-    gear, mat = model.actuator_gear[actuators], pose.kinematics.site_xmat[site]
+    gear = model.actuator_gear[actuators]
+    mat = pose.kinematics.site_xmat[site]
     # a wrench has no length
     return jnp.zeros_like(gear[:, 0]), _by_gear(_site_jacobian(model, pose, site), mat, gear)
 
 
 def _site_in_reference(model: Model, actuators: np.ndarray, pose: Pose) -> Arms:
     """Displacement (m) and rotation vector (rad) of a site in the frame of a reference site, times the gear."""
-    topology, poses = model.topology, pose.kinematics
+    topology = model.topology
+    poses = pose.kinematics
     site, reference = topology.actuator_trnid[actuators].T
-    gear, mat = model.actuator_gear[actuators], poses.site_xmat[reference]
+    gear = model.actuator_gear[actuators]
+    mat = poses.site_xmat[reference]
     displacement = mul_vec_t(mat, poses.site_xpos[site] - poses.site_xpos[reference])
     rotation_vector = quat_sub(_site_quat(model, poses, site), _site_quat(model, poses, reference))
     length = dot(displacement, gear[:, :3]) + dot(rotation_vector, gear[:, 3:])

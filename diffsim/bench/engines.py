@@ -60,9 +60,11 @@ def compile_cold(options: dict[str, Any], function: Callable[..., Any], *args: A
     cached = jax.config.jax_enable_compilation_cache  # type: ignore[attr-defined]
     jax.config.update("jax_enable_compilation_cache", False)
     jax.clear_caches()
-    start, cpu = time.perf_counter(), time.process_time()
+    start = time.perf_counter()
+    cpu = time.process_time()
     call = jax.jit(function).lower(*args).compile(compiler_options=options)
-    seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
+    seconds = time.perf_counter() - start
+    cpu = time.process_time() - cpu
     jax.config.update("jax_enable_compilation_cache", cached)
     return Compiled(call, seconds, cpu)
 
@@ -72,7 +74,8 @@ def best_seconds(call: Callable[..., Any], *args: Any, repeats: int = 3, lasting
 
     Shared machines are slow for seconds at a time, and the fastest run is the least disturbed.
     """
-    times, begun = [], time.perf_counter()
+    times = []
+    begun = time.perf_counter()
     while len(times) < repeats or time.perf_counter() - begun < lasting:
         start = time.perf_counter()
         jax.block_until_ready(call(*args))

@@ -193,7 +193,8 @@ def _measure(name: str, workload: Workload, batch: int, schedule: Schedule, show
     spread = Spread(engine, parallel.mesh())
     # the warm-up runs the timed rollout program a whole number of times, to save compiling another one
     before = -(-schedule.warmup // steps)
-    states, ctrl = spread.start(batch), spread.controls((before + 1) * steps, batch)
+    states = spread.start(batch)
+    ctrl = spread.controls((before + 1) * steps, batch)
     step = compile_cold(engine.options, spread.step, states, ctrl[0])
     rollout = compile_cold(engine.options, spread.rollout, states, ctrl[:steps]).call
     for number in range(before):

@@ -148,7 +148,8 @@ def compile_all(
     check_capacities(max_contacts, max_pairs)
     draft = Draft(spec, hooks)
     run_passes(draft, refuse)
-    names, texts = sizes_and_defaults.names(draft), settings.texts(draft)
+    names = sizes_and_defaults.names(draft)
+    texts = settings.texts(draft)
     asked = asked_capacities(draft)
     arguments = {"max_contacts": max_contacts, "max_pairs": max_pairs}
     capacities = asked | {name: number for name, number in arguments.items() if number is not None}

@@ -132,7 +132,8 @@ def simple_bodies(fields: Integers) -> Integers:
     This holds for a body without children, on the world or on a static child of it, whose frame is its inertial frame
     and whose joints are along its axes.
     """
-    parent, kind = fields["body_parentid"], fields["jnt_type"]
+    parent = fields["body_parentid"]
+    kind = fields["jnt_type"]
     nbody = len(parent)
     fixed = (parent[parent] == 0) & (fields["body_dofnum"][parent] == 0)
     own_root = fields["body_rootid"] == np.arange(nbody)

@@ -246,7 +246,9 @@ def _chain(graph: Any) -> list[Operation]:
     constants = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in graph.initializer}
     makers: dict[str, tuple[str, list[str], dict[str, Any]]] = {}
     for node in graph.node:
-        kind, inputs, output = node.op_type, [name for name in node.input if name], node.output[0]
+        kind = node.op_type
+        inputs = [name for name in node.input if name]
+        output = node.output[0]
         attributes = {each.name: onnx.helper.get_attribute_value(each) for each in node.attribute}
         if kind == "Constant" and "value" in attributes:
             constants[output] = onnx.numpy_helper.to_array(attributes["value"])
@@ -255,14 +257,16 @@ def _chain(graph: Any) -> list[Operation]:
         else:
             makers[output] = kind, inputs, attributes
     starts = {each.name for each in graph.input} - set(constants)
-    place, operations = graph.output[0].name, []
+    place = graph.output[0].name
+    operations = []
     while place not in starts:
         kind, inputs, attributes = makers[place]
         values = [name for name in inputs if name not in constants]
         gates = [name for name in values if makers.get(name, ("",))[0] == "Sigmoid"]
         # the pattern x * sigmoid(x)
         if kind == "Mul" and len(values) == 2 and gates and makers[gates[0]][1][0] in values:
-            kind, values = "Swish", makers[gates[0]][1]
+            kind = "Swish"
+            values = makers[gates[0]][1]
         if len(values) != 1:
             raise UnsupportedError.of("", f"{kind} takes {len(values)} values that depend on the input")
         numbers = [constants[name] for name in inputs if name in constants]
@@ -292,7 +296,8 @@ def _perceptron(operations: Sequence[Operation]) -> Perceptron:
             if open_layer:
                 layers[-1] = layers[-1][0] * times, layers[-1][1] * times + plus
             else:
-                factor, shift = factor * times, shift * times + plus
+                factor = factor * times
+                shift = shift * times + plus
         elif kind == "Clip" and not layers and len(constants) == 2 and constants[0] == -constants[1]:
             clip = float(constants[1])
         elif kind in ("Gemm", "MatMul") and constants and not operation.reverse:

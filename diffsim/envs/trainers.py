@@ -64,7 +64,8 @@ class RslRl:
 
     def __init__(self, worlds: VectorEnv, seed: int) -> None:
         self.worlds = worlds
-        self.num_envs, self.max_episode_length = worlds.num_envs, worlds.episode_length
+        self.num_envs = worlds.num_envs
+        self.max_episode_length = worlds.episode_length
         (self.num_actions,) = worlds.single_action_space.shape or (0,)
         self.cfg: dict[str, Any] = {}
         self._dict = importlib.import_module("tensordict").TensorDict
@@ -107,7 +108,8 @@ class _StableBaselines3:
     _reset_seeds: Any
 
     def __init__(self, worlds: VectorEnv) -> None:
-        self.worlds, self.actions = worlds, worlds.action_space.sample()
+        self.worlds = worlds
+        self.actions = worlds.action_space.sample()
         spaces = worlds.single_observation_space, worlds.single_action_space
         super().__init__(worlds.num_envs, *spaces)  # pyright: ignore[reportCallIssue]
         self.returns = np.zeros(worlds.num_envs)

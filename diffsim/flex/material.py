@@ -153,7 +153,10 @@ def _bending(model: Model, flex: int, rest: RestShape, node0: Array, known: Arra
     stencil = flap_stencils(topology, flex)
     inner = np.flatnonzero(stencil[:, 3] >= 0)
     x0, x1, x2, x3 = (rest.vertex[stencil[inner, index]] for index in range(4))
-    a01, a02, a03, a04 = _cot(x0, x1, x2), _cot(x0, x3, x1), _cot(x1, x2, x0), _cot(x1, x0, x3)
+    a01 = _cot(x0, x1, x2)
+    a02 = _cot(x0, x3, x1)
+    a03 = _cot(x1, x2, x0)
+    a04 = _cot(x1, x0, x3)
     weight = [a03 + a04, a01 + a02, -(a01 + a03), -(a02 + a04)]
     area = norm(cross(x1 - x0, x2 - x0)) / 2 + norm(cross(x0 - x1, x3 - x1)) / 2
     stiff = divide(young / (2 * (1 + poisson)) * thickness**3 / 8, area)

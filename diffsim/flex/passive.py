@@ -33,7 +33,8 @@ from diffsim.xla.gather import pick, pick_some, sum_gathered
 
 def flex_springs(model: Model, com: ComFrame, flexes: Flexes) -> Array:
     """(nv,) N or N m: forces of bending and of edge springs."""
-    topology, vertices = model.topology, flexes.flexvert_xpos
+    topology = model.topology
+    vertices = flexes.flexvert_xpos
     force = jnp.zeros((model.nv,), vertices.dtype)
     live = elastic_edges(topology)
     for flaps in flaps_of(topology):
@@ -98,7 +99,8 @@ def _elements_of(topology: Topology) -> tuple[Elements, ...]:
     """The elements of each flex whose elements resist stretching."""
     listed = []
     for flex in np.flatnonzero((topology.flex_dim > 1) & (topology.flex_rigid == 0) & (topology.flex_interp == 0)):
-        first, count = topology.flex_stiffnessadr[flex], topology.flex_elemnum[flex]
+        first = topology.flex_stiffnessadr[flex]
+        count = topology.flex_elemnum[flex]
         if first >= 0:
             # number of edges of a triangle or tetrahedron
             size = {2: 3, 3: 6}[int(topology.flex_dim[flex])]

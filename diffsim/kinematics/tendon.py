@@ -102,7 +102,8 @@ def spatial_paths(topology: Topology) -> tuple[Path, ...]:
                         sphere = kinds[around] == WrapType.SPHERE
                         side = topology.wrap_sideid[around]
                         wrapped.append((*row, objects[around], sphere, around, side))
-                site, around = objects[element], -1
+                site = objects[element]
+                around = -1
     paths = [Path(*np.array(rows, dtype=np.int32).T) for rows in (straight, wrapped) if rows]
     return tuple(path if path.side is None or (path.side >= 0).any() else path._replace(side=None) for path in paths)
 

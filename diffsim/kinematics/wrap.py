@@ -150,8 +150,10 @@ def _around(ends: Array, radius: Array, side: Side | None, through: bool) -> Wra
     points = scale(square * ends[None] + turn[:, :, None] * shift[None], jnp.broadcast_to(inverse, (2, 2)))
     choice, crossed = _better(*jax.lax.stop_gradient((ends, points, side)))
     if guide is not None:
-        exists, (touching, way) = guide[1], _way_through(*jax.lax.stop_gradient((ends, radius, guide[0])))
-        choice, crossed = jnp.where(exists, way, choice), crossed & ~exists
+        direction, exists = guide
+        touching, way = _way_through(*jax.lax.stop_gradient((ends, radius, direction)))
+        choice = jnp.where(exists, way, choice)
+        crossed = crossed & ~exists
         active = jnp.where(exists, possible & touching, active)
     first, last = points[choice, 0], points[choice, 1]
     active &= ~crossed

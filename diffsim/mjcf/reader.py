@@ -308,7 +308,8 @@ def _check(spec: Spec, complete: bool, problems: Problems) -> None:
         element.check(problems)
         for name in element.given() if spec.mujoco == changes.DEFAULT else ():
             if since := versions.BY_WORD.get((element.tag, xml_name(name))):
-                message, hint = f"attribute '{xml_name(name)}' is new in MuJoCo {since}", f'load(..., mujoco="{since}")'
+                message = f"attribute '{xml_name(name)}' is new in MuJoCo {since}"
+                hint = f'load(..., mujoco="{since}")'
                 problems.unsupported(element, message, hint)
     expand(spec, problems)
     spec.names = index_names(spec, problems)

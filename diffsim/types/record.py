@@ -303,7 +303,8 @@ def restore(cls: type[T], path: str | Path) -> T:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
         header = json.loads(arrays.pop("facts").tobytes())
-        kind, version = str(header["format"]), header["version"]
+        kind = str(header["format"])
+        version = header["version"]
     except DAMAGED as problem:
         raise _refused(path, f"not a saved {cls.__name__}, or damaged ({problem})") from None
     if kind != _format(cls):

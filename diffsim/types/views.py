@@ -190,7 +190,8 @@ def write_named(model: Any, kind: str, record: R, field: str, values: Mapping[An
     rank = len(_declared(record, kind, field).metadata["shape"])
     array = jnp.asarray(getattr(record, name))
     axis = array.ndim - rank
-    indices, parts = [np.zeros(0, int)], [jax.lax.slice_in_dim(array, 0, 0, axis=axis)]
+    indices = [np.zeros(0, int)]
+    parts = [jax.lax.slice_in_dim(array, 0, 0, axis=axis)]
     for which, value in values.items():
         view = View(model, kind, which)
         rows = np.atleast_1d(np.arange(array.shape[axis])[view.rows(field)])

@@ -264,7 +264,8 @@ def sample(atlas: Atlas, spot: Spot) -> Array:
 def _between_four(atlas: Atlas, spot: Spot, level: Array) -> Array:
     """Colours (k, 3), 0 to 255, by bilinear interpolation between the four nearest texels of one level."""
     texture = spot.texture
-    flat, face = atlas.flat[texture], jnp.minimum(spot.face, atlas.faces[texture] - 1)
+    flat = atlas.flat[texture]
+    face = jnp.minimum(spot.face, atlas.faces[texture] - 1)
     first, width, height = (table[texture, level] for table in (atlas.first, atlas.width, atlas.height))
     columns, right = _two(spot.place[:, 0], width, flat)
     rows, low = _two(spot.place[:, 1], height, flat)
@@ -316,7 +317,8 @@ def factors(kinds: np.ndarray, size: Array, looks: Looks) -> tuple[Array, Array]
     columns = np.array([EXTENTS.get(GeomType(kind), (0, 1, 2)) for kind in kinds.tolist()], int).reshape(-1, 3)
     extent = jnp.take_along_axis(size, jnp.asarray(columns), axis=1)
     extent = jnp.where(extent > 0, extent, 1)
-    uniform, metric = looks.uniform[:, None], np.isin(kinds, METRIC)[:, None]
+    uniform = looks.uniform[:, None]
+    metric = np.isin(kinds, METRIC)[:, None]
     # An image repeats texrepeat times over the full extent, which is 2 size, or over 2 m if uniform. Its second axis
     # points down.
     to_image = 0.5 * looks.repeat * jnp.where(uniform, 1, 1 / extent[:, :2]) * jnp.asarray([[1, -1]], extent.dtype)

@@ -253,7 +253,8 @@ def fragments(topology: Topology, flexes: tuple[int, ...]) -> tuple[Fragments, .
     """The lines and triangles of some flexes."""
     listed = []
     for flex in flexes:
-        dim, vertex = int(topology.flex_dim[flex]), flex_elements(topology, flex)
+        dim = int(topology.flex_dim[flex])
+        vertex = flex_elements(topology, flex)
         # of a solid only the boundary (its shell) can be seen
         if dim == 3:
             start, count = int(topology.flex_shelldataadr[flex]), int(topology.flex_shellnum[flex])

@@ -246,7 +246,8 @@ def _on_shapes(scene: Scene, groups: list[Group], rays: BundledRays, near: Array
 
     # the axis of rays last, so that vector instructions work on neighboring rays
     origin, direction = (jnp.moveaxis(tiled(x), 3, 1).reshape(tiles, 3, -1) for x in rays[:2])
-    wanted, near = tiled(rays.wanted).reshape(tiles, -1), jnp.any(tiled(near), axis=1)
+    wanted = tiled(rays.wanted).reshape(tiles, -1)
+    near = jnp.any(tiled(near), axis=1)
     passed = None if passed is None else tiled(passed).reshape(tiles, -1)
     near_groups = [near[:, group.first : group.first + group.number] for group in groups]
     # in each group, the objects that some bundle of the tile may hit come first; the loop visits only these

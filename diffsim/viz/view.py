@@ -55,7 +55,8 @@ class Pose(NamedTuple):
 def sight(model: Model, kinematics: Kinematics) -> tuple[np.ndarray, float]:
     """Middle (3,) and extent, m, of what a free view shows: the model, or only what moves if that is much smaller."""
     moving = model.topology.body_weldid[model.topology.geom_bodyid] > 0
-    center, extent = np.asarray(model.stat.center, float), float(model.stat.extent)
+    center = np.asarray(model.stat.center, float)
+    extent = float(model.stat.extent)
     if moving.any():
         places = np.asarray(kinematics.geom_xpos)[moving]
         radii = np.asarray(model.geom_rbound)[moving, None]

@@ -245,7 +245,9 @@ class _Traced(NamedTuple):
 
 def _traced(closed: Any) -> _Traced:
     """The graph of a traced function."""
-    graph, operations, floating = _Graph(), list[_Operation](), set[int]()
+    graph = _Graph()
+    operations = list[_Operation]()
+    floating = set[int]()
 
     def value(aval: Any, name: str | None, cost: float, reads: Sequence[_Read]) -> int:
         number = graph.add(_size(aval), name, cost, reads)
@@ -292,10 +294,12 @@ def _reads(
         if name in ("slice", "split"):
             part = 0
         elif name in ("concatenate", "stack"):
-            part, times = place, min(1.0, size[value] / results[0])
+            part = place
+            times = min(1.0, size[value] / results[0])
         elif name.startswith("vector_"):
             # a sum over three elements, or a cross product, whose components read two each
-            part, times = 0, max(2.0, size[value] / results[0])
+            part = 0
+            times = max(2.0, size[value] / results[0])
         elif is_barrier:
             part = place
         reads.append(_Read(value=value, part=part, times=times))
@@ -353,7 +357,9 @@ class _Reverse:
         A term also reads values of the function: the other factor of a product, the result of a root, or the condition
         of a choice.
         """
-        name, operands, results = operation.name, operation.operands, operation.results
+        name = operation.name
+        operands = operation.operands
+        results = operation.results
         first = given.get(results[0])
         for place, value in enumerate(operands):
             if value is None or value not in moving:

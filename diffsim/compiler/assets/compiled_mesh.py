@@ -239,7 +239,9 @@ def _completed(source: Surface, vertex: Array, hull: Hull | None, smooth: bool) 
     Triangles default to those of the hull, normals to the mean normal of the triangles at a vertex.
     """
     face = source.face if len(source.face) or hull is None else hull.face
-    normal, facenormal, facetexcoord = source.normal, source.facenormal, source.facetexcoord
+    normal = source.normal
+    facenormal = source.facenormal
+    facetexcoord = source.facetexcoord
     if not len(normal):
         normal = vertex_normals(vertex, face, smooth).astype(np.float32)
         facenormal = face
@@ -274,7 +276,8 @@ def _inertial_frame(
       kind: attribute 'inertia'. "legacy" counts the volume of each pyramid as positive.
       mujoco: the version of MuJoCo to follow.
     """
-    shell, absolute = kind == "shell", kind == "legacy"
+    shell = kind == "shell"
+    absolute = kind == "legacy"
     whole = triangles(vertex, face)
     if not whole.area.sum() >= SMALLEST:
         raise AssetError("the surface of the mesh is too small", "is its scale right? lengths are in metres")

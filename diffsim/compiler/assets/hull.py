@@ -54,7 +54,8 @@ class Hull:
         # consecutive triangles with the same apex are one cone; all triangles that were cut are the last one (-1)
         apex = np.where(self.cut, -1, self.newest[:, 0])
         cone = np.repeat(np.cumsum(np.diff(apex, prepend=apex[0]) != 0), 3)
-        corner, tip = self.newest.ravel(), np.repeat(apex, 3)
+        corner = self.newest.ravel()
+        tip = np.repeat(apex, 3)
         last = np.zeros(corner.max() + 1, int)
         np.maximum.at(last, corner, cone)
         # corners within their last cone, sorted by cone, the apex first; each vertex counts where it is met first

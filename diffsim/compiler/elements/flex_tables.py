@@ -71,7 +71,9 @@ def borders(element: Array) -> Borders:
     owner = np.repeat(np.arange(number), dim + 1)
     fragment = np.sort(outward, axis=1)
     order = np.lexsort((owner, *fragment.T[::-1]))
-    outward, owner, fragment = outward[order], owner[order], fragment[order]
+    outward = outward[order]
+    owner = owner[order]
+    fragment = fragment[order]
     same = (fragment[1:] == fragment[:-1]).all(axis=1)
     alone = ~np.append(False, same) & ~np.append(same, False)
     border = np.zeros(number, bool)

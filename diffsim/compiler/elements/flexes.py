@@ -378,7 +378,9 @@ def _bandwidth(fields: Fields) -> int:
     Dofs are coupled if they move nodes of the same cell, or if one is an ancestor of the other in the tree. They are
     numbered in the order in which the nodes of all interpolated flexes first use them. 0 without interpolated flexes.
     """
-    dofnum, dofadr, parent = fields["body_dofnum"], fields["body_dofadr"], fields["dof_parentid"]
+    dofnum = fields["body_dofnum"]
+    dofadr = fields["body_dofadr"]
+    parent = fields["dof_parentid"]
     local = dict[int, int]()
     chains = dict[int, list[int]]()
 

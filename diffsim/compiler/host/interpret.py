@@ -76,7 +76,8 @@ class _Program:
         self.arguments = [self._number(variable) for variable in (*jaxpr.constvars, *jaxpr.invars)]
         self.results = [self._number(variable) for variable in jaxpr.outvars]
         # going backwards, the first time that a value is seen is the last time that it is read
-        seen, steps = {*self.results}, []
+        seen = {*self.results}
+        steps = []
         for equation in reversed(jaxpr.eqns):
             outputs = [self._number(variable) for variable in equation.outvars]
             outputs = [output if output in seen else 0 for output in outputs]
@@ -102,7 +103,8 @@ class _Program:
 
     def _rule(self, equation: Any) -> Rule:
         """The numpy function of an operation; it returns NotImplemented if JAX must run the operation."""
-        name, params = equation.primitive.name, equation.params
+        name = equation.primitive.name
+        params = equation.params
         if name in CALLS:
             return functools.partial(_run, params[CALLS[name]])
         if name == "cond":
@@ -162,7 +164,8 @@ def _while(
 
     Under `vmap` each element of a batch has its own condition, and no longer changes once it is false.
     """
-    of_condition, of_body = inputs[:cond_nconsts], inputs[cond_nconsts : cond_nconsts + body_nconsts]
+    of_condition = inputs[:cond_nconsts]
+    of_body = inputs[cond_nconsts : cond_nconsts + body_nconsts]
     state = inputs[cond_nconsts + body_nconsts :]
     while (goes_on := np.asarray(_run(cond_jaxpr, *of_condition, *state)[0])).any():
         after = _run(body_jaxpr, *of_body, *state)
@@ -181,7 +184,8 @@ def _scan(*inputs: Any, jaxpr: Any, length: int, reverse: bool, **params: Any) -
         num_consts, num_carry, _ = map(len, params["ft_in"].unpack())
     else:
         num_consts, num_carry = params["num_consts"], params["num_carry"]
-    constants, carried = inputs[:num_consts], inputs[num_consts : num_consts + num_carry]
+    constants = inputs[:num_consts]
+    carried = inputs[num_consts : num_consts + num_carry]
     rows = inputs[num_consts + num_carry :]
     steps: list[Values] = []
     for k in reversed(range(length)) if reverse else range(length):

@@ -62,7 +62,8 @@ def to_target(now: Moment) -> Array:
 
 def observe_reacher(now: Moment) -> Array:
     """(10,): cosines and sines of the angles, velocities, target, vector from the tip to the target."""
-    angles, target = now.state.qpos, now.inputs.mocap_pos[0, :2]
+    angles = now.state.qpos
+    target = now.inputs.mocap_pos[0, :2]
     return jnp.concatenate([jnp.cos(angles), jnp.sin(angles), 0.1 * now.state.qvel, target, to_target(now)])
 
 

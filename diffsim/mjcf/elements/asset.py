@@ -194,7 +194,8 @@ class Material(Element):
 
     def resolved(self, inherited: Element, problems: Problems) -> Element:
         """The layers of the default class come first; the material's own layers and its texture override them."""
-        result, layers = self.over(inherited), inherited.each(Layer)
+        result = self.over(inherited)
+        layers = inherited.each(Layer)
         if self.texture is not None:
             layers = [layer for layer in layers if layer.role != TextureRole.RGB]
         result.children = [*layers, *self.children]

@@ -430,7 +430,10 @@ def _is_ear(points: Array, size: Array, area: Array) -> Array:
     inside = np.zeros((len(points), points.shape[1] - 3), bool)
     # a ray along x crosses the border of the triangle an odd number of times if it starts inside
     for first, second in ((0, 2), (1, 0), (2, 1)):
-        ax, ay, bx, by = x[:, first, None], y[:, first, None], x[:, second, None], y[:, second, None]
+        ax = x[:, first, None]
+        ay = y[:, first, None]
+        bx = x[:, second, None]
+        by = y[:, second, None]
         crossed = (ay > y[:, 3:]) != (by > y[:, 3:])
         height = np.where(by != ay, by - ay, 1)
         inside ^= crossed & (x[:, 3:] < (bx - ax) * (y[:, 3:] - ay) / height + ax)

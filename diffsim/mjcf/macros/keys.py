@@ -241,7 +241,8 @@ def _initial(spec: Spec, name: str, numbers: list[Element]) -> np.ndarray:
     if name in ("qvel", "act", "ctrl"):
         return np.zeros(len(numbers))
     if isinstance(place, Joint | FreeJoint):
-        joint, settings = spec.resolve(place), spec.compiler_of(place)
+        joint = spec.resolve(place)
+        settings = spec.compiler_of(place)
         kind = kind_of(joint.type)
         if isinstance(joint, Joint) and kind.scalar:
             return np.array([np.deg2rad(joint.ref) if kind.angular[0] and settings.degree else joint.ref])

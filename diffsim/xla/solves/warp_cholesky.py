@@ -247,7 +247,8 @@ def _solve_sum_kernel(w: Machine, *arrays: Any, n: int, groups: tuple[Group, ...
         rows = None, (), ()
     else:
         m, diagonal, jacobian, *weights = terms
-        matrices, rows = [m], (jacobian, weights, groups)
+        matrices = [m]
+        rows = (jacobian, weights, groups)
     matrix = read_gram(w, matrices, _load(w, diagonal, 0, n), rows, n)
     _store(w, x, 0, n, solve_assembled(w, matrix, _load(w, b, 0, n)))
 

@@ -86,7 +86,9 @@ def moved(w: Machine, sources: Sequence[Numbers], index: np.ndarray) -> Numbers:
     if len(sources) == 1 and isinstance(held, InMemory) and np.array_equal(flat, flat[0] + np.arange(flat.size)):
         return Numbers(index.shape, InMemory(held.array, held.start + int(flat[0])))
     # for each element of the sources, its register and its lane; -1 for a single element, which is in all lanes
-    parts, part_of, lane_of = list[Any](), list[np.ndarray](), list[np.ndarray]()
+    parts = list[Any]()
+    part_of = list[np.ndarray]()
+    lane_of = list[np.ndarray]()
     for x in sources:
         place = np.arange(x.size)
         part_of.append(len(parts) + place // LANES)
