@@ -108,3 +108,12 @@ def test_from_mujoco_refuses_a_field_that_its_mesh_does_not_show() -> None:
     mjmodel = oracle.load_oracle(text)
     with pytest.raises(UnsupportedError, match="cannot identify the distance field of geom 0"):
         from_mujoco(mjmodel)
+
+
+def test_an_instance_that_nothing_uses_is_refused_as_by_the_oracle() -> None:
+    text = """<mujoco><extension><plugin plugin='mujoco.pid'><instance name='p'><config key='kp' value='4'/></instance>
+        </plugin></extension><worldbody><body><joint/><geom size='1'/></body></worldbody></mujoco>"""
+    with pytest.raises(ValueError, match="actuator not found"):
+        oracle.load_oracle(text)
+    with pytest.raises(MjcfError, match="no actuator uses this instance"):
+        load(text)

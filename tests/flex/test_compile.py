@@ -27,6 +27,16 @@ WRONG = {
     "too close": (model(GRID.replace('radius=".01"', 'radius=".06"').format("", "")), "must be at least 2"),
     "pin": (model(GRID.format("", '<pin id="9"/>')), "out of range"),
     "pins come in pairs": (model(GRID.format("", '<pin range="1 2 3"/>')), "multiple of 2, 3 given"),
+    "elements of a wrong length": (
+        model('<flexcomp name="f" type="direct" dim="3" point="0 0 0" element="0 1 2"/>'),
+        "multiple of 4, 3 given",
+    ),
+    "no cells along an axis": (
+        "<mujoco><worldbody><body name='b0'/><body name='b1'/><body name='b2'/><body name='b3'/></worldbody>"
+        "<deformable><flex cellcount='2 2 0' dof='trilinear' dim='3' body='b0 b1 b2 b3' element='0 1 2 3'>"
+        "<contact selfcollide='none'/></flex></deformable></mujoco>",
+        "cellcount",
+    ),
     "mass": (model(GRID.format('mass="0"', "")), "must be positive"),
     "young and equality": (
         model(GRID.format("", '<edge equality="true"/><elasticity young="1"/>')),

@@ -246,3 +246,11 @@ def test_a_joint_that_shall_follow_another_is_told_to_move_freely() -> None:
     inside = TWO + joint("revolute") + link("c") + joint("revolute", mimic, "b", "c")
     with pytest.warns(UserWarning, match=r'<xml>:1.*mimic.*joint1="bc" joint2="ab" polycoef="0.02 0.5 0 0 0"'):
         assert diffsim.load(robot(inside)).nv == 2
+
+
+def test_other_sections_in_the_mujoco_element_are_ignored_as_by_the_oracle() -> None:
+    around = '<mujoco><compiler fusestatic="false" discardvisual="false"/><contact/></mujoco>'
+    text = robot(link("a") + link("b") + joint("revolute", LIMIT), around)
+    with pytest.warns(UserWarning, match="<contact> in the <mujoco> of a URDF is ignored"):
+        ours = diffsim.load(text)
+    assert differences(ours, oracle.load_oracle(text)) == []
