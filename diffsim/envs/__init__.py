@@ -21,6 +21,12 @@ from diffsim.envs.shac import shac as shac
 from diffsim.envs.tasks import MODELS as MODELS
 from diffsim.envs.tasks import TASKS as TASKS
 from diffsim.envs.tasks import make as make
+from diffsim.envs.tasks.robots import ROBOTS as ROBOTS
+from diffsim.envs.tasks.robots import Motor as Motor
+from diffsim.envs.tasks.robots import Robot as Robot
+from diffsim.envs.tasks.terrain import Terrain as Terrain
+from diffsim.envs.tasks.terrain import set_levels as set_levels
+from diffsim.envs.tasks.velocity import Velocity as Velocity
 from diffsim.envs.wrappers import AutoResetWrapper as AutoResetWrapper
 from diffsim.envs.wrappers import EpisodeWrapper as EpisodeWrapper
 from diffsim.envs.wrappers import RandomizedVmapWrapper as RandomizedVmapWrapper

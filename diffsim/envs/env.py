@@ -102,6 +102,7 @@ class Task(NamedTuple):
       remember: moment -> memory for the next moments, an array or a pytree: commands, the last action, the time that a
         foot has been in the air. When `remember` is called, `moment.memory` is the previous memory, None at the start
         of an episode; the other functions see the new memory.
+      disturb: (model, state, key) -> the state from which the physics of a step begins: pushes. Only for noisy tasks.
     """
 
     start: Callable[[Model, Array], tuple[State, Inputs]]
@@ -112,6 +113,7 @@ class Task(NamedTuple):
     control: Callable[[Model, Array], Array] = over_range
     noisy: bool = False
     remember: Callable[[Moment], Any] | None = None
+    disturb: Callable[[Model, State, Array], State] | None = None
 
 
 @functools.partial(
@@ -208,8 +210,12 @@ class Env:
         action = jnp.asarray(action, state.physics.qpos.dtype)
         inputs = state.inputs.replace(ctrl=self.task.control(self.model, action))
         ctrl = jnp.broadcast_to(inputs.ctrl, (self.task.steps, self.model.nu))
-        result = rollout(self.model, state.physics, ctrl, lambda state, data: None, inputs)
-        moment, kept = self._moment(result.final, inputs, state.physics, action, state.info)
+        physics, info = state.physics, state.info
+        if self.task.disturb is not None:
+            rng, key = jax.random.split(info["rng"])
+            physics, info = self.task.disturb(self.model, physics, key), info | {"rng": rng}
+        result = rollout(self.model, physics, ctrl, lambda state, data: None, inputs)
+        moment, kept = self._moment(result.final, inputs, state.physics, action, info)
         # zeros instead of nan, so that one world that diverged does not spoil means and gradients of the batch
         bad = is_bad(result)
         values = self.task.observe(moment), self.task.reward(moment)
