@@ -52,6 +52,7 @@ def pack(
     max_contacts: int | None = None,
     max_pairs: int | None = None,
     keep: Collection[str] = (),
+    like: Topology | None = None,
 ) -> Model:
     """Makes a Model.
 
@@ -62,6 +63,7 @@ def pack(
       texts: contents of the custom texts.
       max_contacts, max_pairs: capacities; None for the rule of `diffsim.collision`.
       keep: names of switch fields that stay in the program even if they are zero.
+      like: an earlier topology, which is used again if it has the same content.
 
     Returns:
       The Model, with floats on the default device and in the default precision.
@@ -71,7 +73,7 @@ def pack(
     """
     integers: dict[str, Any] = {f.name: fields[f.name] for f in dataclasses.fields(Topology) if f.name not in OWN}
     for name, value in integers.items():
-        integers[name] = np.array(value) if isinstance(value, np.ndarray | list | tuple) else int(value)
+        integers[name] = np.asarray(value) if isinstance(value, np.ndarray | list | tuple) else int(value)
     # for actuator_actslots: the activation that holds each state of an actuator's law
     kinds, numbers = (np.asarray(fields[f"actuator_{name}"]).reshape(-1) for name in ("dyntype", "actnum"))
     dynprm, gainprm = (np.asarray(fields[f"actuator_{name}"]).reshape(-1, 10) for name in ("dynprm", "gainprm"))
@@ -79,7 +81,7 @@ def pack(
     around = np.isin(fields["wrap_type"], (WrapType.SPHERE, WrapType.CYLINDER))
     sides = np.where(around, np.rint(fields["wrap_prm"]), -1).astype(np.int32)
     reach = np.concatenate([np.asarray(fields["geom_rbound"], float).ravel(), element_reach(fields)])
-    topology = Topology(
+    content = dict(
         **integers,
         names=dict(names),
         texts=tuple(texts),
@@ -96,6 +98,7 @@ def pack(
         tree_asleep0=fields.get("tree_asleep0", np.full(int(fields["ntree"]), AWAKE)),
         sensordata_asleep0=fields.get("sensordata_asleep0", np.zeros(int(fields["nsensordata"]))),
     )
+    topology = Topology(**content) if like is None else like.changed(content)
     if int(fields["opt"]["enableflags"]) & EnableBit.SLEEP:
         topology = topology.sleeping()
     opt, stat = fields["opt"], fields["stat"]
@@ -105,15 +108,15 @@ def pack(
     choices.update({name: kind(choices[name]) for name, kind in CHOICES.items()})
     leaves: dict[str, Any] = {}
     for field in _leaves(Model):
-        array = np.asarray(fields[field.name], dtype=np.float64)
+        array = np.asarray(fields[field.name])
         sizes = [getattr(topology, s, -1) if isinstance(s, str) else s for s in field.metadata["shape"]]
         # sizes that the topology does not have follow from the array
-        leaves[field.name] = _on_device(array.reshape([len(array) if size < 0 else size for size in sizes]))
+        leaves[field.name] = array.reshape([len(array) if size < 0 else size for size in sizes])
     return Model(
         topology=topology,
-        opt=Option(**{f.name: _on_device(opt[f.name]) for f in _leaves(Option)}, **choices),
-        stat=Statistic(**{f.name: _on_device(stat[f.name]) for f in _leaves(Statistic)}),
-        **leaves,
+        opt=Option(**_placed(Option, opt), **choices),
+        stat=Statistic(**_placed(Statistic, stat)),
+        **dict(zip(leaves, _on_device(*leaves.values()), strict=True)),
     )
 
 
@@ -133,8 +136,15 @@ def _leaves(cls: type) -> list[dataclasses.Field]:
     return [f for f in dataclasses.fields(cls) if "shape" in f.metadata]
 
 
-def _on_device(array: Any) -> jax.Array:
-    """A copy on the default device in the default precision; `jnp.asarray` would compile 10 ms for each new shape."""
+def _placed(cls: type, values: Fields) -> dict[str, jax.Array]:
+    """The leaves of a small record, by name, on the default device."""
+    names = [field.name for field in _leaves(cls)]
+    return dict(zip(names, _on_device(*(values[name] for name in names)), strict=True))
+
+
+def _on_device(*arrays: Any) -> list[jax.Array]:
+    """Copies on the default device in the default precision; `jnp.asarray` would compile 10 ms for each new shape."""
+    kind = jax.dtypes.canonicalize_dtype(float)
     # only infinite ranges overflow here: all other numbers have been checked
     with np.errstate(over="ignore"):
-        return jax.device_put(np.array(array, jax.dtypes.canonicalize_dtype(float)))
+        return jax.device_put([np.array(array, kind) for array in arrays])

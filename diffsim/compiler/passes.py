@@ -51,6 +51,7 @@ from diffsim.sensor import unsupported_sensors
 from diffsim.simulate.sleep import SLEEPLESS, sleepless_equalities
 from diffsim.types.hooks import Hooks
 from diffsim.types.model import Model
+from diffsim.types.topology import Topology
 
 PASSES: tuple[Callable[[Draft], None], ...] = (
     # the tree of elements as lists of objects, frames dissolved
@@ -154,11 +155,15 @@ def compile_all(
     arguments = {"max_contacts": max_contacts, "max_pairs": max_pairs}
     capacities = asked | {name: number for name, number in arguments.items() if number is not None}
 
+    like: list[Topology] = []
+
     def packed(fields: dict[str, Any]) -> Model:
-        return pack(fields, names, texts, **capacities, keep=keep).replace(hooks=hooks)
+        model = pack(fields, names, texts, **capacities, keep=keep, like=like[0] if like else None)
+        return model.replace(hooks=hooks)
 
     with on_host():
         model = packed(draft.fields)
+        like.append(model.topology)
         if refuse:
             check_model(draft, model)
             draft.problems.raise_if_any()

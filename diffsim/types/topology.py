@@ -408,13 +408,22 @@ class Topology:
         object.__setattr__(self, "_digest", self._content_digest())
         object.__setattr__(self, "_plans", {})
 
+    def changed(self, content: Mapping[str, Any]) -> "Topology":
+        """The topology with this content: this one itself if nothing differs."""
+        same = all(_equal(getattr(self, name), value) for name, value in content.items())
+        return self if same else Topology(**content)
+
     def _content_digest(self) -> bytes:
         """A hash of all fields."""
         digest = hashlib.blake2b(digest_size=16)
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             digest.update(field.name.encode())
-            digest.update(_content(value))
+            if isinstance(value, np.ndarray):
+                digest.update(_kind(value))
+                digest.update(value.reshape(-1))
+            else:
+                digest.update(_content(value))
         return digest.digest()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -491,13 +500,27 @@ class Topology:
         return self.names[kind]
 
 
+def _equal(old: Any, new: Any) -> bool:
+    """Whether a value of a topology's field, as it is stored, equals another one, as it is given."""
+    if isinstance(old, np.ndarray):
+        return np.array_equal(old, new)
+    if isinstance(old, Mapping):
+        return old.keys() == new.keys() and all(_equal(old[key], new[key]) for key in old)
+    return old == new
+
+
 def _content(value: Any) -> bytes:
     """Bytes that are different for different values."""
     if isinstance(value, np.ndarray):
-        return repr((value.shape, value.dtype.str)).encode() + value.tobytes()
+        return _kind(value) + value.tobytes()
     if isinstance(value, Mapping):
         return b"".join(repr(key).encode() + _content(value[key]) for key in sorted(value))
     return repr(value).encode()
+
+
+def _kind(value: np.ndarray) -> bytes:
+    """Shape and dtype of an array."""
+    return repr((value.shape, value.dtype.str)).encode()
 
 
 def rows_of(topology: Topology, counted: str, index: int | np.integer) -> slice:

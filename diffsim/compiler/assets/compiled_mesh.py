@@ -283,7 +283,8 @@ def _inertial_frame(
         raise AssetError("the surface of the mesh is too small", "is its scale right? lengths are in metres")
     center = whole.centroid
     if not shell:
-        volume, center = volume_and_center(triangles(vertex, solid), whole.centroid, absolute)
+        parts = whole if solid is face else triangles(vertex, solid)
+        volume, center = volume_and_center(parts, whole.centroid, absolute)
         if volume < 0:
             hint = "list the corners of triangles counterclockwise seen from outside; a negative scale mirrors them"
             raise AssetError("the volume of the mesh is negative: its triangles are inside out", hint)

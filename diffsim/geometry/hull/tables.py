@@ -191,6 +191,8 @@ def _representatives(vertex: np.ndarray, triangle: np.ndarray) -> np.ndarray:
     for _ in range(ROUNDS):
         largest = _largest_of_parts(links[left[links].all(axis=1)], area, left)
         joins = left & flat(number, largest)
+        if not joins.any():
+            break
         standing[joins] = largest[joins]
         left &= ~joins
     return standing

@@ -91,16 +91,16 @@ def tree_fields(fields: Mapping[str, Any]) -> dict[str, np.ndarray]:
         for faceadr, facenum, vertadr, vertnum in rows
     ]
     leafface = np.concatenate([np.zeros(0, np.int32), *leaves]).astype(np.int32)
-    return {"mesh_leafface": leafface, **around(_plan({**fields, "mesh_leafface": leafface}), vertex.astype(float))}
+    return {"mesh_leafface": leafface, **around(_plan({**fields, "mesh_leafface": leafface}), vertex)}
 
 
 def _leaf_faces(vertex: np.ndarray, face: np.ndarray) -> np.ndarray:
     """(leaves, triangles in each): numbers of the triangles (m, 3) of one mesh with vertices (n, 3)."""
     tree = tree_of(len(face))
-    first, second, third = (vertex[face[:, corner]].T for corner in range(3))
+    first, second, third = (np.take(vertex, face[:, corner], axis=0) for corner in range(3))
     lower, upper = np.minimum(np.minimum(first, second), third), np.maximum(np.maximum(first, second), third)
     # rows of x, y and z: numpy is fast along the last axis
-    middle = np.ascontiguousarray(lower + upper)
+    middle = np.ascontiguousarray((lower + upper).T)
     # all leaves are full: the last triangle fills the gaps
     part = np.minimum(np.arange(tree.leaves * tree.width), len(face) - 1)[None]
     while part.shape[1] > tree.width:
@@ -108,7 +108,9 @@ def _leaf_faces(vertex: np.ndarray, face: np.ndarray) -> np.ndarray:
         along = places[np.argmax(np.ptp(places, axis=2), axis=0), np.arange(len(part))]
         half = part.shape[1] // 2
         order = np.argpartition(along, half, axis=1)
-        part = np.take_along_axis(part, order, axis=1).reshape(-1, half)
+        # of each row, in its new order
+        order += part.shape[1] * np.arange(len(part))[:, None]
+        part = np.take(part, order).reshape(-1, half)
     return part
 
 
@@ -138,19 +140,36 @@ def around(plan: Trees, vertex: Floats) -> dict[str, Floats]:
       mesh_boxes: (nodes, 6, 8), lower and upper corners of each node's children, `NOWHERE` where there is no child; the
         nodes of one mesh follow one another, the root first.
     """
-    corners = vertex[plan.corners.reshape(-1)].reshape(*plan.corners.shape[:2], 9)
-    join: Join = jnp.concatenate if isinstance(corners, Array) else np.concatenate
+    join: Join = jnp.concatenate if isinstance(vertex, Array) else np.concatenate
+    rows = plan.corners.reshape(-1)
+    corners = vertex[rows] if isinstance(vertex, Array) else np.take(vertex, rows, axis=0)
+    corners = corners.reshape(*plan.corners.shape[:2], 9)
     first_node, first_leaf = plan.places[:, :2].T
-    boxes, nodes = [np.zeros((0, 6, CHILDREN), corners.dtype)], [np.zeros(0, int)]
+    boxes: list[Any] = [np.zeros((0, 6, CHILDREN), corners.dtype)]
+    nodes = [np.zeros(0, int)]
     # trees with equal counts are computed together
     for tree in dict.fromkeys(plan.trees):
         same = np.array([mesh for mesh, other in enumerate(plan.trees) if other == tree])
         leaf = corners[first_leaf[same][:, None] + np.arange(tree.leaves)].reshape(len(same), tree.leaves, -1, 3)
-        levels = join(_levels(tree, join, leaf.min(axis=2), leaf.max(axis=2)), axis=1)
+        levels = join(_levels(tree, join, *_ends(leaf)), axis=1)
         boxes.append(levels.reshape(-1, 6, CHILDREN))
         nodes.append((first_node[same][:, None] + np.arange(sum(tree.nodes))).ravel())
     in_order = join(boxes)[np.argsort(np.concatenate(nodes))]
     return {"mesh_leafvert": corners.swapaxes(1, 2), "mesh_boxes": in_order}
+
+
+def _ends(corners: Any) -> tuple[Any, Any]:
+    """Lower and upper ends (n, leaves, 3) of all corners (n, leaves, 24, 3) in each leaf; numpy's are in float64."""
+    if isinstance(corners, Array):
+        return corners.min(axis=2), corners.max(axis=2)
+    ends = []
+    for further in (np.minimum, np.maximum):
+        left = corners
+        # halves are compared as long as there are any, because numpy is slow where the last axes are short
+        while left.shape[2] % 2 == 0:
+            left = further(*np.split(left, 2, axis=2))
+        ends.append(further.reduce(left, axis=2).astype(float))
+    return ends[0], ends[1]
 
 
 def _levels(tree: Tree, join: Join, lower: Any, upper: Any) -> list[Any]:

@@ -5,6 +5,7 @@ All functions run in numpy float64 and are vectorized over triangles.
 Source: MuJoCo "Modeling" (mesh, inertia), user_mesh.cc (3.8.1) for what counts as too small.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -21,6 +22,8 @@ SMOOTH = 0.8
 # vectors cancel if their sum is shorter than this fraction of the sum of their lengths
 CANCELLING = 0.1
 
+# triangles whose moments are computed together, so that the arrays fit into the cache
+BLOCK = 4096
 # indices of the six entries of a symmetric matrix
 MOMENTS = ((0, 0), (1, 1), (2, 2), (0, 1), (0, 2), (1, 2))
 
@@ -53,7 +56,10 @@ class Surface:
 
 @dataclass(frozen=True)
 class Triangles:
-    """Unit normals (n, 3), zero for degenerate triangles; areas (n,); centers (n, 3)."""
+    """Unit normals (3, n), zero for degenerate triangles; areas (n,); centers (3, n).
+
+    Rows are coordinates, because numpy is fast along the last axis.
+    """
 
     normal: Array
     area: Array
@@ -62,8 +68,8 @@ class Triangles:
     @property
     def centroid(self) -> Array:
         """(3,) the area-weighted center of all triangles."""
-        weighted = _total(np.column_stack([self.area[:, None] * self.center, self.area]))
-        return weighted[:3] / (weighted[3] if weighted[3] >= SMALLEST else 1.0)
+        *weighted, area = _totals([*(self.area * self.center), self.area])
+        return np.array(weighted) / (area if area >= SMALLEST else 1.0)
 
 
 def first_seen(values: Array, axis: int | None = None) -> tuple[Array, Array]:
@@ -79,11 +85,11 @@ def first_seen(values: Array, axis: int | None = None) -> tuple[Array, Array]:
 
 def triangles(vertex: Array, face: Array) -> Triangles:
     """Normals, areas and centers of triangles."""
-    first, second, third = (vertex[face[:, corner]] for corner in range(3))
-    cross = cross_product(second - first, third - first)
-    length = np.sqrt(squares(cross))
+    first, second, third = _corners(vertex, face)
+    cross = np.array(_cross(second - first, third - first))
+    length = np.sqrt(_square(cross))
     length[length < SMALLEST] = 0.0
-    normal = np.divide(cross, length[:, None], out=np.zeros_like(cross), where=length[:, None] > 0)
+    normal = np.divide(cross, length, out=np.zeros_like(cross), where=length > 0)
     return Triangles(normal, length / 2, (first + second + third) / 3)
 
 
@@ -92,12 +98,12 @@ def volume_and_center(parts: Triangles, apex: Array, absolute: bool) -> tuple[fl
 
     absolute: whether the volume of each pyramid counts as positive, as with inertia="legacy".
     """
-    spoke = parts.center - apex
-    volume = dot(spoke, parts.normal) * parts.area / 3
+    spoke = parts.center - apex[:, None]
+    volume = _dot(spoke, parts.normal) * parts.area / 3
     volume = np.abs(volume) if absolute else volume
-    middle = parts.center * 0.75 + apex * 0.25
-    *center, total = _total(np.column_stack([volume[:, None] * middle, volume]))
-    return float(total), np.array(center) / (total if total >= SMALLEST else 1.0)
+    middle = parts.center * 0.75 + apex[:, None] * 0.25
+    *center, total = _totals([*(volume * middle), volume])
+    return total, np.array(center) / (total if total >= SMALLEST else 1.0)
 
 
 def inertia(vertex: Array, face: Array, shell: bool, absolute: bool) -> tuple[float, Array]:
@@ -107,19 +113,29 @@ def inertia(vertex: Array, face: Array, shell: bool, absolute: bool) -> tuple[fl
     sum of x y^T + y x^T over all unordered pairs x, y of a, b, c, including x = y. For a triangle a, b, c with area A
     it is the same with A/12. The inertia matrix is trace(second moment) times the identity minus the second moment.
     """
+    totals = [0.0] * (1 + len(MOMENTS))
+    for start in range(0, len(face), BLOCK):
+        totals = _totals(_moments(vertex, face[start : start + BLOCK], shell, absolute), totals)
+    volume, xx, yy, zz, xy, xz, yz = totals
+    return volume, np.array([[yy + zz, -xy, -xz], [-xy, xx + zz, -yz], [-xz, -yz, xx + yy]])
+
+
+def _moments(vertex: Array, face: Array, shell: bool, absolute: bool) -> list[Array]:
+    """For each triangle (n,) its volume or area, and the entries `MOMENTS` of its second moment."""
     parts = triangles(vertex, face)
-    weight = parts.area if shell else dot(parts.center, parts.normal) * parts.area / 3
+    weight = parts.area if shell else _dot(parts.center, parts.normal) * parts.area / 3
     weight = np.abs(weight) if absolute else weight
     scaled = weight / (12 if shell else 20)
-    a, b, c = (vertex[face[:, corner]].T for corner in range(3))
+    a, b, c = _corners(vertex, face)
     columns = [weight]
     for j, k in MOMENTS:
         moment = 2 * (a[j] * a[k] + b[j] * b[k] + c[j] * c[k])
         for x, y in ((a, b), (a, c), (b, c)):
-            moment = moment + x[j] * y[k] + x[k] * y[j]
+            one = x[j] * y[k]
+            moment += one
+            moment += one if j == k else x[k] * y[j]
         columns.append(scaled * moment)
-    volume, xx, yy, zz, xy, xz, yz = _total(np.column_stack(columns))
-    return float(volume), np.array([[yy + zz, -xy, -xz], [-xy, xx + zz, -yz], [-xz, -yz, xx + yy]])
+    return columns
 
 
 def vertex_normals(vertex: Array, face: Array, smooth: bool) -> Array:
@@ -128,48 +144,50 @@ def vertex_normals(vertex: Array, face: Array, smooth: bool) -> Array:
     Unless `smooth`, triangles at a large angle to the mean do not count. MuJoCo sums in float32. Where triangles
     cancel, as on walls without thickness, its result is a rounding error; only there is the sum in float32 here too.
     """
-    first, second, third = (vertex[face[:, corner]] for corner in range(3))
-    weighted = cross_product(second - first, third - first)
-    weighted[squares(weighted) < TINY] = 0.0
-    area = np.sqrt(squares(weighted))
+    first, second, third = _corners(vertex, face)
+    weighted = np.array(_cross(second - first, third - first))
+    weighted[:, _square(weighted) < TINY] = 0.0
+    area = np.sqrt(_square(weighted))
     index = face.ravel()
     mean, rest = _corner_sums(weighted, np.arange(len(index)), index, len(vertex), smooth, single=False)
     size = np.bincount(index, area.repeat(3), minlength=len(vertex))
-    delicate = np.minimum(squares(mean), squares(rest)) < (CANCELLING * size) ** 2
+    delicate = np.minimum(_square(mean), _square(rest)) < (CANCELLING * size) ** 2
     if delicate.any():
         corner = np.flatnonzero(delicate[index])
-        rest[delicate] = _corner_sums(weighted, corner, index, len(vertex), smooth, single=True)[1][delicate]
-    return unit_or_up(rest, SMALLEST**2)
+        rest[:, delicate] = _corner_sums(weighted, corner, index, len(vertex), smooth, single=True)[1][:, delicate]
+    return unit_or_up(np.ascontiguousarray(rest.T), SMALLEST**2)
 
 
 def _corner_sums(
     weighted: Array, corner: Array, index: Array, count: int, smooth: bool, single: bool
 ) -> tuple[Array, Array]:
-    """Sums (count, 3) of triangle normals at each vertex, with all triangles and without those at a large angle.
+    """Sums (3, count) of triangle normals at each vertex, with all triangles and without those at a large angle.
 
     Args:
-      weighted: (nface, 3) normals times twice the area.
+      weighted: (3, nface) normals times twice the area.
       corner: (k,) the corners to sum over, indices of the 3 nface corners.
       index: (3 nface,) the vertex of each corner.
       count: number of vertices.
       smooth: whether triangles at a large angle count.
       single: whether to add in float32, in order.
     """
-    place = index[corner]
-    values = weighted[corner // 3]
+    place, owner = index[corner], corner // 3
 
-    def gather(values: Array) -> Array:
+    def gather(place: Array, owner: Array) -> Array:
+        values = weighted[:, owner]
         if not single:
-            return np.stack([np.bincount(place, column, minlength=count) for column in values.T], axis=1)
-        total = np.zeros((count, 3), np.float32)
-        np.add.at(total, place, values)
+            return np.array([np.bincount(place, row, minlength=count) for row in values])
+        total = np.zeros((3, count), np.float32)
+        for row, sums in zip(values, total, strict=True):
+            np.add.at(sums, place, row)
         return total
 
-    mean = gather(values)
+    mean = gather(place, owner)
     if smooth:
         return mean, mean
-    aligned = dot(_unit(mean.astype(float))[place], _unit(weighted)[corner // 3])
-    return mean, mean - gather(np.where((aligned < SMOOTH)[:, None], values, 0.0))
+    aligned = _dot(_unit(mean.astype(float))[:, place], _unit(weighted)[:, owner])
+    steep = aligned < SMOOTH
+    return mean, mean - gather(place[steep], owner[steep])
 
 
 def unit_or_up(vectors: Array, least: float = SMALLEST) -> Array:
@@ -213,16 +231,43 @@ def squares(vectors: Array) -> Array:
     return vectors[..., 0] ** 2 + vectors[..., 1] ** 2 + vectors[..., 2] ** 2
 
 
-def _total(rows: Array) -> Array:
-    """The sum of all rows, in order.
+def _corners(vertex: Array, face: Array) -> list[Array]:
+    """The first, second and third corners (3, n) of triangles."""
+    rows = np.ascontiguousarray(vertex.T)
+    return [np.take(rows, corner, axis=1) for corner in np.ascontiguousarray(face.T)]
+
+
+def _cross(a: Array, b: Array) -> list[Array]:
+    """a x b over the first axis."""
+    return [a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]]
+
+
+def _dot(a: Array, b: Array) -> Array:
+    """a . b over the first axis, summed in order."""
+    return a[0] * b[0] + a[1] * b[1] + a[2] * b[2]
+
+
+def _square(vectors: Array) -> Array:
+    """Squared lengths over the first axis."""
+    return _dot(vectors, vectors)
+
+
+def _totals(columns: Sequence[Array], start: Sequence[float] | None = None) -> list[float]:
+    """The sum of each column (n,), in order, from `start` on.
 
     A symmetric mesh has many equivalent principal axes, and rounding decides which ones are found; in this order of
     summation they are the same as in MuJoCo.
     """
-    return np.add.reduce(np.ascontiguousarray(rows), axis=0)
+    if not len(columns[0]):
+        return [0.0] * len(columns) if start is None else list(start)
+    if start is not None:
+        for column, value in zip(columns, start, strict=True):
+            column[0] += value
+    # a running sum, because numpy adds in another order otherwise
+    return [float(np.add.accumulate(column)[-1]) for column in columns]
 
 
 def _unit(vectors: Array) -> Array:
-    """Unit vectors; vectors that are too short stay unchanged."""
-    square = squares(vectors)
-    return vectors / np.sqrt(np.where(square < TINY, 1.0, square))[..., None]
+    """Unit vectors (3, n); vectors that are too short stay unchanged."""
+    square = _square(vectors)
+    return vectors / np.sqrt(np.where(square < TINY, 1.0, square))
