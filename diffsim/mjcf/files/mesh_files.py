@@ -145,6 +145,12 @@ LEAST_WORK = 3000
 MOST_DIGITS = 15
 # (256,) bool: which bytes separate words
 SPACE = np.isin(np.arange(256), list(b" \t\n\r\v\f"))
+# (256,) bool: which bytes end a keyword
+ENDS_WORD = np.isin(np.arange(256), list(b" \n"))
+# (256,) bool: the keywords that begin a group or an object
+BEGINS_PART = np.isin(np.arange(256), list(b"go"))
+# an index of a corner must be smaller
+MOST_INDEX = 10**10
 
 
 class _Lines:
@@ -239,11 +245,11 @@ def _sorted_lines(data: bytes) -> dict[str, _Lines]:
     first = text[word]
     second = text[word + 1]
     third = text[word + 2]
-    alone, pair = (np.isin(after, list(b" \n")) for after in (second, third))
+    alone, pair = ENDS_WORD[second], ENDS_WORD[third]
     kinds = {"v": (first == ord("v")) & alone, "f": (first == ord("f")) & (second == ord(" "))}
     kinds |= {f"v{kind}": (first == ord("v")) & (second == ord(kind)) & pair for kind in "tn"}
     # only polygons before the first group or object that follows a polygon are read
-    ends = np.isin(first, list(b"go")) & alone & (np.cumsum(kinds["f"]) > 0)
+    ends = BEGINS_PART[first] & alone & (np.cumsum(kinds["f"]) > 0)
     last = int(np.argmax(ends)) if ends.any() else len(ends)
     kinds["f"][last:] = False
     # overwrite the keywords with blanks
@@ -329,9 +335,10 @@ def _polygons(lines: _Lines) -> tuple[Array, Array]:
                 raise AssetError(f"is not an OBJ file: '{word[:20].decode(errors='replace')}' is not a corner")
             row[: len(parts)] = [_integer(part) - 1 if part else -1 for part in parts]
     else:
-        if re.search(rb"\d{11}", text):
+        numbers = np.fromstring(text.replace(b"/", b" "), np.int64, sep=" ")
+        if numbers.max(initial=0) >= MOST_INDEX:
             raise AssetError("is not an OBJ file: an index of a corner is too large")
-        corner[:, form] = np.fromstring(text.replace(b"/", b" "), np.int64, sep=" ").reshape(len(corner), len(form)) - 1
+        corner[:, form] = numbers.reshape(len(corner), len(form)) - 1
     return corner.astype(np.int32), count
 
 
