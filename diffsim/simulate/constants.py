@@ -2,8 +2,7 @@
 
 Masses of subtrees, inverse weights, lengths of tendons and actuators, camera and light offsets, relative poses of
 equality constraints, damping from damping ratios, statistics. The function is pure and differentiable: after changing
-masses or poses, `set_const(model.replace(body_mass=m))` makes the model consistent again. Runs once per load, in
-float64.
+masses or poses, `set_const(model.replace(body_mass=m))` makes the model consistent. `load` runs it in float64.
 
 Inverse weights are the diagonal of J M^-1 J^T, which scales soft constraints, and |M^-1 moment| for actuators. With
 M = L L^T it is the squared length of the columns of L^-1 J^T. M couples only the dofs of one tree, so that all of this
