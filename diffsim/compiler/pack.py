@@ -112,11 +112,12 @@ def pack(
         sizes = [getattr(topology, s, -1) if isinstance(s, str) else s for s in field.metadata["shape"]]
         # sizes that the topology does not have follow from the array
         leaves[field.name] = array.reshape([len(array) if size < 0 else size for size in sizes])
+    placed: dict[str, Any] = dict(zip(leaves, _on_device(*leaves.values()), strict=True))
     return Model(
         topology=topology,
         opt=Option(**_placed(Option, opt), **choices),
         stat=Statistic(**_placed(Statistic, stat)),
-        **dict(zip(leaves, _on_device(*leaves.values()), strict=True)),
+        **placed,
     )
 
 
