@@ -48,7 +48,8 @@ def for_stable_baselines3(env: Env, num_envs: int, episode_length: int = 1000, *
     Raises:
       ImportError: Stable-Baselines3 is not installed.
     """
-    # their class must be a base class, since they ask for it; it is not imported before it is needed
+    # Stable-Baselines3 checks that an environment is a VecEnv. This class is imported only here, because it is
+    # optional.
     base = importlib.import_module("stable_baselines3.common.vec_env").VecEnv
     worlds = VectorEnv(env, num_envs, episode_length, "SameStep", **settings)
     return type("VecEnv", (_StableBaselines3, base), {})(worlds)
@@ -59,7 +60,7 @@ class RslRl:
 
     Attributes:
       worlds: the `VectorEnv`.
-      num_envs, num_actions, max_episode_length, device, cfg: what rsl_rl asks for.
+      num_envs, num_actions, max_episode_length, device, cfg: attributes that rsl_rl reads.
     """
 
     def __init__(self, worlds: VectorEnv, seed: int) -> None:
@@ -81,8 +82,8 @@ class RslRl:
         """Steps all worlds with actions (num_envs, num_actions).
 
         Returns:
-          Observations, rewards and ends of episodes (num_envs,), and extras: `time_outs` (num_envs,), and the means of
-          the terms of the reward in `log`.
+          Observations, rewards (num_envs,), whether episodes ended (num_envs,), and extras: `time_outs` (num_envs,)
+          says which episodes were truncated, and `log` has the mean of each term of the reward.
         """
         self._obs, reward, terminated, truncated, infos = self.worlds.step(actions)
         log = {f"/reward/{name}": value.mean() for name, value in infos["metrics"].items()}
@@ -90,7 +91,7 @@ class RslRl:
 
     @property
     def episode_length_buf(self) -> Any:
-        """Steps (num_envs,), integers, since the start of each episode."""
+        """(num_envs,) int, the number of steps since the start of each episode."""
         # PyTorch is optional
         from diffsim import torch as bridge
 
@@ -102,7 +103,7 @@ class RslRl:
 
 
 class _StableBaselines3:
-    """The methods of Stable-Baselines3's VecEnv, which has the rest."""
+    """The methods of a VecEnv that Stable-Baselines3 leaves to its subclasses."""
 
     _get_indices: Any
     _reset_seeds: Any
@@ -116,7 +117,7 @@ class _StableBaselines3:
         self.lengths = np.zeros(worlds.num_envs, int)
 
     def reset(self) -> Any:
-        """Starts new episodes in all worlds, with the seed of `seed`."""
+        """Starts new episodes in all worlds, with the seed that the method `seed` has set."""
         seed = getattr(self, "_seeds", [None])[0]
         obs, _ = self.worlds.reset(seed=seed)
         self._reset_seeds()
@@ -160,7 +161,7 @@ class _StableBaselines3:
         return [getattr(self.worlds, attr_name) for _ in self._get_indices(indices)]
 
     def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
-        """Refused, since all worlds are one program."""
+        """Raises AttributeError, because all worlds are one program."""
         raise AttributeError(f"{attr_name} cannot be set in single worlds")
 
     def env_method(self, method_name: str, *args: Any, indices: Any = None, **kwargs: Any) -> list[Any]:
@@ -169,5 +170,5 @@ class _StableBaselines3:
         return [result for _ in self._get_indices(indices)]
 
     def env_is_wrapped(self, wrapper_class: Any, indices: Any = None) -> list[bool]:
-        """Whether each world has a wrapper: that of SB3's Monitor, whose entries of `infos` we write."""
+        """Whether each world has a wrapper. True for Monitor, because `infos` have the entries that it would add."""
         return [wrapper_class.__name__ == "Monitor" for _ in self._get_indices(indices)]
