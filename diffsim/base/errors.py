@@ -128,6 +128,7 @@ class Problems:
         self._found.update(dict.fromkeys(error.problems))
 
     def _note(self, place: Place | None, message: str, hint: str, unsupported: bool) -> None:
+        """Adds a problem, and raises if there are too many."""
         file, line, label = (place.file, place.line, place.label) if place is not None else ("", 0, "")
         self._found[Problem(file, line, label, message, hint, unsupported)] = None
         self._noted += 1

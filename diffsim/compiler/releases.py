@@ -36,6 +36,7 @@ HINT = (
     "MjSpec.to_xml() or mujoco.mj_saveLastXML(path, model) writes the XML of a model, and mjx.make_data takes the "
     'model that diffsim.load(xml, mujoco="{}") makes of it'
 )
+# the beginning of a hint for a feature that only newer versions have
 WITHOUT = "leave it out of the XML: "
 
 

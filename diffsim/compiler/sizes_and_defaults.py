@@ -287,6 +287,7 @@ def empty_fields(draft: Draft) -> None:
 
 # the largest number that a model can have, since it may be stored in float32
 LARGEST = float(np.finfo(np.float32).max)
+# the hint for a number that is not finite
 TOO_LARGE = "some number in the file is too large"
 
 

@@ -298,6 +298,7 @@ class RealKind(NumberKind):
         return number(value)
 
     def _bounded(self, value: float) -> float:
+        """The value; raises BadValue if it is out of bounds."""
         if self.above is not None and value <= self.above:
             raise BadValue(f"must be greater than {self.above:g}, not {value:g}")
         if self.least is not None and value < self.least:

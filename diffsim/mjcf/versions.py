@@ -113,6 +113,7 @@ BUILT = {
 # newer words that diffsim supports only if the model follows a MuJoCo that has them, `load(..., mujoco="4.0")`
 BY_WORD: dict[tuple[str, str], str] = {}
 
+# what diffsim does with a word that it does not support, in the table of the documentation
 REFUSED = "refused"
 
 

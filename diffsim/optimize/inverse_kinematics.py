@@ -56,9 +56,11 @@ from diffsim.xla.select import where_tree
 # kinds of objects that have a frame, by their views
 OBJECTS = {"body": ObjType.XBODY, "site": ObjType.SITE, "geom": ObjType.GEOM}
 
-# mu of the first step, and by how much it falls and grows
+# mu of the first step
 FIRST_DAMPING = 1.0
+# the factor by which mu falls after a step that lowers the cost
 LOWER = 0.2
+# the factor by which it grows after a step that does not
 HIGHER = 5.0
 # mu above which no step lowers the cost: the search has ended
 MOST_DAMPING = 1e6
@@ -316,6 +318,7 @@ class _State(NamedTuple):
 
 @compiled
 def _ik(model: Model, state: State, inputs: Inputs | None, goals: _Goals, search: _Search) -> IkResult:
+    """The search as one program, and the derivative of its result."""
     inputs = check_arguments(model, state, inputs)
     problem = _Problem(
         model=model,
@@ -556,5 +559,6 @@ def _moves(matrix: Array, root: Array) -> Array:
 
 @_moves.defjvp
 def _moves_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
+    """The rule that `_moves` states."""
     matrix, root = primals
     return jnp.zeros_like(root), -matmul(jnp.linalg.pinv(matrix), tangents[1])

@@ -59,6 +59,7 @@ def linearize(model: Model, state: State, inputs: Inputs | None = None, contacts
 
 @compiled
 def _linearize(model: Model, state: State, inputs: Inputs | None) -> Linearization:
+    """`linearize` as one program."""
     inputs = check_arguments(model, state, inputs)
     refuse_delays(model)
     nx = tangent_size(model)

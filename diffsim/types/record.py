@@ -23,6 +23,7 @@ import numpy as np
 from diffsim.base.errors import MjcfError, Problem, near_match
 
 C = TypeVar("C", bound=type)
+T = TypeVar("T")
 
 
 def leaf(*shape: str | int, dtype: type = float, switch: bool = False, derived: bool = False) -> Any:
@@ -236,6 +237,7 @@ def near(name: str, known: Iterable[str], listed: int = 0) -> str:
 VERSION = 6
 # the first bytes of a zip file, which an npz file is
 MAGIC = b"PK\x03\x04"
+# the extension of a saved model
 SUFFIX = ".npz"
 
 # the largest total size of a file's arrays, in bytes, so that a damaged or hostile file cannot fill the memory
@@ -260,8 +262,6 @@ DAMAGED = (
     lzma.LZMAError,
     tokenize.TokenError,
 )
-
-T = TypeVar("T")
 
 
 def is_saved(source: Any) -> bool:

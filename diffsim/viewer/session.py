@@ -254,22 +254,26 @@ class Session:
             self._see()
 
     def _run(self, on: bool) -> None:
+        """Runs or pauses the simulation."""
         self.running = bool(on)
 
     def _set_speed(self, speed: float) -> None:
         self.speed = float(speed)
 
     def _restart(self, _: Any) -> None:
+        """Returns to the first states and inputs."""
         self._states, self._inputs = self._first
         self._grip = self._no_grip()
 
     def _go_to_key(self, key: int) -> None:
+        """Puts all worlds into the state of a keyframe."""
         to_all_worlds = lambda leaf: jnp.broadcast_to(leaf, (self.worlds, *jnp.shape(leaf)))  # noqa: E731
         self._states = jax.tree.map(to_all_worlds, make_state(self.model, int(key)))
         self._inputs = jax.tree.map(to_all_worlds, make_inputs(self.model, int(key)))
         self._grip = self._no_grip()
 
     def _control(self, value: tuple[int, float]) -> None:
+        """Sets one control of all worlds, given by index and value."""
         index, ctrl = value
         if not 0 <= index < self.model.nu:
             raise IndexError(f"control {index} is out of range: the model has {self.model.nu}")

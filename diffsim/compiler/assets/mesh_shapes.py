@@ -15,6 +15,7 @@ from diffsim.mjcf.resources import MOST_VERTICES, AssetError, check_count
 
 Array = np.ndarray
 
+# the golden ratio, in which the corners of an icosahedron lie
 _GOLDEN = (1 + sqrt(5)) / 2
 _ICOSAHEDRON = [
     *[(x, y, 0) for y in (_GOLDEN, -_GOLDEN) for x in (-1, 1)],

@@ -27,6 +27,7 @@ def attachment_rows(draft: Draft) -> None:
 
 
 def _site_row(draft: Draft, node: Node) -> dict:
+    """The fields of a site."""
     e = node.e
     kind = GeomType(node.e.type)
     if kind not in SITE_SHAPES:
@@ -47,6 +48,7 @@ def _site_row(draft: Draft, node: Node) -> dict:
 
 
 def _camera_row(draft: Draft, node: Node) -> dict:
+    """The fields of a camera; with a sensor size, its intrinsics give `fovy`."""
     e = node.e
     pos, quat = compose(*node.frame, e.pos, orientation(draft, node))
     intrinsics = (e.focal, e.focalpixel, e.principal, e.principalpixel)
@@ -91,6 +93,7 @@ def _lengths(e: Any, length: str, pixel: str) -> np.ndarray:
 
 
 def _light_row(draft: Draft, node: Node) -> dict:
+    """The fields of a light."""
     e = node.e
     direction, length = unit(rotate(node.frame[1], e.dir))
     if not length:

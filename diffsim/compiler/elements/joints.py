@@ -24,6 +24,7 @@ def joint_rows(draft: Draft) -> None:
 
 
 def _joint_row(draft: Draft, node: Node) -> dict:
+    """The fields of a joint."""
     e = node.e
     kind = kind_of(node.e.type)
     if e.springdamper.any() and (e.springdamper <= 0).any():

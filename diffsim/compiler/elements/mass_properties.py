@@ -52,6 +52,7 @@ def _ellipsoid_shell(size: Vector) -> Vector:
 
 
 def _capsule_solid(size: Vector) -> Vector:
+    """Inertia of a solid capsule of 1 kg along z: a cylinder and two half balls, moved by the parallel axis theorem."""
     radius = size[0]
     height = 2 * size[1]
     # fractions of the mass in the two half balls and in the cylinder
@@ -65,6 +66,7 @@ def _capsule_solid(size: Vector) -> Vector:
 
 
 def _capsule_shell(size: Vector) -> Vector:
+    """Inertia of a thin shell of 1 kg in the shape of a capsule along z."""
     radius = size[0]
     height = 2 * size[1]
     # fractions of the mass in the two half spheres and in the side
@@ -79,11 +81,13 @@ def _capsule_shell(size: Vector) -> Vector:
 
 
 def _cylinder_solid(size: Vector) -> Vector:
+    """Inertia of a solid cylinder of 1 kg along z."""
     across = (3 * size[0] ** 2 + (2 * size[1]) ** 2) / 12
     return np.array([across, across, size[0] ** 2 / 2])
 
 
 def _cylinder_shell(size: Vector) -> Vector:
+    """Inertia of a thin shell of 1 kg in the shape of a cylinder along z, with its two end disks."""
     radius = size[0]
     height = 2 * size[1]
     # fractions of the mass in each end disk and in the side

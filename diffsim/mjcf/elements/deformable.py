@@ -33,6 +33,7 @@ from diffsim.mjcf.elements.asset import Mesh
 from diffsim.mjcf.elements.body import Body, Geom, Joint, Site
 from diffsim.mjcf.schema import Element, allow
 
+# the message for plugins of other names
 NO_PLUGIN = "this plugin is not supported here"
 # prefix of the names of MuJoCo's own plugins
 MUJOCO = "mujoco."

@@ -56,10 +56,12 @@ from diffsim.types import Model, State
 
 # residuals are clipped to this: a simulation that breaks down is infinitely wrong, and the search then avoids it
 LARGEST_RESIDUAL = 1e12
-# standard deviations of first states about their guesses if the user gives none: next to no knowledge
-START_NOISE_POSITION = 10.0  # m, rad
-START_NOISE_VELOCITY = 100.0  # m/s, rad/s
-START_NOISE_ACTIVATION = 10.0  # the activation's unit
+# standard deviations of first states about their guesses if the user gives none: next to no knowledge. In m and rad
+START_NOISE_POSITION = 10.0
+# in m/s and rad/s
+START_NOISE_VELOCITY = 100.0
+# in the units of activations
+START_NOISE_ACTIVATION = 10.0
 # a reading at a time between two rows is interpolated from this number of rows after it (residuals.py)
 ROWS_AHEAD = 2
 # a parameter is no suspect if all but this part of its effect is also the effect of other unknowns

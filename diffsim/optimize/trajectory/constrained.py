@@ -30,12 +30,13 @@ from diffsim.types import Data, State
 from diffsim.types.record import leaf, record
 from diffsim.xla.compiled import jit
 
-# rho grows by this factor after a round ...
+# rho grows by this factor after a round, unless the violation fell to the part ENOUGH
 RHO_GROWTH = 10.0
-# ... unless the violation fell to this share
+# a violation has fallen enough if it is at most this part of what it was before the round
 ENOUGH = 0.25
-# bounds of rho, in units of cost over squared violation: beyond them constraints are ignored, or rounding decides
+# the least rho, in units of cost over squared violation: with less, constraints are ignored
 LEAST_RHO = 1e-3
+# the largest rho: with more, rounding decides
 LARGEST_RHO = 1e8
 # after the first round, rho makes the violations cost this multiple of the task's cost
 FIRST_SHARE = 10.0

@@ -49,9 +49,9 @@ from diffsim.xla.loops import cond
 from diffsim.xla.reverse_mode import Recorded
 from diffsim.xla.select import where_tree
 
-# bounds of the regularization mu, in units of cost over controls squared: beyond them mu does nothing, or forbids to
-# move
+# the least regularization mu, in units of cost over squared controls: with less, it does nothing
 LEAST_MU = 1e-8
+# the largest mu: with more, controls do not change at all
 LARGEST_MU = 1e8
 # mu changes by this factor in an iteration
 MU_FACTOR = 4.0

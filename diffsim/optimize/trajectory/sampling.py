@@ -327,6 +327,7 @@ class NewtonStepper:
         self.compilation.start()
 
     def _compile(self, state: State, ctrl: Array) -> None:
+        """Compiles the program of `__call__`, by calling it with zeros."""
         states = jax.tree.map(lambda x: jnp.zeros((len(ctrl) + 1, *x.shape), x.dtype), state)
         # an error here will be raised again by the first call, where somebody sees it
         with contextlib.suppress(Exception):
