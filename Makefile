@@ -35,7 +35,13 @@ $(VENV)/.installed: pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps $(DM_CONTROL)
 	touch $@
 
-demo: $(VENV)/.installed  ## simulate a batch with contacts, differentiate it, draw a picture
+# the demo alone needs little, so that a fresh clone shows something within two minutes
+$(VENV)/.demo: pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[examples]'
+	touch $@
+
+demo: $(if $(wildcard $(VENV)/.installed),,$(VENV)/.demo)  ## a robot learns to walk by gradients in a batch of worlds; a picture
 	$(BIN)/python examples/demo.py --out out
 
 test: $(VENV)/.installed  ## run the whole suite

@@ -63,8 +63,9 @@ def test_readme() -> None:
 
 
 def test_demo(tmp_path: pathlib.Path) -> None:
-    results = run("demo", tmp_path, worlds=64, chunks=2)
+    results = run("demo", tmp_path, worlds=8, learners=2, updates=2, steps=25)
     assert float(results["gradient_relative_error"]) < 1e-5
+    assert float(results["walked_after"]) > float(results["walked_before"])
     assert_picture(tmp_path / "demo.png")
 
 
