@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from diffsim.xla.progress import watched
+
 
 class OutOfTime(Exception):
     """The budget of time is used up."""
@@ -20,7 +22,7 @@ class Progress:
     Args:
       name: what runs, such as "plan"; each line begins with it.
       seconds: the budget, compilation included; None for no limit.
-      show: called with each line; None writes to stderr if that is a terminal.
+      show: called with each line; None writes to stderr on a terminal and in a notebook (see DIFFSIM_PROGRESS).
     """
 
     def __init__(self, name: str, seconds: float | None, show: Callable[[str], Any] | None) -> None:
@@ -51,7 +53,7 @@ class Progress:
         line = f"{self.name}: {text}, {self.reported - self.began:.1f} s"
         if self.show is not None:
             self.show(line)
-        elif sys.stderr.isatty():
+        elif watched():
             print(line, file=sys.stderr, flush=True)
 
     def close(self) -> None:

@@ -55,7 +55,7 @@ def _listen() -> None:
 
 def _heard(event: str, duration_secs: float, **details: Any) -> None:
     """Starts the timer when a program with diffsim's stages is lowered, and stops it when it is compiled."""
-    if event == LOWERED and _waiting.description is not None and _watched():
+    if event == LOWERED and _waiting.description is not None and watched():
         name = str(details.get("fun_name", "a program")).removeprefix("jit(").removesuffix(")")
         line = f"compiling {name}: {_waiting.description}"
         left = PATIENCE - (time.perf_counter() - _waiting.since)
@@ -69,8 +69,8 @@ def _heard(event: str, duration_secs: float, **details: Any) -> None:
         _waiting.description = None
 
 
-def _watched() -> bool:
-    """Whether to print: on a terminal and in a notebook, unless DIFFSIM_PROGRESS says otherwise."""
+def watched() -> bool:
+    """Whether lines of progress are printed: on a terminal and in a notebook, unless DIFFSIM_PROGRESS is set."""
     wish = os.environ.get("DIFFSIM_PROGRESS")
     return wish != "0" if wish else sys.stderr.isatty() or "ipykernel" in sys.modules
 

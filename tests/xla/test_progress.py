@@ -1,10 +1,13 @@
 """A program that compiles for long says so, once, and only where a stage of ours is in it."""
 
+import sys
+
 import jax
 import jax.numpy as jnp
 import pytest
 
 import diffsim
+from diffsim.optimize.progress import Progress
 from diffsim.xla import progress
 
 XML = """<mujoco><worldbody><geom type="plane" size="1 1 .1"/>
@@ -45,3 +48,18 @@ def test_nobody_is_told_who_does_not_look(capfd: pytest.CaptureFixture[str], mon
     model = diffsim.load(XML.replace(".1", ".2"))
     jax.jit(lambda state: diffsim.step(model, state))(diffsim.make_state(model))
     assert "compiling" not in capfd.readouterr().err
+
+
+def test_tools_follow_the_same_switch(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def said() -> str:
+        Progress("plan", None, None).report("searches")
+        return capfd.readouterr().err
+
+    monkeypatch.delenv("DIFFSIM_PROGRESS", raising=False)
+    monkeypatch.delitem(sys.modules, "ipykernel", raising=False)
+    assert not said()
+    # the user of a notebook reads along, though it is no terminal
+    monkeypatch.setitem(sys.modules, "ipykernel", sys)
+    assert said().startswith("plan: searches")
+    monkeypatch.setenv("DIFFSIM_PROGRESS", "0")
+    assert not said()

@@ -269,7 +269,8 @@ def fit(
       start_noise: standard deviation of initial states about the recordings' guesses, a number or (2 nv + na,) for
         positions, velocities and activations; None for next to no knowledge.
       seconds: budget of time for the search, compilation included; None for no limit.
-      show: called with a line of progress now and then; None writes to stderr if that is a terminal.
+      show: called with a line of progress now and then; None writes to stderr on a terminal and in a
+        notebook, which the environment variable DIFFSIM_PROGRESS turns off (0) or on for other outputs (1).
 
     Returns:
       A `FitResult`; `print` shows it. Its first sentence says whether to trust the rest.

@@ -68,7 +68,8 @@ def plan(
       robust: "mean" or "worst quarter" also refines the motion in 8 perturbed worlds at once, for the least mean of
         their costs or the least mean of the worst quarter. Worth its time if a plan says that it is fragile.
       vmap: `parallel.vmap` to share the worlds out over devices.
-      show: called with a line of progress now and then; None writes to stderr if that is a terminal.
+      show: called with a line of progress now and then; None writes to stderr on a terminal and in a
+        notebook, which the environment variable DIFFSIM_PROGRESS turns off (0) or on for other outputs (1).
       doubt: the old name of `perturbation`, deprecated.
 
     Returns:
