@@ -22,7 +22,7 @@ from diffsim.compiler.assets.hull import rounding_fields
 from diffsim.compiler.elements.sleep import first_sleepers
 from diffsim.compiler.host.interpret import interpret
 from diffsim.compiler.pack import pack
-from diffsim.compiler.precision import warn_of_condition
+from diffsim.compiler.precision import warn_of_precision
 from diffsim.compiler.releases import columns_of, version_of
 from diffsim.flex.cable import no_cables
 from diffsim.geometry.hull.tables import facet_fields
@@ -82,7 +82,7 @@ def from_mujoco(
 
     fields = fields | first_sleepers(fields, packed)[0]
     model = packed(fields)
-    warn_of_condition(model, fields)
+    warn_of_precision(model, fields)
     return model
 
 

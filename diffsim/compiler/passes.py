@@ -43,7 +43,7 @@ from diffsim.compiler.elements.skins import skin_rows
 from diffsim.compiler.elements.tendons import tendon_rows
 from diffsim.compiler.elements.tree import discard_visual, flatten, forget_materials, fuse_static
 from diffsim.compiler.pack import pack
-from diffsim.compiler.precision import warn_of_condition
+from diffsim.compiler.precision import warn_of_precision
 from diffsim.mjcf.elements.body import Inertial, own_elements
 from diffsim.mjcf.reader import check
 from diffsim.mjcf.spec import Spec
@@ -171,7 +171,7 @@ def compile_all(
                 warn_of_cuts(model)
         derive(draft, model, packed)
     model = packed(draft.fields)
-    warn_of_condition(model, draft.fields)
+    warn_of_precision(model, draft.fields)
     return model
 
 

@@ -18,7 +18,7 @@ HEAVY = chains.chain_xml(8, ("Newton", "pyramidal"), (1e-3, 10.0), 1e-6)
 def test_a_warning_names_bodies_and_the_armature_that_helps() -> None:
     named = HEAVY.replace("<body ", "<body name='first' ", 1)
     with jax.enable_x64(False):
-        with pytest.warns(diffsim.PrecisionWarning, match=r"beyond float32: .* first, body 2.* armature of 0.0\d+ or"):
+        with pytest.warns(diffsim.PrecisionWarning, match=r"float32: .* first, body 2.* armature of 0.0\d+ or"):
             model = diffsim.load(named)
         # with as much armature as it says, and in float64, all is well
         with warnings.catch_warnings():
@@ -28,6 +28,20 @@ def test_a_warning_names_bodies_and_the_armature_that_helps() -> None:
     with jax.enable_x64(True), warnings.catch_warnings():
         warnings.simplefilter("error")
         diffsim.load(HEAVY)
+
+
+@pytest.mark.parametrize(
+    ("cone", "impratio", "warns"), [("elliptic", 1e4, 1), ("elliptic", 1e3, 0), ("pyramidal", 1e4, 0)]
+)
+def test_a_warning_says_what_a_large_impratio_needs(cone: str, impratio: float, warns: int) -> None:
+    option = f"<option cone='{cone}' impratio='{impratio:g}'/>"
+    text = f"<mujoco>{option}<worldbody><body><freejoint/><geom size='.1'/></body></worldbody></mujoco>"
+    with jax.enable_x64(False), warnings.catch_warnings(record=True, action="always") as caught:
+        diffsim.load(text)
+    found = [str(warning.message) for warning in caught if warning.category is diffsim.PrecisionWarning]
+    assert len(found) == warns and all("impratio of at most 2000 or a pyramidal cone" in message for message in found)
+    with jax.enable_x64(True), warnings.catch_warnings(action="error"):
+        diffsim.load(text)
 
 
 @pytest.mark.parametrize("solver", chains.SOLVERS)
