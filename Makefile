@@ -92,7 +92,7 @@ docs: $(VENV)/.installed  ## build the documentation in out/site; any warning is
 examples: $(VENV)/.installed  ## run all examples and notebooks at full size; pictures go to out/
 	for name in demo many_worlds throw_to_target identify_arm swing_up balance learn_to_reach learn_by_gradient look \
 	  portrait landscapes billiard push_box slide_box turn_knob lift_ball peg_in_hole hop_gap step_up juggle turn_in_hand \
-	  soft_cube soft_gripper towel; do \
+	  soft_cube soft_gripper towel two_versions; do \
 	  echo "== $$name"; $(BIN)/python examples/$$name.py --out out || exit 1; done
 	$(BIN)/jupyter-execute notebooks/*.ipynb
 

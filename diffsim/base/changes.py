@@ -113,9 +113,9 @@ CHANGES: dict[str, Change] = {
     ),
     "hull_vertices": Change(
         since="3.10",
-        stage="",
-        before="a hull with `maxhullvert` has the vertices that 3.8.1 chooses",
-        now="a hull with `maxhullvert` fits its mesh better",
+        stage="compiler/assets/hull.py",
+        before="a hull with `maxhullvert` takes the furthest vertex of one facet after another",
+        now="a hull with `maxhullvert` takes the vertex that is furthest from the hull, and fits its mesh better",
     ),
     "infinite_planes": Change(
         since="3.10",

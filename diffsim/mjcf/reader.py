@@ -209,7 +209,8 @@ def _values(node: Node, cls: type[Element], problems: Problems, in_default: bool
         except BadValue as bad:
             words, since = versions.NEWER_WORDS.get((node.tag, name), (frozenset(), ""))
             if (said := set(text.split())) and said <= words:
-                problems.unsupported(node, f"attribute '{name}': '{text}' is new in MuJoCo {since}, not supported yet")
+                message = f"attribute '{name}': '{text}' is new in MuJoCo {since}, not supported yet"
+                problems.unsupported(node, message, versions.INSTEAD.get(text, versions.INSTEAD.get(name, "")))
             else:
                 problems.add(node, f"attribute '{name}': {bad.message}", bad.hint)
     if not in_default:
@@ -229,7 +230,8 @@ def _unknown_attribute(node: Node, name: str, cls: type[Element], legal: Iterabl
     elif since := versions.NEWER_ATTRIBUTES.get(node.tag, {}).get(name):
         if versions.says_nothing(node.tag, name, node.attributes[name]):
             return
-        problems.unsupported(node, f"attribute '{name}' is new in MuJoCo {since}, not supported yet")
+        message = f"attribute '{name}' is new in MuJoCo {since}, not supported yet"
+        problems.unsupported(node, message, versions.INSTEAD.get(name, ""))
     else:
         hint = versions.ATTRIBUTES.get(node.tag, {}).get(name) or near_match(name, legal, listed=8)
         problems.add(node, f"unknown attribute '{name}'", hint)
@@ -238,7 +240,8 @@ def _unknown_attribute(node: Node, name: str, cls: type[Element], legal: Iterabl
 def _unknown_element(node: Node, parent: Element, problems: Problems) -> None:
     """Notes why an element is not allowed: it is too new, was removed, is misplaced, or is unknown."""
     if since := versions.NEWER_ELEMENTS.get(parent.tag, {}).get(node.tag):
-        problems.unsupported(node, f"is new in MuJoCo {since}, not supported yet")
+        message = f"is new in MuJoCo {since}, not supported yet"
+        problems.unsupported(node, message, versions.INSTEAD.get(node.tag, ""))
         return
     hint = versions.ELEMENTS.get(parent.tag, {}).get(node.tag)
     hint = hint or near_match(node.tag, children_of(type(parent), parent.tag), listed=8)

@@ -93,6 +93,11 @@ NOTHING = {
 }
 
 
+def _refused(word: str) -> str:
+    """What diffsim does with a newer word that it refuses, for the documentation."""
+    return f"{REFUSED}: {INSTEAD[word]}".replace("<", "`<").replace(">", ">`") if word in INSTEAD else REFUSED
+
+
 def says_nothing(tag: str, name: str, text: str) -> bool:
     """Whether a newer attribute can be ignored, because the model means the same without it."""
     words = text.split()
@@ -116,6 +121,26 @@ BY_WORD: dict[tuple[str, str], str] = {}
 # what diffsim does with a word that it does not support, in the table of the documentation
 REFUSED = "refused"
 
+# what to do instead of newer words that are refused, and why they are
+INSTEAD = {
+    "discrete": "it solves constraints with another inertia matrix; use integrator=implicitfast and a smaller timestep",
+    "pid": "it has several controls; use <position>, or the plugin mujoco.pid for an integral term",
+    "orientation": "it has several forces; use three <position> on the ball joint, gear 1 0 0, 0 1 0 and 0 0 1",
+    "adhesion": "contacts that pull have another cone of forces; use an <adhesion> actuator",
+    "springyield": "plastic deformation would be a new part of the state",
+    "yield": "plastic deformation would be a new part of the state",
+    "plastic": "plastic deformation would be a new part of the state",
+    "shear": "rods would be a new kind of flex; use <composite type=cable>, without mujoco=4.0 or later",
+    "section": "rods would be a new kind of flex; use <composite type=cable>, without mujoco=4.0 or later",
+    "sectionsize": "rods would be a new kind of flex; use <composite type=cable>, without mujoco=4.0 or later",
+    "speculative": "contacts are searched for at one pose per step; use a smaller timestep",
+    "ipc": "it is a mode of the integrator discrete",
+    "diagexact": "constraints are regularized with the inertia at qpos0",
+    "input": "since 3.12, an actuator can have several controls; diffsim has the inputs of 3.8.1",
+    "velrange": "it belongs to controls that only pid and dcmotor of 3.12 have",
+    "ffrange": "it belongs to controls that only pid and dcmotor of 3.12 have",
+}
+
 
 def words() -> Iterator[tuple[str, str, str]]:
     """The rows of the documentation's table: version, the new element, attribute or value, and what diffsim does."""
@@ -127,10 +152,14 @@ def words() -> Iterator[tuple[str, str, str]]:
             if name in SILENT.get(tag, ()):
                 does = "ignored: it does not change the motion"
             else:
-                does = "ignored if its value has no effect, else refused" if name in NOTHING.get(tag, ()) else REFUSED
+                does = "ignored if its value has no effect, else " * (name in NOTHING.get(tag, ())) + _refused(name)
             yield since, f"`{name}` of `{tag}`", does
     for section, tags in NEWER_ELEMENTS.items():
-        yield from ((since, f"`{tag}` in `{section}`", REFUSED) for tag, since in tags.items())
+        yield from ((since, f"`{tag}` in `{section}`", _refused(tag)) for tag, since in tags.items())
     for (tag, name), (said, since) in NEWER_WORDS.items():
-        yield since, f'`{name}="{" ".join(sorted(said))}"` of `{tag}`', REFUSED
+        yield (
+            since,
+            f'`{name}="{" ".join(sorted(said))}"` of `{tag}`',
+            _refused("discrete" if name == "integrator" else name),
+        )
     yield from ((since, f"`{tag}` without `{name}`", REFUSED) for (tag, name), since in NEWER_WITHOUT.items())

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from compiler.compare import differences
+from compiler.hulls import hull_of
 
 import diffsim
 from tests.newer.newer import assert_slopes, assert_steps, namespace, needs_newer, oracle
@@ -172,3 +173,19 @@ def test_small_meshes_and_bodies(version: str, tmp_path: pathlib.Path) -> None:
         assert np.abs(np.asarray(getattr(before, name)) - getattr(ours, name)).max() > 1e-7, name
     assert not np.array_equal(before.topology.mesh_face, ours.topology.mesh_face)
     assert before.stat.extent > ours.stat.extent
+
+
+@pytest.mark.parametrize("version", ["3.17", "4.0"])
+def test_coarse_hulls_fit_better(version: str) -> None:
+    points = np.random.default_rng(0).normal(size=(80, 3)) * [0.1, 0.2, 0.3]
+    vertex = " ".join(f"{number:.6f}" for number in points.ravel())
+    xml = f"""<mujoco><asset><mesh name="m" vertex="{vertex}" maxhullvert="12"/></asset><worldbody>
+    <geom type="plane" size="1 1 1"/><body pos="0 0 0.5"><freejoint/><geom type="mesh" mesh="m"/></body>
+    </worldbody></mujoco>"""
+    ours, theirs = diffsim.load(xml, mujoco=version), namespace(oracle(version).compiled(xml))
+    assert differences(ours, theirs) == []
+    before, after = (hull_of(model.topology, 0)[0] for model in (diffsim.load(xml), ours))
+    assert before != after and len(after) == 12
+    assert_steps(xml, oracle(version).sample(xml, count=2), 1e-9, version=version)
+    if version == "4.0":
+        assert_slopes(xml, oracle().sample(xml, count=2), 1e-5)

@@ -190,7 +190,7 @@ def compile_mesh(e: Any, source: Surface, collides: bool, sampled: bool, mujoco:
         raise AssetError(message, 'list the corners of all triangles counterclockwise, or give inertia="convex"')
     hull = sides = None
     if collides or kind == "convex" or not len(source.face):
-        hull = convex_hull(vertex, e.maxhullvert)
+        hull = convex_hull(vertex, e.maxhullvert, mujoco)
         sides = polygons(vertex, hull)
     surface = _completed(source, vertex, hull, e.smoothnormal)
     if e.scale.prod() <= 0:

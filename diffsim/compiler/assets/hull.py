@@ -77,8 +77,13 @@ class Polygons:
         return np.cumsum(self.count) - self.count
 
 
-def convex_hull(vertex: Array, most: int = -1) -> Hull:
+def convex_hull(vertex: Array, most: int = -1, mujoco: str = changes.DEFAULT) -> Hull:
     """The convex hull of points (n, 3) m, with at most `most` vertices (-1: no limit).
+
+    Args:
+      vertex: the points.
+      most: the largest number of vertices.
+      mujoco: the version of MuJoCo to follow.
 
     Raises:
       AssetError: the points are in one place, on one line or in one plane.
@@ -87,7 +92,9 @@ def convex_hull(vertex: Array, most: int = -1) -> Hull:
     from scipy.spatial import ConvexHull, QhullError
 
     _check_spread(vertex)
-    options = "Qt" if most < 0 else f"Qt TA{most - 4}"
+    # "Q9": Qhull adds the point that is furthest from the hull, not the furthest one of the next facet
+    furthest = "Q9 " if changes.follows(mujoco, "hull_vertices") else ""
+    options = "Qt" if most < 0 else f"Qt {furthest}TA{most - 4}"
     try:
         qhull = ConvexHull(vertex, qhull_options=options)
     except QhullError as error:
