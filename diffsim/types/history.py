@@ -18,6 +18,7 @@ from jax import Array
 from diffsim.base.enums import MINVAL, DisableBit
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology, per_topology
+from diffsim.xla.compiled import zeros
 
 # kinds of interpolation in MuJoCo's numbering; 2 is a cubic spline
 # the value of the last sample before
@@ -110,7 +111,7 @@ def empty_history(model: Model) -> Array:
     the sensor's phase. If the phase is zero, it was one interval ago, so that a new sample is due at time 0.
     """
     h = model.opt.timestep
-    history = jnp.zeros(model.topology.nhistory, h.dtype)
+    history = zeros(model.topology.nhistory, h.dtype)
     for buffers in control_buffers(model.topology):
         clock = jnp.zeros(len(buffers.owners), h.dtype)
         times = clock[:, None] - h - h * _age(buffers, h.dtype)

@@ -27,6 +27,7 @@ import numpy as np
 from jax import Array
 
 from diffsim.base.errors import UnsupportedError
+from diffsim.xla.compiled import zeros
 
 # (topology, geom1 (n,), geom2 (n,)) -> (n,) bool
 Filter = Callable[[Any, np.ndarray, np.ndarray], np.ndarray]
@@ -234,7 +235,7 @@ def _settings_of(model: Any, number: int, plugin: Plugin) -> Settings:
 
 def first_plugin_state(model: Any) -> Array:
     """(npluginstate,) the initial states of all plugins."""
-    values = jnp.zeros(model.topology.npluginstate, model.qpos0.dtype)
+    values = zeros(model.topology.npluginstate, model.qpos0.dtype)
     for number, (name, _) in enumerate(instances(model.topology)):
         plugin = dict(model.hooks.plugins or ()).get(name)
         if plugin is not None and plugin.reset is not None:

@@ -18,6 +18,7 @@ from diffsim.types.hooks import first_plugin_state
 from diffsim.types.model import Model
 from diffsim.types.record import Record, child, held_as, leaf, record, restore, save
 from diffsim.types.views import viewed
+from diffsim.xla.compiled import copied, rows, zeros
 
 
 class Saved:
@@ -114,20 +115,19 @@ def make_state(model: Model, keyframe: int | str | None = None) -> State:
     """
     topology = model.topology
     if keyframe is None:
-        time = jnp.zeros_like(model.opt.timestep)
-        qpos = model.qpos0
-        qvel = jnp.zeros_like(model.dof_damping)
-        act = jnp.zeros(topology.na, model.qpos0.dtype)
+        time = zeros((), model.opt.timestep.dtype)
+        qpos = copied(model.qpos0)
+        qvel = zeros(topology.nv, model.dof_damping.dtype)
+        act = zeros(topology.na, model.qpos0.dtype)
     else:
         key = _keyframe(model, keyframe)
-        time = model.key_time[key]
-        qpos = model.key_qpos[key]
-        qvel = model.key_qvel[key]
-        act = model.key_act[key]
+        # copies, so that a program to which the state is donated never frees the model's own buffers
+        time = rows(model.key_time, key)
+        qpos = rows(model.key_qpos, key)
+        qvel = rows(model.key_qvel, key)
+        act = rows(model.key_act, key)
     history = empty_history(model)
-    # copied, so that a program to which the state is donated never frees the model's own buffers
-    time, qpos, qvel, act = (jnp.array(value, copy=True) for value in (time, qpos, qvel, act))
-    tree_sleep = frozen = jnp.zeros(0, qpos.dtype)
+    tree_sleep = frozen = zeros(0, qpos.dtype)
     if topology.nsleep:
         # trees with the sleep policy "init" sleep at qpos0; they wake if a keyframe has them elsewhere
         first = make_inputs(model)
@@ -140,7 +140,7 @@ def make_state(model: Model, keyframe: int | str | None = None) -> State:
         qvel=qvel,
         act=act,
         history=history,
-        qacc_warmstart=jnp.zeros_like(qvel),
+        qacc_warmstart=zeros(qvel.shape, qvel.dtype),
         tree_sleep=tree_sleep,
         frozen=frozen,
         plugin_state=first_plugin_state(model),
@@ -168,22 +168,22 @@ def make_inputs(model: Model, keyframe: int | str | None = None) -> Inputs:
         # the mocap bodies in the order of their poses in the inputs
         mocap = np.flatnonzero(topology.body_mocapid >= 0)
         mocap = mocap[np.argsort(topology.body_mocapid[mocap])]
-        ctrl = jnp.zeros(topology.nu, dtype)
-        pos = model.body_pos[mocap]
-        quat = model.body_quat[mocap]
+        ctrl = zeros(topology.nu, dtype)
+        pos = rows(model.body_pos, mocap)
+        quat = rows(model.body_quat, mocap)
     else:
         key = _keyframe(model, keyframe)
-        ctrl = model.key_ctrl[key]
-        pos = model.key_mpos[key]
-        quat = model.key_mquat[key]
+        ctrl = rows(model.key_ctrl, key)
+        pos = rows(model.key_mpos, key)
+        quat = rows(model.key_mquat, key)
     return Inputs(
         ctrl=ctrl,
-        qfrc_applied=jnp.zeros(topology.nv, dtype),
-        xfrc_applied=jnp.zeros((topology.nbody, 6), dtype),
+        qfrc_applied=zeros(topology.nv, dtype),
+        xfrc_applied=zeros((topology.nbody, 6), dtype),
         mocap_pos=pos,
         mocap_quat=quat,
-        eq_activity=jnp.asarray(topology.eq_active0 != 0, dtype),
-        userdata=jnp.zeros(topology.nuserdata, dtype),
+        eq_activity=jnp.asarray((topology.eq_active0 != 0).astype(dtype), dtype),
+        userdata=zeros(topology.nuserdata, dtype),
     )
 
 

@@ -220,3 +220,23 @@ def by_hand(*arguments: Any) -> bool:
     """Whether all leaves are arrays or numbers with known values: not tracers, and nothing that `jax.jit` refuses."""
     leaves = jax.tree.leaves(arguments)
     return all(isinstance(leaf, NUMBERS) and not isinstance(leaf, jax.core.Tracer) for leaf in leaves)
+
+
+def zeros(shape: int | tuple[int, ...], dtype: Any) -> jax.Array:
+    """Zeros. Outside of a program they come from numpy, because JAX would compile an operation for each shape."""
+    return jax.numpy.zeros(shape, dtype) if within_program() else jax.device_put(np.zeros(shape, dtype))
+
+
+def rows(values: jax.Array, index: int | np.ndarray) -> jax.Array:
+    """A copy of some rows of an array; by numpy where JAX would compile an operation."""
+    return jax.device_put(np.array(values)[index]) if _at_hand(values) else values[index]
+
+
+def copied(values: jax.Array) -> jax.Array:
+    """A copy of an array; by numpy where JAX would compile an operation."""
+    return jax.device_put(np.array(values)) if _at_hand(values) else jax.numpy.array(values, copy=True)
+
+
+def _at_hand(values: jax.Array) -> bool:
+    """Whether numpy may read an array, and put what it computes on the default device."""
+    return by_hand(values) and not within_program() and not getattr(values, "committed", False)

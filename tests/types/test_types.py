@@ -138,3 +138,28 @@ def test_a_field_that_is_looked_for_elsewhere_is_told_where_it_is(ask, where) ->
     with pytest.raises((AttributeError, TypeError), match=where):
         ask(model, state, inputs, data)
     assert not hasattr(state, "__jax_array__")
+
+
+def test_states_and_inputs_by_hand_compile_nothing() -> None:
+    """Each shape would otherwise be an operation that JAX compiles, a third of a second before a first step."""
+
+    def arm(joints: int) -> diffsim.Model:
+        hinges = '<joint armature="1"/>' * joints
+        body = f"<body mocap='true'/><body>{hinges}<geom size='.1'/></body>"
+        return diffsim.load(f"<mujoco><worldbody>{body}</worldbody><keyframe><key time='1'/></keyframe></mujoco>")
+
+    first, second = arm(1), arm(3)
+    diffsim.make_state(first, 0)
+    seen: list[str] = []
+
+    def note(event: str, seconds: float, **more: object) -> None:
+        if "backend_compile" in event:
+            seen.append(event)
+
+    jax.monitoring.register_event_duration_secs_listener(note)
+    try:
+        state, inputs = diffsim.make_state(second, 0), diffsim.make_inputs(second, 0)
+    finally:
+        jax.monitoring.unregister_event_duration_listener(note)
+    assert seen == []
+    assert state.qvel.shape == (3,) and inputs.xfrc_applied.shape == (3, 6)
