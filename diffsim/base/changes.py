@@ -204,6 +204,28 @@ CHANGES: dict[str, Change] = {
         before="slips of the sensor `tactile` are measured along axes that do not turn with the geom",
         now="slips of the sensor `tactile` are measured along the tangents of the mesh",
     ),
+    "face_depths": Change(
+        since="3.12",
+        stage="",
+        before="several contacts of two meshes, or of a mesh and a box, need faces that are parallel to 0.1 degrees; "
+        "they have one depth",
+        now="several contacts of two meshes, or of a mesh and a box, need faces that are parallel to 5 degrees; each "
+        "has its own depth",
+    ),
+    "round_faces": Change(
+        since="3.13",
+        stage="",
+        before="several contacts of cylinders and capsules with boxes and meshes are found by turning them a little; "
+        "they have one depth",
+        now="several contacts of cylinders (3.13) and capsules (3.15) with boxes and meshes are found at once; each "
+        "has its own depth; since 3.17 also within a margin",
+    ),
+    "obj_polygons": Change(
+        since="3.13",
+        stage="",
+        before="polygons with five or more corners in an OBJ file are cut into triangles as in 3.8.1",
+        now="polygons with five or more corners in an OBJ file lose triangles where they are not convex",
+    ),
     "flex_metric": Change(
         since="3.13",
         stage="",
