@@ -14,8 +14,8 @@ from diffsim import optimize, viz
 MODELS = pathlib.Path(__file__).parent / "models"
 
 
-def arguments(description: str | None, **defaults: int | pathlib.Path) -> argparse.Namespace:
-    """Parses the command line: `--out FOLDER` for pictures, and one option for each default (integer or file)."""
+def arguments(description: str | None, **defaults: int | str | pathlib.Path) -> argparse.Namespace:
+    """Parses the command line: `--out FOLDER` for pictures, and one option for each default (integer, text or file)."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("out"), help="folder for pictures")
     for name, value in defaults.items():

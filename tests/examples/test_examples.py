@@ -104,7 +104,7 @@ def test_the_rest_begin(tmp_path: pathlib.Path) -> None:
     """`make examples` runs them to the end; here their imports and arguments are tried."""
     rest = ["balance", "billiard", "identify_arm", "landscapes", "learn_by_gradient", "learn_to_hop", "learn_to_reach"]
     rest += ["look", "many_worlds", "portrait", "soft_cube", "soft_gripper", "swing_up", "throw_to_target", "towel"]
-    rest += ["push_box", "slide_box", "two_versions"]
+    rest += ["push_box", "slide_box", "two_versions", "learn_velocity"]
     said = printed(["-c", f"import sys; sys.path[0] = {str(ROOT / 'examples')!r}" + BEGIN, "", *rest], tmp_path)
     assert sum("--out" in line and "usage" in line for line in said) == len(rest)
 

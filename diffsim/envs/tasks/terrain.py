@@ -5,7 +5,8 @@ on a flat platform. The numeric "levels" of the model holds the easiest and the 
 
     env = env.replace(model=set_levels(env.model, 2, 4))
 
-Changing it compiles nothing again, and worlds may differ in it. Sizes of the tiles follow mjlab's terrains.
+Programs that take the model as an argument are not compiled again for other levels, and worlds may differ in them
+(`numeric_data` in `randomize`). Sizes of the tiles follow mjlab's terrains.
 """
 
 import dataclasses
