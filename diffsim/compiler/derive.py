@@ -164,7 +164,7 @@ def _sound_constants(draft: Draft, model: Model) -> dict[str, Any]:
     # a pose about a third of a radian or metre from qpos0 in each scalar joint, by unequal amounts in alternating
     # directions, so that no symmetry keeps the matrix singular
     address = model.topology.jnt_qposadr[dof_widths(model.topology.jnt_type) == 1]
-    nearby = model.qpos0.at[address].add(np.where(np.arange(len(address)) % 2, 0.37, -0.29))
+    nearby = jnp.asarray(model.qpos0).at[address].add(np.where(np.arange(len(address)) % 2, 0.37, -0.29))
     if not motions_without_inertia(interpret(lambda m: position(m, nearby)[3].qM, model)):
         result.update(interpret(lambda m: inverse_weights(m, *position(m, nearby)), model))
         warnings.warn(

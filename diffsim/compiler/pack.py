@@ -53,6 +53,7 @@ def pack(
     max_pairs: int | None = None,
     keep: Collection[str] = (),
     like: Topology | None = None,
+    draft: bool = False,
 ) -> Model:
     """Makes a Model.
 
@@ -64,6 +65,8 @@ def pack(
       max_contacts, max_pairs: capacities; None for the rule of `diffsim.collision`.
       keep: names of switch fields that stay in the program even if they are zero.
       like: an earlier topology, which is used again if it has the same content.
+      draft: whether the leaves are numpy arrays in float64, those of meshes in the precision that they have. That saves
+        copies of large arrays, for a model that only gives derived constants (`derive`).
 
     Returns:
       The Model, with floats on the default device and in the default precision.
@@ -107,12 +110,18 @@ def pack(
     choices["mujoco"] = fields.get("mujoco", changes.DEFAULT)
     choices.update({name: kind(choices[name]) for name, kind in CHOICES.items()})
     leaves: dict[str, Any] = {}
+    placed: dict[str, Any]
     for field in _leaves(Model):
         array = np.asarray(fields[field.name])
         sizes = [getattr(topology, s, -1) if isinstance(s, str) else s for s in field.metadata["shape"]]
         # sizes that the topology does not have follow from the array
         leaves[field.name] = array.reshape([len(array) if size < 0 else size for size in sizes])
-    placed: dict[str, Any] = dict(zip(leaves, _on_device(*leaves.values()), strict=True))
+    if draft:
+        placed = {
+            name: array if name.startswith("mesh_") else np.asarray(array, float) for name, array in leaves.items()
+        }
+    else:
+        placed = dict(zip(leaves, _on_device(*leaves.values()), strict=True))
     return Model(
         topology=topology,
         opt=Option(**_placed(Option, opt), **choices),

@@ -157,12 +157,12 @@ def compile_all(
 
     like: list[Topology] = []
 
-    def packed(fields: dict[str, Any]) -> Model:
-        model = pack(fields, names, texts, **capacities, keep=keep, like=like[0] if like else None)
+    def packed(fields: dict[str, Any], first: bool = False) -> Model:
+        model = pack(fields, names, texts, **capacities, keep=keep, like=like[0] if like else None, draft=first)
         return model.replace(hooks=hooks)
 
     with on_host():
-        model = packed(draft.fields)
+        model = packed(draft.fields, first=True)
         like.append(model.topology)
         if refuse:
             check_model(draft, model)
