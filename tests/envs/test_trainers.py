@@ -117,7 +117,7 @@ def test_stable_baselines3_learns() -> None:
 
 
 def test_skrl_learns() -> None:
-    pytest.importorskip("skrl")
+    torch, _ = pytest.importorskip("torch"), pytest.importorskip("skrl")
     wrap_env = pytest.importorskip("skrl.envs.wrappers.torch").wrap_env
     runner = pytest.importorskip("skrl.utils.runner.torch").Runner
     worlds = wrap_env(VectorEnv(line, 8, LENGTH, "SameStep"), verbose=False)
@@ -138,3 +138,7 @@ def test_skrl_learns() -> None:
     learner.trainer.train()
     after = list(learner.agent.policy.parameters())
     assert any(bool((one != other).any()) for one, other in zip(before, after, strict=True))
+    # the network is ours too
+    obs = np.random.default_rng(0).normal(size=(5, 2)).astype(np.float32)
+    expected = learner.agent.policy.compute({"observations": torch.from_numpy(obs)})[0].detach()
+    np.testing.assert_allclose(envs.Policy.from_torch(learner.agent.policy.net_container)(obs), expected, atol=1e-6)
