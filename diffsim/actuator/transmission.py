@@ -3,8 +3,9 @@
     actuator_velocity = moment qvel,     qfrc_actuator = moment^T actuator_force
 
 Each type of transmission (mjtTrn) is a row of the table `TRANSMISSIONS`: a function of the actuators of this type and
-of the stages that it may read. The moment is d length / d qpos in tangent coordinates. Wrenches on free joints and
-sites have moments, but no length: it is 0. Lengths are in m (rad for hinges and balls) times the gear.
+of the results on which their lengths may depend: poses, tendons, contacts. The moment is d length / d qpos in tangent
+coordinates. Wrenches on free joints and sites have moments, but no length: it is 0. Lengths are in m (rad for hinges
+and balls) times the gear.
 Source: MuJoCo documentation, "Computation", "Transmission".
 """
 
@@ -31,7 +32,7 @@ from diffsim.xla.gather import pick, place
 
 
 class Pose(NamedTuple):
-    """The position of the system, and the stages that a transmission may read."""
+    """The position of the system, and the results on which a transmission may depend."""
 
     qpos: Array
     kinematics: Kinematics
@@ -218,7 +219,10 @@ def _slider_crank(model: Model, actuators: np.ndarray, pose: Pose) -> Arms:
 
 
 def _body(model: Model, actuators: np.ndarray, pose: Pose) -> Arms:
-    """Adhesion: the moment is minus the mean Jacobian of the normals of a body's contacts, and of those in the gap."""
+    """Adhesion: the moment is minus the mean normal Jacobian of all contacts of a body.
+
+    Contacts in the gap, which exert no constraint force, count too.
+    """
     topology = model.topology
     contacts = pose.contacts
     # adhesion has no length

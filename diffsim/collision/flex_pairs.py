@@ -23,9 +23,10 @@ from diffsim.xla.select import if_anywhere
 MOST_COMPARED = 1 << 15
 # elements of a cluster, so that two clusters that overlap make 256 pairs of boxes
 CLUSTER = 16
-# pairs of elements that are examined exactly: at least this many in total,
+# pairs of elements that are examined exactly: EXAMINED_PER_ELEMENT for each element of the larger flex, and at least
+# this many in total
 LEAST_EXAMINED = 256
-# and this many for each element of the larger flex: room for the neighbours of the element that it lies on
+# room for the neighbours of the element that an element lies on
 EXAMINED_PER_ELEMENT = 4
 # number of cluster pairs whose elements are compared: this many for each cluster (itself and its neighbours),
 PAIRS_PER_CLUSTER = 8
@@ -177,6 +178,6 @@ def pairs_by_clusters(topology: Topology, flexes: tuple[int, int], boxes: list[A
 
     if same:
         return of_elements()
-    # for flexes that are apart, such as the fingers of a gripper, the search ends here
+    # for flexes that are apart, such as the fingers of a gripper, the search ends here if no world needs it
     none = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(of_elements))
     return if_anywhere(jnp.any(touch), of_elements, none)

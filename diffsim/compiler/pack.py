@@ -63,7 +63,8 @@ def pack(
       names: names by kind (`diffsim.types.kinds.KINDS`), one for each object; empty for objects without a name.
       texts: contents of the custom texts.
       max_contacts, max_pairs: capacities; None for the rule of `diffsim.collision`.
-      keep: names of switch fields that stay in the program even if they are zero.
+      keep: names of switch fields that stay in the program even if they are zero. The terms of other switch fields are
+        left out where they are zero.
       like: an earlier topology, which is used again if it has the same content.
       draft: whether the leaves are numpy arrays in float64, those of meshes in the precision that they have. That saves
         copies of large arrays, for a model that only gives derived constants (`derive`).
@@ -77,7 +78,7 @@ def pack(
     integers: dict[str, Any] = {f.name: fields[f.name] for f in dataclasses.fields(Topology) if f.name not in OWN}
     for name, value in integers.items():
         integers[name] = np.asarray(value) if isinstance(value, np.ndarray | list | tuple) else int(value)
-    # for actuator_actslots: the activation that holds each state of an actuator's law
+    # for actuator_actslots: for each state variable of an actuator's law, its index in act
     kinds, numbers = (np.asarray(fields[f"actuator_{name}"]).reshape(-1) for name in ("dyntype", "actnum"))
     dynprm, gainprm = (np.asarray(fields[f"actuator_{name}"]).reshape(-1, 10) for name in ("dynprm", "gainprm"))
     # indices of side sites, which mjModel stores among the float parameters of a wrap
@@ -107,6 +108,7 @@ def pack(
     opt, stat = fields["opt"], fields["stat"]
     static = [f.name for f in dataclasses.fields(Option) if f.metadata.get("static")]
     choices: dict[str, Any] = {name: int(opt[name]) for name in static if name in opt}
+    # the version of MuJoCo whose semantics the model has
     choices["mujoco"] = fields.get("mujoco", changes.DEFAULT)
     choices.update({name: kind(choices[name]) for name, kind in CHOICES.items()})
     leaves: dict[str, Any] = {}
@@ -138,6 +140,7 @@ def present(fields: Fields, keep: Collection[str]) -> dict[str, np.ndarray]:
     tables = {Model: fields, Option: fields["opt"]}
     values = {name: np.asarray(tables[cls][name]) for name, cls in switch_fields().items()}
     masks = {name: np.asarray((value != 0) | (name in keep)) for name, value in values.items()}
+    # programs of models with an ill-conditioned inertia matrix have more code (solver/conditioning.py)
     measure = condition(fields)
     return masks | {"ill_conditioned": np.full(len(measure), np.any(measure > WATCHED))}
 

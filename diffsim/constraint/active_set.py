@@ -6,12 +6,12 @@ acts, and pulls if need be; a row that did not push exerts no force. `signals` a
 right; when a signal becomes negative, a contact has begun or ended. For elliptic contacts, the set fixes only whether
 they act; how they push follows from the state.
 
-A contact also ends when its distance reaches the margin, and may push until then: by friction, as the edges of a
-sliding contact's pyramid do, or because the bodies part slowly. Its force jumps there, as when bodies touch.
+A contact that still pushes can end too, when its distance reaches the margin. Its force then jumps to zero. This
+happens if the edges of a sliding contact's pyramid push, or if the bodies part slowly.
 
 Further signals change no force. Impedance rises within the first millimetre (`solimp`) along two parabolas, which a
-fast body crosses in a tenth of a step. A step across an end of this rise would see its steep part at one stage or none,
-and is split there, on the way in and out; a step that stays within the rise is split at its midpoint.
+fast body crosses in a tenth of a step. Such a step would evaluate the steep part once or never. Therefore steps
+are split where the rise begins or ends, on the way in and out, and at the midpoint of the rise.
 
 Used by the step that is split at such times (simulate/integrate/events.py).
 """
@@ -32,7 +32,7 @@ from diffsim.types.constraints import ActiveSet, Constraints, Law, PerGroup, Row
 
 # laws of rows that act where the distance is below the margin
 INEQUALITIES = (Law.ONE_SIDED, Law.PYRAMID, Law.CONE)
-# laws of rows that push or do not, a decision that can be fixed
+# laws of rows with two zones, in which they push or do not push: a decision that can be fixed
 ZONED = (Law.ONE_SIDED, Law.PYRAMID)
 
 
@@ -55,7 +55,7 @@ class Signals(NamedTuple):
 
 
 def active_set_of(constraints: Constraints, x: PerGroup) -> ActiveSet:
-    """The decisions of a state, binding, from its rows and their residuals x = J qacc - aref."""
+    """The decisions of a state, with `binds` true, from its rows and their residuals x = J qacc - aref."""
     groups = list(zip(constraints.groups, x, strict=True))
     pushes = tuple(laws.efc_rows(rows, residual) < 0 for rows, residual in groups)
     deep = tuple((rows.margin - rows.pos)[None] > rows.kinks for rows, _ in groups)
@@ -88,7 +88,7 @@ def signals(model: Model, constraints: Constraints, x: PerGroup, active_set: Act
 
     Args:
       model: the model.
-      constraints: the rows of a state, with the set or without.
+      constraints: the rows of a state; whether they were made with the active set does not matter.
       x: residuals of the rows at its acceleration.
       active_set: the decisions.
     """
@@ -96,25 +96,29 @@ def signals(model: Model, constraints: Constraints, x: PerGroup, active_set: Act
     decisions = active_set.acts, active_set.pushes, active_set.deep
     for rows, residual, acts, pushes, deep in zip(constraints.groups, x, *decisions, strict=True):
         if rows.law in INEQUALITIES:
-            # rows of limits on dofs stand for all dofs
-            exists = limit_layout(model.topology).dof if rows.sign else np.ones(rows.count, bool)
+            # a group of limits on dofs has a row for every dof, also for dofs without a limit
+            exists = limit_layout(model.topology).dof if rows.on_dofs else np.ones(rows.count, bool)
             touches.append(jnp.where(exists & ~acts, rows.pos - rows.margin, 1))
             pushing = jnp.any(pushes, axis=0) if rows.law in ZONED else True
             leaves.append(jnp.where(acts & pushing, rows.margin - rows.pos, 1))
+            # depths beyond the midpoint and beyond the end of the rise
             deeper = (rows.margin - rows.pos)[None] - rows.kinks
             turn, end = jnp.where(acts[None] & (rows.kinks > 0), jnp.where(deep, deeper, -deeper), 1)
             rises.append(end)
             turns.append(turn)
         if rows.law in ZONED:
-            # force and x vanish together; the force is nearer to a straight line in time, because x is divided by the
-            # impedance
+            # force and x are zero at the same time. The force is closer to linear in time: x contains a division by the
+            # impedance, which cancels in the force
             side = jnp.where(pushes, laws.efc_force(rows, residual), laws.efc_rows(rows, residual))
             switches.append(jnp.where(acts[None], side, 1).reshape(-1))
     return Signals(*(jnp.concatenate(parts) for parts in (touches, leaves, switches, rises, turns)))
 
 
 def inactive_asleep(raw: RawRows, asleep: Array | None) -> RawRows:
-    """The rows, inactive if all dofs that they move are asleep (nv,). Contacts of sleeping bodies have no slot."""
+    """The rows, inactive if all dofs that they move are asleep (nv,).
+
+    Rows of contacts, which have a slot, stay as they are: collision detection makes none between sleeping bodies.
+    """
     if asleep is None or raw.slot is not None:
         return raw
     if raw.sign:

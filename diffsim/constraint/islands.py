@@ -67,7 +67,7 @@ def partition(model: Model, constraints: Constraints, members: PerGroup | None =
         trees = tuple(moved | tied for moved, tied in zip(trees, members, strict=True))
     used = [tree & laws.active(rows)[:, None] for tree, rows in zip(trees, constraints.groups, strict=True)]
     # a row on a single dof belongs to one tree, and ties nothing together
-    pairs = [tree for tree, rows in zip(used, constraints.groups, strict=True) if not rows.sign]
+    pairs = [tree for tree, rows in zip(used, constraints.groups, strict=True) if not rows.on_dofs]
     touched = jnp.any(jnp.concatenate([jnp.zeros((1, count), bool), *used]), axis=0)
     joined = jnp.concatenate([jnp.zeros((1, count), bool), *pairs]).astype(dtype)
     if count == 0:
@@ -87,7 +87,7 @@ def trees_moved(model: Model, constraints: Constraints, rows: RowGroup) -> Array
     """(n, ntree) the trees that each constraint of a group moves."""
     topology = model.topology
     place = topology.dof_treeid[:, None] == np.arange(topology.ntree)
-    if rows.sign:
+    if rows.on_dofs:
         return jnp.asarray(place)
     jacobian, start = constraints.jacobian, rows.start
     segment, start = (Segment(jacobian), start) if isinstance(jacobian, BlockColumns) else jacobian.segment_at(start)

@@ -162,7 +162,10 @@ class EdgeRows(NamedTuple):
 
 
 def edge_rows(model: Model, kinematics: Kinematics, com: ComFrame) -> EdgeRows | None:
-    """Rows of the edges between bodies whose inertia is not diagonal; None if there are no such edges."""
+    """Rows of the edges with an end on a body that does more than slide; None if there are no such edges.
+
+    The rows of M of such a body are not diagonal.
+    """
     topology = model.topology
     edge = _edges(topology)[1]
     if not len(edge):
@@ -173,6 +176,7 @@ def edge_rows(model: Model, kinematics: Kinematics, com: ComFrame) -> EdgeRows |
     direction = normalize(second - first)
     bodies = topology.flex_vertbodyid[ends]
     axes = motion_axes(topology, com)
+    # the Jacobian of each end, along the edge
     rows = [
         wrench_rows(axes, wrench_along(axes, place, direction)) * moving_dofs(topology, body, direction.dtype)
         for place, body in ((first, bodies[:, 0]), (second, bodies[:, 1]))

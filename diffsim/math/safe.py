@@ -23,7 +23,7 @@ def is_bad(values: Array) -> Array:
 def tiny(x: Array) -> Array:
     """The smallest square that counts as nonzero in the dtype of x.
 
-    Derivatives of square roots contain its power -3/2, which must be finite.
+    The second derivative of a square root contains its power -3/2, which must be finite.
     """
     return jnp.asarray(1e-20 if x.dtype == jnp.float32 else 1e-150, x.dtype)
 

@@ -69,7 +69,7 @@ def has_friction(rows: RowGroup) -> bool:
 
 def friction_members(topology: Topology, rows: RowGroup) -> np.ndarray:
     """The rows of a group of dry friction that are swept: dofs that can have friction, or all tendons of the group."""
-    return np.flatnonzero(topology.present["dof_frictionloss"]) if rows.sign else np.arange(rows.count)
+    return np.flatnonzero(topology.present["dof_frictionloss"]) if rows.on_dofs else np.arange(rows.count)
 
 
 def friction_count(topology: Topology, rows: RowGroup) -> int:
@@ -115,7 +115,7 @@ def without_friction(rows: RowGroup, forces: Array) -> Array:
 def with_friction(topology: Topology, rows: RowGroup, forces: Array, y: Array) -> Array:
     """Row forces with their friction replaced by y (m,); dofs without dry friction keep their forces."""
     if rows.law == Law.BOUNDED:
-        return forces.at[0, friction_members(topology, rows)].set(y) if rows.sign else y[None]
+        return forces.at[0, friction_members(topology, rows)].set(y) if rows.on_dofs else y[None]
     side = y.reshape(rows.count, rows.dim - 1).T
     if rows.law == Law.CONE:
         return jnp.concatenate([forces[:1], rows.friction * side])

@@ -3,6 +3,10 @@
 minimize 1/2 a^T M a - a^T qfrc_smooth + sum_groups cost(x), x = J a - aref, over accelerations a (nv,). (This
 differs by a constant from Gauss' principle, 1/2 (a - a_smooth)^T M (a - a_smooth), and needs no M^-1.)
 gradient = M a - qfrc_smooth - J^T f(x), Hessian = M + J^T K(x) J; K has one small block per constraint.
+
+The basis rows of a contact are its rows of J: normal, tangents and so on. Edges of a pyramid are sums of two of them.
+Groups on dofs have J = +-1, which is not stored. The others share J, which is dense, by blocks of M, or a list of
+segments (math/stencil_rows.py) whose rows hold only the columns of what they touch: points of a flex, or two trees.
 Source: MuJoCo documentation, "Computation", primal problem.
 """
 
@@ -33,7 +37,7 @@ class Objective(NamedTuple):
 
 def project(constraints: Constraints, vector: Array, rows_product: Array) -> PerGroup:
     """J v of each group (dim, n): from v (nv,) for rows on dofs, else from the product J v (nrow,)."""
-    return tuple(rows.sign * vector[None] if rows.sign else rows.select(rows_product) for rows in constraints.groups)
+    return tuple(rows.sign * vector[None] if rows.on_dofs else rows.select(rows_product) for rows in constraints.groups)
 
 
 def residuals(constraints: Constraints, qacc: Array, rows_product: Array) -> PerGroup:
@@ -59,7 +63,7 @@ def basis_forces_on_dofs(constraints: Constraints, forces: PerGroup) -> Array:
     in_jacobian = [jnp.zeros((0,), jacobian.dtype)]
     total = jnp.zeros((jacobian.blocks.size,), jacobian.dtype)
     for rows, force in zip(constraints.groups, forces, strict=True):
-        if rows.sign:
+        if rows.on_dofs:
             total = total + rows.sign * force[0]
         else:
             in_jacobian.append(force.reshape(-1))
@@ -101,7 +105,7 @@ def may_join(constraints: Constraints) -> Array:
     """Whether a row of J that acts may couple dofs of two blocks of M, ()."""
     jacobian, flags = constraints.jacobian, [jnp.zeros((), bool)]
     for rows in constraints.groups:
-        if not rows.sign:
+        if not rows.on_dofs:
             acts, pairs = jnp.any(rows.D != 0, axis=0), None
             if isinstance(jacobian, SparseRows):
                 pairs = jacobian.segment_at(rows.start)[0].stencil
@@ -111,13 +115,16 @@ def may_join(constraints: Constraints) -> Array:
 
 
 def acting_contacts(constraints: Constraints, jacobian: BlockColumns, most: int) -> tuple[Constraints, Array]:
-    """The rows with only the contacts that act, at most `most` of each dimension; and whether these are all, ().
+    """The constraints without contacts that do not act, which add nothing to the objective.
 
-    A contact that does not act adds nothing to the objective. Places left over hold a copy of a contact with D = 0.
+    Each group of contacts keeps at most `most`. Places left over hold a copy of a contact with D = 0.
+
+    Returns:
+      The constraints, and whether all contacts that act have found a place, ().
     """
     groups, numbers, start, fits = list[RowGroup](), list[Array | np.ndarray](), 0, jnp.asarray(True)
     for rows in constraints.groups:
-        if rows.sign:
+        if rows.on_dofs:
             groups.append(rows)
             continue
         # rows of J of the group, one line per basis row
@@ -136,7 +143,7 @@ def acting_contacts(constraints: Constraints, jacobian: BlockColumns, most: int)
         start += rows.height
     number = jnp.concatenate([np.zeros(0, np.int32), *numbers])
     warm = constraints.warm[number] if constraints.warm.size else constraints.warm
-    # fewer rows than there were: `replace` of a record keeps the lengths of its arrays
+    # not constraints.replace, which refuses arrays of another length
     taken = jacobian.take(number)
     return dataclasses.replace(constraints, jacobian=taken, groups=tuple(groups), warm=warm), fits
 
@@ -146,16 +153,16 @@ def dof_curvature(constraints: Constraints, x: PerGroup) -> Array:
     jacobian = constraints.jacobian
     diagonal = jnp.zeros((jacobian.blocks.size,), jacobian.dtype)
     for rows, part in zip(constraints.groups, x, strict=True):
-        if rows.sign:
+        if rows.on_dofs:
             diagonal = diagonal + laws.hessian_product(rows, part, jnp.ones_like(part))[0]
     return diagonal
 
 
 def row_weights(constraints: Constraints, x: PerGroup) -> tuple[Array, ...]:
-    """K (dim, n, dim) of each group of rows of J, in their order there: for each constraint a symmetric matrix."""
+    """K (dim, n, dim) of each group with rows in J, in the order of J: a symmetric matrix for each constraint."""
     weights = []
     for rows, part in zip(constraints.groups, x, strict=True):
-        if not rows.sign:
+        if not rows.on_dofs:
             identity = jnp.eye(rows.dim, dtype=part.dtype)[:, None]
             unit = jnp.broadcast_to(identity, (rows.dim, rows.count, rows.dim))
             weights.append(laws.hessian_product(rows, part, unit))
@@ -173,7 +180,7 @@ def hessian_terms(objective: Objective, x: PerGroup) -> HessianTerms:
     """M, what rows on dofs add to its diagonal, and the blocks of J^T K(x) J of all other rows."""
     constraints = objective.constraints
     jacobian = constraints.jacobian
-    pairs = [(rows, part) for rows, part in zip(constraints.groups, x, strict=True) if not rows.sign]
+    pairs = [(rows, part) for rows, part in zip(constraints.groups, x, strict=True) if not rows.on_dofs]
     segments = jacobian.segments if isinstance(jacobian, SparseRows) else (Segment(jacobian),)
     # each segment of J (dense, or by stencils of points and pairs of trees) has a way of its own to form J^T K J
     matrices, start = [objective.qM], 0

@@ -123,7 +123,7 @@ def inexact_newton_rule(objective: Objective, aid: Inexact) -> Rule:
         bound = 0.5 * inner(point.gradient, block_solve(objective.qM.blocks, aid.factor, point.gradient))
         # rounding of J a adds 1/2 eps^2 sum D (J a)^2 to the cost. Rows that no dof moves add nothing, although their D
         # may be 1e14
-        square, rows_of_jacobian = jnp.zeros_like(bound), (g for g in objective.constraints.groups if not g.sign)
+        square, rows_of_jacobian = jnp.zeros_like(bound), (g for g in objective.constraints.groups if not g.on_dofs)
         for rows in rows_of_jacobian:
             square += jnp.sum(rows.D * jnp.square(rows.select(point.rows_product)))
         epsilon = float(jnp.finfo(square.dtype).eps)

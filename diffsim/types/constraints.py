@@ -92,6 +92,11 @@ class RowGroup(Record):
     anchor: Array = leaf("nanchor", 2, 3)
 
     @property
+    def on_dofs(self) -> bool:
+        """Whether the group has one row per dof, which is not stored in J."""
+        return self.sign != 0
+
+    @property
     def count(self) -> int:
         """Number of constraints in the group, active or not."""
         return self.D.shape[-1]
@@ -104,7 +109,7 @@ class RowGroup(Record):
     @property
     def height(self) -> int:
         """Number of rows of J that belong to the group."""
-        return 0 if self.sign else self.dim * self.count
+        return 0 if self.on_dofs else self.dim * self.count
 
     def select(self, values: Array) -> Array:
         """(dim, n, ...) the group's part of an array (nrow, ...) over the rows of J."""
@@ -131,7 +136,7 @@ class Constraints(Record):
 
     def basis_jacobian(self, rows: RowGroup) -> Array:
         """(dim, n, nv) the basis rows of a group, as a dense array."""
-        if rows.sign:
+        if rows.on_dofs:
             return rows.sign * jnp.eye(rows.count, dtype=self.jacobian.dtype)[None]
         return rows.select(self.J)
 

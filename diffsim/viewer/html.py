@@ -78,7 +78,7 @@ def page(
 
 
 def live_page(session: Session, camera: View | None = None, title: str = "diffsim") -> str:
-    """The page of a live view: the player with one frame, which live.js overwrites, and controls."""
+    """The page of a live view: the player with controls, and with one frame, which live.js overwrites."""
     header, numbers = session.scene(camera)
     return _filled(header | {"live": session.controls()}, numbers, title, "live")
 

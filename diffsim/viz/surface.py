@@ -213,7 +213,7 @@ def first_hits(scene: Scene, groups: tuple[Group, ...], rays: BundledRays) -> Bu
         else:
             # the sizes of other objects would give nan here: use 1 instead
             wanted = jnp.where(inside[..., None], size, 1)
-            gap = SURFACES[group.kind].surface(wanted, point)
+            gap = SURFACES[group.kind].signed_distance(wanted, point)
             across = SURFACES[group.kind].normal(wanted, point)
         beyond = jnp.where(inside, gap, beyond)
         normal = jnp.where(inside[..., None], across, normal)

@@ -220,8 +220,8 @@ def _crossed_edges(values: Array, axis: int) -> tuple[Array, Array, Array]:
     vertex = place.astype(np.float32)
     vertex[:, axis] += start / (start - end)
     edge = np.concatenate([np.full((len(place), 1), axis), place], axis=1)
-    # Up to four cubes share an edge. The first of them is the one before the edge along both other axes, if there is
-    # one; in it the edge has the number 4 axis + behind[0] + 2 behind[1] (see `STARTS`).
+    # Up to four cubes share an edge. The first of them has the lowest index along both other axes: one less than the
+    # edge, except at the border of the grid. In it the edge has the number 4 axis + behind[0] + 2 behind[1] (`STARTS`).
     others = [other for other in range(3) if other != axis]
     behind = np.minimum(place[:, others], 1)
     cube = place.copy()

@@ -233,7 +233,10 @@ def semiaxes(kind: GeomType, size: Vector) -> Vector:
 
 
 def _kappa(a: float, b: float, c: float) -> float:
-    """a b c times the integral over l >= 0 of 1 / sqrt((a^2 + l)^3 (b^2 + l) (c^2 + l)); l is scaled to the size."""
+    """a b c times the integral over l >= 0 of 1 / sqrt((a^2 + l)^3 (b^2 + l) (c^2 + l)).
+
+    The quadrature runs over l / scale, so that its accuracy does not depend on the size.
+    """
     scale = (a**3 * b * c) ** 0.4
     along, side, other = (1 + scale * _LENGTHS / x**2 for x in (a, b, c))
     return float(np.sum(scale * _SLOPES * _WEIGHTS / (along * np.sqrt(along * side * other)))) / a**2
@@ -256,7 +259,7 @@ def fluid_coefficients(kind: GeomType, size: Vector, drag: Vector) -> Vector:
     x, y, z = axes
     kappa = np.array([_kappa(x, y, z), _kappa(y, z, x), _kappa(z, x, y)])
     volume = 4.0 / 3.0 * pi * x * y * z
-    # row a of each array stands for the axes b and c that follow it cyclically
+    # entry a of each array belongs to axis a, and is made from the next two axes b and c, cyclically
     square = axes**2
     following, last = np.roll(square, -1), np.roll(square, -2)
     difference = following - last

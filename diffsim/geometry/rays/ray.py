@@ -303,7 +303,7 @@ class _Met(NamedTuple):
                 # a size that a type lacks is 0
                 size = jnp.where(mask[:, None], self.geoms.size, 1)
                 across = partial(SURFACES[shape].normal, size)
-                surfaces.append((mask, _Local(partial(SURFACES[shape].surface, size), across, across)))
+                surfaces.append((mask, _Local(partial(SURFACES[shape].signed_distance, size), across, across)))
         return surfaces
 
 
@@ -313,7 +313,7 @@ class _Local(NamedTuple):
     Slope and normal are unit vectors. They are equal, except for octrees.
     """
 
-    surface: Callable[[Array], Array]
+    signed_distance: Callable[[Array], Array]
     slope: Callable[[Array], Array]
     normal: Callable[[Array], Array]
 
@@ -330,7 +330,7 @@ def _refine(model: Model, met: _Met, rays: Rays, distance: Array) -> tuple[Array
     slope = jax.lax.stop_gradient(dot(_of_surfaces(slopes, point), local_direction))
     beyond = jnp.zeros_like(distance)
     for mask, local in surfaces:
-        beyond = jnp.where(mask, local.surface(point), beyond)
+        beyond = jnp.where(mask, local.signed_distance(point), beyond)
     # a ray that is tangent to the surface keeps its distance, without derivatives
     distance = distance - safe.divide(beyond, slope)
     normals = [(mask, local.normal) for mask, local in surfaces]

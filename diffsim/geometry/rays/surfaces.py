@@ -1,8 +1,8 @@
 """Surfaces of the primitive shapes for ray casting: the first hit of a line, and the normal there.
 
 Each shape is three functions in its own frame, centred at its middle: `distance(size, origin, direction)` is the
-smallest x >= 0 at which origin + x direction lies on the surface, or -1; `surface(size, point)` is a signed distance
-(m) to first order near the surface; `normal(size, point)` is the outward unit normal at a point of the surface.
+smallest x >= 0 at which origin + x direction lies on the surface, or -1; `signed_distance(size, point)` (m) is exact
+to first order near the surface; `normal(size, point)` is the outward unit normal at a point of the surface.
 `through_box` finds where a ray enters and leaves an axis-aligned box. It takes components, so that rays and boxes can
 have any layout. All functions take any number of leading axes. Source: Ericson 2005, ch. 5.3, for the quadratics; Ize
 2013 for the rounding of boxes.
@@ -19,7 +19,7 @@ from diffsim.base.enums import GeomType
 from diffsim.math import safe
 from diffsim.math.vector import Components, dot, pack, scale
 
-# lower bound of a direction's components; a ray with this component never leaves its slab
+# smaller components of a direction count as this: the ray is as good as parallel to both faces, and stays between them
 SMALLEST = 1e-20
 
 
@@ -78,7 +78,7 @@ def plane_distance(size: Array, origin: Array, direction: Array) -> Array:
     return _nearest([(x, steep & (direction[..., 2] < 0) & inside[..., 0] & inside[..., 1])])
 
 
-def plane_surface(size: Array, point: Array) -> Array:
+def plane_signed_distance(size: Array, point: Array) -> Array:
     """Height."""
     return point[..., 2]
 
@@ -116,7 +116,7 @@ def ellipsoid_distance(size: Array, origin: Array, direction: Array) -> Array:
     return _nearest([(x0, real), (x1, real)])
 
 
-def ellipsoid_surface(size: Array, point: Array) -> Array:
+def ellipsoid_signed_distance(size: Array, point: Array) -> Array:
     """The quadric over the length of its gradient."""
     scaled = point / size
     return safe.divide(dot(scaled, scaled) - 1, 2 * safe.norm(scaled / size))
@@ -132,7 +132,7 @@ def cylinder_distance(size: Array, origin: Array, direction: Array) -> Array:
     return _nearest(candidates)
 
 
-def cylinder_surface(size: Array, point: Array) -> Array:
+def cylinder_signed_distance(size: Array, point: Array) -> Array:
     """Distance from the side or from an end, whichever is nearer."""
     beyond = safe.norm(_flat(point)) - size[..., 0]
     above = jnp.abs(point[..., 2]) - size[..., 1]
@@ -162,7 +162,7 @@ def box_distance(size: Array, origin: Array, direction: Array) -> Array:
     return _nearest(candidates)
 
 
-def box_surface(size: Array, point: Array) -> Array:
+def box_signed_distance(size: Array, point: Array) -> Array:
     """Distance from the nearest face's plane."""
     beyond = jnp.where(_nearest_face(size, point), jnp.abs(point) - size, 0)
     return beyond[..., 0] + beyond[..., 1] + beyond[..., 2]
@@ -216,7 +216,7 @@ class Surface:
     """The functions of a geom type, as described at the top of the file. Sizes, points, rays: (..., 3)."""
 
     distance: Callable[[Array, Array, Array], Array]
-    surface: Callable[[Array, Array], Array]
+    signed_distance: Callable[[Array, Array], Array]
     normal: Callable[[Array, Array], Array]
 
 
@@ -234,7 +234,7 @@ def triangle_distance(size: Array, origin: Array, direction: Array) -> Array:
 
 
 SURFACES = {
-    GeomType.PLANE: Surface(plane_distance, plane_surface, plane_normal),
+    GeomType.PLANE: Surface(plane_distance, plane_signed_distance, plane_normal),
     GeomType.SPHERE: Surface(
         sphere_distance, lambda size, point: safe.norm(point) - size[..., 0], lambda size, point: safe.normalize(point)
     ),
@@ -244,10 +244,10 @@ SURFACES = {
         lambda size, point: safe.normalize(_off_axis(size, point)),
     ),
     GeomType.ELLIPSOID: Surface(
-        ellipsoid_distance, ellipsoid_surface, lambda size, point: safe.normalize(point / (size * size))
+        ellipsoid_distance, ellipsoid_signed_distance, lambda size, point: safe.normalize(point / (size * size))
     ),
-    GeomType.CYLINDER: Surface(cylinder_distance, cylinder_surface, cylinder_normal),
-    GeomType.BOX: Surface(box_distance, box_surface, box_normal),
+    GeomType.CYLINDER: Surface(cylinder_distance, cylinder_signed_distance, cylinder_normal),
+    GeomType.BOX: Surface(box_distance, box_signed_distance, box_normal),
     # the elements of flexes, for rendering
-    GeomType.FLEX: Surface(triangle_distance, plane_surface, plane_normal),
+    GeomType.FLEX: Surface(triangle_distance, plane_signed_distance, plane_normal),
 }

@@ -1,9 +1,9 @@
 """Signed distances of distance fields: MuJoCo's contact distances if the bodies overlap, otherwise the smallest gap.
 
-If the bodies overlap, each contact is a row. The smallest distance among them is then MuJoCo's: about
-half of the depth, or for a mesh the depth of its triangles in the field. MuJoCo 3.8.1 has no distance of fields that
-are apart; its sensors then read their cutoff. Here the last row has the gap between the surfaces. The gap is zero if
-the surfaces cross, and the search for contacts has missed this.
+The result has one row for each contact, and then one more. If the bodies overlap, the smallest distance of the contacts
+is MuJoCo's: about half of the depth, or for a mesh the depth of its triangles in the field. MuJoCo 3.8.1 has no
+distance of fields that are apart; its sensors then read their cutoff. Here the last row has the
+gap between the surfaces. The gap is zero if the surfaces cross but the search for contacts found no contact.
 
 Let p(x) and q(x) be the points of the two surfaces that are nearest to a point x. If x is halfway between the points at
 which the surfaces are nearest to each other, then x = (p(x) + q(x)) / 2. Searches for x begin between nearby points of
@@ -15,6 +15,8 @@ and x - q parallel to g. With l = (x - q) . g / |g|^2, H the second derivative, 
 how q moves (implicit function theorem):
 
   n . dq = -dA / |g|,   T (I + l H) dq = T (dx - l dg)
+
+Here dA and dg are the changes at a fixed point, by pose and shape.
 
 The second is a fixed point of the body: it moves only with the body, not with x. This is enough for the derivative of
 the smallest distance, even at edges, where g is the normal of only one of the sides. On a mesh, the nearest point is
@@ -39,7 +41,7 @@ from diffsim.xla.loops import scan
 
 # steps along a surface towards its nearest point
 SLIDES = 8
-# largest residual of a search that a Newton step corrects, relative to the distance from the surface
+# a Newton step corrects the result of a search if its residual is below this fraction of the distance from the surface
 SMALL = 1e-7
 
 
@@ -63,7 +65,7 @@ class ExactBoundary(NamedTuple):
     shift: Array
 
     def views(self, point: Array, start: Array) -> tuple[Array, Array]:
-        """q from the distance and its gradient at `point`; for the second point, these are held fixed."""
+        """q from the distance and its gradient at `point`; the second holds `point` and the gradient fixed."""
         distance, slope = jax.value_and_grad(self._distance)(point)
         fixed, held = jax.lax.stop_gradient((point, slope))
         return point - distance * slope, fixed - self._distance(fixed) * held
@@ -99,8 +101,9 @@ def _change(value: Array) -> Array:
 
 
 def small_or_zero(residual: Array, allowed: Array) -> Array:
-    """What a Newton step after a search has to correct: `residual` if it is small, otherwise zero with its derivative.
+    """The residual that a Newton step corrects after a search.
 
+    If it is large, the search has failed: its value then counts as zero, and its derivative is kept.
     The step is needed because a search compares lengths, which locates a minimum only to the square root of rounding.
     """
     small = jax.lax.stop_gradient(dot(residual, residual)) < (SMALL * allowed) ** 2
@@ -113,7 +116,7 @@ traced_once = functools.partial(jax.jit, static_argnums=0)
 
 @traced_once
 def _value(field: Field, parameters: Any, place: Array) -> tuple[Array, Array]:
-    """Distance and its derivative (3,); `field.gradient`, which searches for contacts follow, may differ from it."""
+    """Distance and its derivative (3,), which may differ from `field.gradient`, which the contact search uses."""
     return jax.value_and_grad(field.distance, 1)(parameters, place)
 
 
@@ -172,7 +175,7 @@ class TriangleBoundary(NamedTuple):
     real: Array
 
     def views(self, point: Array, start: Array) -> tuple[Array, Array]:
-        """The nearest point as shares of a triangle's corners; the second view holds these shares fixed."""
+        """The nearest point by barycentric coordinates in a triangle; the second view holds these fixed."""
         fixed, still = jax.lax.stop_gradient((self.corner, point))
 
         def squared_gaps(corner: Array) -> Array:

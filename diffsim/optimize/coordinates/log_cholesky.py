@@ -114,7 +114,8 @@ def _nearest_to_identity(axes: Array) -> Array:
 def in_log_cholesky(optimizer: Any, rows: Sequence[int]) -> Transformation:
     """An optimizer that moves inertias in their log-Cholesky coordinates (n, 10), so that they stay physical.
 
-    Use it in `masked` under the key `INERTIAL`: its parameters are a dictionary of the four fields of a Model.
+    Use it as `masked({INERTIAL: in_log_cholesky(...)})`. The key is the tuple of the names of four fields of a Model,
+    and the optimizer gets a dictionary of these fields.
 
     Args:
       optimizer: the optax optimizer of the coordinates, with its learning rate.

@@ -424,7 +424,7 @@ class Fitter:
             # Far from the solution, the simulated motion diverges from the recorded one in time. A fit of the first
             # rows leads to the solution directly, and costs least. A prior holds the parameters that these rows do not
             # show.
-            part = dataclasses.replace(problem, end=end, unknowns=problem.unknowns.held(start.theta))
+            part = dataclasses.replace(problem, end=end, unknowns=problem.unknowns.with_prior_about(start.theta))
             start = part.solve(start, settings.stage_iterations).point
             end = 3 * end
         return start
@@ -474,7 +474,7 @@ def profile(problem: Problem, outcome: Outcome, settings: Fit) -> tuple[np.ndarr
         for reach in settings.profile_reach:
             # along the ridge: the other parameters have the values that a normal distribution expects
             theta = outcome.point.theta + side * reach * covariance[:, i] / deviations[i]
-            part = dataclasses.replace(problem, unknowns=problem.unknowns.bounded(int(i), theta[i]))
+            part = dataclasses.replace(problem, unknowns=problem.unknowns.with_fixed(int(i), theta[i]))
             start = Point(theta, outcome.point.x + follow @ (theta - outcome.point.theta))
             held = part.solve(start, settings.stage_iterations)
             rise = _squares(held) - _squares(outcome)

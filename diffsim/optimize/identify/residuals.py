@@ -381,18 +381,18 @@ class Sensing(NamedTuple):
 
     Attributes:
       kind: one of `SENSED`.
-      places: (m,) their indices in theta.
+      theta_index: (m,) their indices in theta.
       columns: for each parameter, the columns of sensordata that it changes.
     """
 
     kind: str
-    places: tuple[int, ...]
+    theta_index: tuple[int, ...]
     columns: tuple[tuple[int, ...], ...]
 
 
 def spoilt_rows(sensing: list[Sensing], lower: np.ndarray, upper: np.ndarray, timestep: float) -> tuple[int, int]:
     """How many rows at a window's beginning and end may show readings from outside it, because of delays in bounds."""
-    index = [i for part in sensing if part.kind == "sensor.delay" for i in part.places]
+    index = [i for part in sensing if part.kind == "sensor.delay" for i in part.theta_index]
     if not index:
         return 0, 0
     longest_delay = max(float(upper[index].max()), 0.0)
@@ -426,7 +426,7 @@ def sensing_slopes(sensing: list[Sensing], theta: np.ndarray, clock: Clock, read
     later = _delayed(readings, late, 0)
     rate = _delayed(readings, late, 1)
     for part in sensing:
-        for i, columns in zip(part.places, part.columns, strict=True):
+        for i, columns in zip(part.theta_index, part.columns, strict=True):
             for column in columns:
                 by = {
                     "sensor.gain": later[..., column],
@@ -443,7 +443,7 @@ def _numbers(
     """Gains and biases (count,) of all readings, and by how many rows they are late, (windows, T, count)."""
     numbers = {"sensor.gain": np.ones(count), "sensor.bias": np.zeros(count), "sensor.delay": np.zeros(count)}
     for part in sensing:
-        for i, columns in zip(part.places, part.columns, strict=True):
+        for i, columns in zip(part.theta_index, part.columns, strict=True):
             numbers[part.kind][list(columns)] = theta[i]
     late = (numbers["sensor.delay"] - clock.offset[..., None]) / clock.timestep
     return numbers["sensor.gain"], numbers["sensor.bias"], late

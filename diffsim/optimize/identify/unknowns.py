@@ -1,4 +1,4 @@
-"""Unknown parameters of a model and its sensors: their names, the vector theta (n,), and the model of a theta."""
+"""Unknown parameters of a model and its sensors: their names, the vector theta (n,), and the Model for a theta."""
 
 import copy
 from collections.abc import Sequence
@@ -21,7 +21,8 @@ from diffsim.xla.compiled import jit
 
 # names of the ten log-Cholesky coordinates, in their order
 LOG_CHOLESKY = ("alpha", "d1", "d2", "d3", "s12", "s13", "s23", "x", "y", "z")
-# parameters of actuators by the names that users know: entries of leaves, (leaf, column, factor)
+# parameters of actuators by the names that users know, with the entries of leaves that they set: (leaf, column, factor)
+# where entry = factor * parameter
 PARAMETERS: dict[str, tuple[tuple[str, int, float], ...]] = {
     "motor.gear": (("actuator_gear", 0, 1.0),),
     "position.kp": (("actuator_gainprm", 0, 1.0), ("actuator_biasprm", 1, -1.0)),
@@ -37,7 +38,7 @@ PARAMETERS: dict[str, tuple[tuple[str, int, float], ...]] = {
     "dcmotor.lugre.static": (("actuator_biasprm", MotorBias.STATIC_FRICTION, 1.0),),
     "dcmotor.lugre.stribeck": (("actuator_biasprm", MotorBias.STRIBECK_VELOCITY, 1.0),),
 }
-# leaves that have no code or no derivative at zero, so that the search begins a little above zero
+# leaves whose terms are left out of the program at zero, or have no derivative there: the search begins above zero
 OFF_ZERO = ("dof_frictionloss", "tendon_frictionloss")
 # how far above zero it begins, as a part of the parameter's size
 START_ABOVE_ZERO = 1e-3
@@ -72,7 +73,7 @@ LEAST_LOAD = 1e-6
 
 
 class Unknown(NamedTuple):
-    """Unknown entries of one leaf of a Model, or parameters with a name of their own; each one is an unknown.
+    """Unknown entries of one leaf of a Model, or named parameters; each is a parameter of theta of its own.
 
     A body whose mass is unknown keeps its shape, as in `diffsim.randomize`: its inertia is proportional to its mass,
     unless "body_inertia" is unknown too.
@@ -80,7 +81,7 @@ class Unknown(NamedTuple):
     Attributes:
       field: mjModel's name, such as "dof_damping", or "opt.gravity"; or a name of `PARAMETERS`, such as
         "position.kp" and "dcmotor.lugre.sigma0", by actuator; "sensor.gain", "sensor.bias" and "sensor.delay" (s), by
-        sensor; "gravity.tilt", two angles (their tangents) between the model's gravity and the true one.
+        sensor; "gravity.tilt", the tangents of the two angles by which the true gravity is tilted from the model's.
       rows: names or indices of the objects that the entries belong to, one or several; None for all entries.
       column: column of a leaf with several, such as 0 for the sliding friction of `geom_friction`; None for all.
       lower: lower bound of each entry, in its unit.
@@ -224,10 +225,12 @@ class Unknowns:
         index = np.split(np.arange(self.start.size), np.cumsum(counts)[:-1])
         parts = list(zip(blocks, index, strict=True))
         self.places = tuple(block.place for block, _ in parts if not isinstance(block.place, Sensing))
-        in_model = [numbers for block, numbers in parts if not isinstance(block.place, Sensing)]
+        in_model = [indices for block, indices in parts if not isinstance(block.place, Sensing)]
         self.in_model = np.concatenate([np.zeros(0, int), *in_model])
         self.sensing = [
-            block.place._replace(places=tuple(numbers)) for block, numbers in parts if isinstance(block.place, Sensing)
+            block.place._replace(theta_index=tuple(indices))
+            for block, indices in parts
+            if isinstance(block.place, Sensing)
         ]
         flat = [not isinstance(b.place, Sensing) and any(path in OFF_ZERO for path in b.place.paths) for b in blocks]
         above = START_ABOVE_ZERO * self.sizes(self.start)
@@ -237,15 +240,15 @@ class Unknowns:
         """The model with these parameters, and its derived fields; differentiable."""
         return with_leaves(self.model, numbers(self.places, self.model, theta[self.in_model])[0])
 
-    def held(self, theta: np.ndarray) -> "Unknowns":
+    def with_prior_about(self, theta: np.ndarray) -> "Unknowns":
         """These unknowns with another start, and a prior about it as wide as the parameters' sizes."""
         other = copy.copy(self)
         other.start = theta
         other.prior = np.minimum(self.prior, self.sizes(theta))
         return other
 
-    def bounded(self, i: int, value: float) -> "Unknowns":
-        """These unknowns with one parameter held at a value."""
+    def with_fixed(self, i: int, value: float) -> "Unknowns":
+        """These unknowns with one parameter fixed at a value."""
         other = copy.copy(self)
         chosen = np.arange(self.lower.size) == i
         other.lower = np.where(chosen, value, self.lower)
@@ -292,8 +295,8 @@ def _sensors(model: Model, unknown: Unknown) -> Block:
         lower=np.full(count, lower),
         upper=np.full(count, upper),
         labels=tuple(labels),
-        # `Unknowns` fills in the places in theta
-        place=Sensing(kind=unknown.field, places=(), columns=tuple(columns)),
+        # `Unknowns` fills in the indices in theta
+        place=Sensing(kind=unknown.field, theta_index=(), columns=tuple(columns)),
         prior=unknown.prior,
     )
 
@@ -310,7 +313,7 @@ def _parameters(model: Model, unknown: Unknown) -> Block:
 def _tied(
     model: Model, unknown: Unknown, targets: list[tuple[tuple[str, int, float], ...]], labels: list[str]
 ) -> Block:
-    """Parameters that are each written to several entries; with `equal`, one parameter for all."""
+    """Parameters that are each written to several entries; with `equal` or `shared`, one parameter for all."""
     firsts = [entries[0] for entries in targets]
     now = np.asarray([np.asarray(leaf(model, path), float).reshape(-1)[i] / factor for path, i, factor in firsts])
     if unknown.equal or unknown.shared:

@@ -58,7 +58,7 @@ def unconstrained(model: Model, constraints: Constraints) -> Array:
     held = jnp.zeros((len(free.dofs),), bool)
     for rows in constraints.groups:
         bound = rows.frictionloss if rows.law == Law.BOUNDED else rows.D[0]
-        if rows.sign:
+        if rows.on_dofs:
             held = held | (bound[free.dofs[:, 0]] > 0)
             continue
         touches = trees_moved(model, constraints, rows)[:, model.topology.dof_treeid[free.dofs[:, 0]]]

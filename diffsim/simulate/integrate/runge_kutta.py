@@ -1,10 +1,14 @@
-"""Runge-Kutta: where a motion is evaluated, and how it goes on from there; tables of weights, one row a point.
+"""Runge-Kutta methods as tables of weights. Each row of a table gives the state at one point of a piece.
 
-A piece of h seconds begins at (qpos, qvel). Let a_j be the accelerations known so far. A row describes a point: the
-part c of the piece at which it lies, its velocity qvel + h sum_j gain_j a_j, and the mean velocity
-qvel + h sum_j path_j a_j with which positions move there in c h seconds. Activations move as velocities do. The stages
-of the classical fourth-order method have this form (velocities of stages are sums of accelerations), and so have points
-of a cubic, and Simpson's rule.
+A piece is a step, or a part of a step between two events. It lasts h seconds and begins at (qpos, qvel). Let a_j be
+the accelerations that are known so far. A point has three entries:
+
+- part c: the point lies c h seconds after the beginning;
+- gain: its velocity is qvel + h sum_j gain_j a_j; activations change in the same way;
+- path: qpos moves for c h seconds with the mean velocity qvel + h sum_j path_j a_j.
+
+The stages of the classical fourth-order method have this form, because their velocities are sums of accelerations.
+Points on a cubic, and the result of Simpson's rule, have it too.
 """
 
 from collections.abc import Callable
@@ -20,8 +24,8 @@ from diffsim.math.vector import total
 from diffsim.types import Data, Model, State
 from diffsim.xla.loops import scan
 
-# rows of the rates (KNOWN + VISITS, nv + na) of a piece that are known before it is evaluated: at its begin, in the
-# mean and at its end
+# the first rows of the rates (KNOWN + VISITS, nv + na) come from an earlier pass over the piece: at its beginning, the
+# mean, and at its end
 KNOWN = 3
 # rows of the rates that are evaluated: one for each stage of the classical method, and one at the end
 VISITS = 5
@@ -40,7 +44,7 @@ class Nodes(NamedTuple):
 
 
 def runge_kutta(dtype: jnp.dtype) -> Nodes:
-    """The begin, the three stages that follow, and the end."""
+    """The beginning, the three stages that follow, and the end."""
     # Nystrom form of the classical method: k2 moves with qvel, k3 with qvel + h/2 a_1, k4 with qvel + h/2 a_2 (mean
     # velocities), and the end with qvel + h (a_1 + a_2 + a_3) / 6
     part, path, gain = np.asarray([*STAGES, 1]), *np.zeros((2, VISITS, VISITS))
@@ -53,10 +57,10 @@ def runge_kutta(dtype: jnp.dtype) -> Nodes:
 
 
 def quarters(until: Array) -> Nodes:
-    """A quarter, half, three quarters and all of the way to a part of the piece, on a cubic of velocities.
+    """Points at 1/4, 1/2, 3/4 and all of the way to `until`, a fraction of the piece, if velocity is a cubic of time.
 
-    Known are the acceleration at the begin, the mean acceleration, and the acceleration at the end. (The fifth row is
-    not used.)
+    The acceleration at the beginning, the mean acceleration, and the acceleration at the end are known. (The fifth row
+    is not used.)
     """
     # Hermite: the velocity v(s) with v'(0) = h a_begin, v(1) - v(0) = h a_mean and v'(1) = h a_end
     s = until * jnp.asarray([0.25, 0.5, 0.75, 1.0, 1.0], until.dtype)
@@ -68,8 +72,8 @@ def quarters(until: Array) -> Nodes:
 
 
 def simpson(until: Array) -> Nodes:
-    """The point `until` by Simpson's rule over both halves of the way, from accelerations at its begin and quarters."""
-    # each acceleration counts for the position with the time that is left
+    """The state at `until`: Simpson's rule on each half of the way, from accelerations at 0 and at the quarters."""
+    # in the position, each acceleration is also weighted with the time from its point to the end
     path = np.asarray([1, 3, 1, 1, 0]) / 12
     gain = np.asarray([1, 4, 2, 4, 1]) / 12
     place = np.asarray([0, *range(KNOWN, KNOWN + 4)])
@@ -96,8 +100,10 @@ def at_node(model: Model, state: State, rates: Array, h: Array, node: Nodes) -> 
 
 def coast(model: Model, state: State, rates: Array, h: Array) -> State:
     """The state after a very short time h (s) at constant rates (nv + na,)."""
-    one = jnp.zeros(KNOWN + VISITS, rates.dtype).at[0].set(1)
-    return at_node(model, state, jnp.broadcast_to(rates, (KNOWN + VISITS, rates.size)), h, Nodes(one[0], one / 2, one))
+    # the first rates count alone, and the point is the end of the piece
+    first = jnp.zeros(KNOWN + VISITS, rates.dtype).at[0].set(1)
+    end = Nodes(part=first[0], path=first / 2, gain=first)
+    return at_node(model, state, jnp.broadcast_to(rates, (KNOWN + VISITS, rates.size)), h, end)
 
 
 # acceleration (nv,), rates of activation (na,)
@@ -135,6 +141,7 @@ def average_slopes(
         point = advance(model, state, slopes, fraction * h)
         data = evaluate(point)
         path = point.qvel
+        # later versions of MuJoCo measure velocities of rotations in the frame of the stage
         if model.opt.follows("rk4_rotations"):
             path = rates_on_the_way(model, fraction * h * slopes.path, path)
         slopes = Slopes(path, data.qacc, data.act_dot)
