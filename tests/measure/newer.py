@@ -4,7 +4,7 @@ python -m tests.measure.newer [--only TEXT] [--seconds 280] [--again] [--version
 
 `MUJOCO` names MuJoCo's source, whose folders model/, test/ and mjx/ are read; `make corpus` downloads the packages, and
 `make oracles` installs MuJoCo 4.0.0. Each model that 4.0 loads is compiled, and the fields of both models are compared.
-Then both take five steps from the initial pose with random velocities and controls, both solvers run to convergence.
+Then both take five steps from near the initial pose with random velocities and controls; both solvers converge.
 Each file is a line of out/newer.jsonl; `--again` judges those anew that were not well. Prints what is not well, and
 counts. The targets: 97% compiled equal, 95% of those that move step equal.
 """
@@ -38,6 +38,8 @@ STEPS = 5
 # largest difference of positions and velocities after these steps, relative where they exceed one
 STEP_BAR = 1e-6
 WELL = ("equal",)
+# m and rad, away from the initial pose, in which many contacts graze and rounding decides whether they exist
+SPREAD = 0.01
 # models with more bodies are compiled only: their steps take minutes in numpy
 LARGE = 120
 
@@ -78,7 +80,7 @@ class Judge:
 
     def _steps(self, path: pathlib.Path, ours: diffsim.Model) -> tuple[str, str]:
         """Whether five steps are equal, and by how much they differ."""
-        states = self._ask("sample", str(path), count=1, spread=0.0, speed=0.1, force=0.0)
+        states = self._ask("sample", str(path), count=1, spread=SPREAD, speed=0.1, force=0.0)
         ours = ours.replace(opt=ours.opt.replace(**EXACT))
         try:
             theirs = self._ask("run", str(path), states, steps=STEPS)
