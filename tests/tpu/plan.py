@@ -62,6 +62,7 @@ ROWS = {
     "convex rollout": Row("convex.xml"),
     "quadruped rollout": Row("quadruped.xml"),
     "10 humanoids rollout": Row(TEN, batch=1024),
+    "cloth rollout": Row("cloth.xml", batch=32),
     "humanoid rollout on 8 chips": Row(HUMANOID, batch=8 * 4096, chips=8),
 }
 
