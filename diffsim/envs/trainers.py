@@ -21,7 +21,7 @@ from diffsim.envs.vector import VectorEnv
 
 
 def for_rsl_rl(env: Env, num_envs: int, episode_length: int = 1000, seed: int = 0, **settings: Any) -> "RslRl":
-    """An environment for the runners of rsl_rl (version 3 or later).
+    """An environment for the runners of rsl_rl (tried with version 5.5).
 
     An observation that is an array is the group "policy" of its TensorDict; a dict of arrays has a group for each key.
 
