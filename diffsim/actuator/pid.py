@@ -70,8 +70,8 @@ class Controller:
     def rate(self, actuators: Actuators) -> Array:
         """(n, k) d act / dt, per second.
 
-        The first two are such that one timestep leads to the next integral and setpoint; the others are those of the
-        inner dynamics.
+        The first two are such that one timestep leads to the next integral and setpoint; the others belong to
+        the inner dynamics.
         """
         setpoint = self._setpoint(actuators, actuators.act)
         integral = _next_integral(actuators, setpoint - actuators.length)

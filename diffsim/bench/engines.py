@@ -100,7 +100,7 @@ class Workload:
 
     Attributes:
       path: a model file, or the name of a generated model in `MADE`.
-      iterations, ls_iterations: solver settings; None for those of the model.
+      iterations, ls_iterations: solver settings; None for the model's.
       noslip_iterations: off by default, because MJX has no noslip solver and would silently leave it out.
       keyframe: initial keyframe, by number; None for qpos0.
       noise: standard deviation of Gaussian noise that is added to the keyframe's controls; None for uniform random
@@ -119,7 +119,7 @@ class Workload:
     loading: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def options(self) -> dict[str, int]:
-        """The solver settings that replace those of the model."""
+        """The solver settings that replace the model's."""
         settings = {"iterations": self.iterations, "ls_iterations": self.ls_iterations}
         return {name: value for name, value in settings.items() if value is not None}
 

@@ -77,7 +77,7 @@ def _run(options: argparse.Namespace) -> None:
 
 
 def start(model: Model, options: argparse.Namespace) -> tuple[State, Inputs]:
-    """The initial state and inputs: those of the keyframe in the options, or of qpos0."""
+    """The initial state and inputs: from the keyframe in the options, or at qpos0."""
     return looked_up("keyframe", options.keyframe, lambda key: (make_state(model, key), make_inputs(model, key)))
 
 

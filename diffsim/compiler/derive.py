@@ -7,7 +7,7 @@ constants, and length ranges of actuators, follow from them.
 A singular inertia matrix is an error, and the message names the joints that move the same inertia: all constants that
 need its inverse would be NaN, even for other bodies, and so would all accelerations. If the matrix is singular only at
 qpos0 (an example is a gimbal in its locked pose, where two hinges have the same axis), the model works from other
-poses. MuJoCo's inverse weights are NaN then; diffsim uses those of a nearby pose, with a warning.
+poses. MuJoCo's inverse weights are NaN then; diffsim takes them from a nearby pose, with a warning.
 Source: mj_setConst and set0 of MuJoCo 3.8.1.
 
 actuator_lengthrange is found by simulation: the shortest and the longest length when the actuator pulls in one

@@ -94,7 +94,7 @@ class Draft:
         return self.spec.compiler_of(node.source)
 
     def add(self, kind: str, node: Node) -> Node:
-        """Appends an object to those of its kind, and returns it."""
+        """Appends an object to the list of its kind, and returns it."""
         self.nodes[kind].append(node)
         return node
 

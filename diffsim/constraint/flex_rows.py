@@ -314,5 +314,6 @@ def add_contact_springs(
         buffered = slots_between(contacts, slots[0].start, slots[-1].stop)
         segment, _ = contact_jacobian(model, com, flexes, buffered, (slots[0]._replace(dim=1), *slots[1:]))
         push = push + segment.mul_vec_t(jnp.where(buffered.dist <= buffered.margin, -STIFFNESS * buffered.dist, 0))
-    spring, total = passive.qfrc_spring + push, passive.qfrc_passive + push
+    spring = passive.qfrc_spring + push
+    total = passive.qfrc_passive + push
     return dataclasses.replace(passive, qfrc_spring=spring, qfrc_passive=total)

@@ -140,7 +140,8 @@ def _stiffness(rows: RowGroup, x: Array) -> tuple[Array, ...]:
     plus, *minus = (spring(rows, *part).stiffness for part in zip(on_springs(rows, x), thresholds(rows), strict=True))
     if rows.law != Law.PYRAMID:
         return (plus,)
-    both, coupling = plus + minus[0], rows.friction * (plus - minus[0])
+    both = plus + minus[0]
+    coupling = rows.friction * (plus - minus[0])
     return total(list(both))[None], coupling, rows.friction * rows.friction * both
 
 

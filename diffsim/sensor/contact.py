@@ -124,7 +124,8 @@ def _direction(readings: Readings, group: Group) -> Array:
     second = _involved(readings, group.reftype, group.refid)
     matches &= jnp.any(first, axis=-1) & jnp.any(second, axis=-1)
     if group.objtype != ObjType.UNKNOWN and group.reftype != ObjType.UNKNOWN:
-        regular, reverse = first[..., 0] & second[..., 1], first[..., 1] & second[..., 0]
+        regular = first[..., 0] & second[..., 1]
+        reverse = first[..., 1] & second[..., 0]
         matches &= regular | reverse
     elif group.objtype != ObjType.UNKNOWN:
         regular = first[..., 0]

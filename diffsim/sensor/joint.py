@@ -154,7 +154,8 @@ def _joint_limit(readings: Readings, group: Group) -> tuple[Array, Array]:
 
 def _interval(readings: Readings, value: Array, rate: Array, limits: Array, margin: Array) -> tuple[Array, Array]:
     """The active side of an interval; the lower side if both are active."""
-    below, above = value - limits[:, 0], limits[:, 1] - value
+    below = value - limits[:, 0]
+    above = limits[:, 1] - value
     lower = below < margin
     return _where_active(readings, jnp.where(lower, below, above), jnp.where(lower, rate, -rate), margin)
 

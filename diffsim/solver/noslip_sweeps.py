@@ -93,7 +93,8 @@ def friction_rows(topology: Topology, constraints: Constraints, rows: RowGroup, 
         y = coefficient * (forces[0::2] - forces[1::2]).T
     else:
         # y_i = f_i / mu_i has rows mu_i J_i, and |y| <= f_n
-        jacobian, aref = jacobian * coefficient[:, :, None], aref * coefficient
+        jacobian = jacobian * coefficient[:, :, None]
+        aref = aref * coefficient
         limit = jnp.broadcast_to(forces[0][:, None], coefficient.shape)
         y = safe.divide(forces[1:].T, coefficient)
     flat = FrictionRows(jacobian.reshape(-1, jacobian.shape[-1]), aref.reshape(-1), limit.reshape(-1))
@@ -120,7 +121,8 @@ def with_friction(topology: Topology, rows: RowGroup, forces: Array, y: Array) -
     if rows.law == Law.CONE:
         return jnp.concatenate([forces[:1], rows.friction * side])
     # f+ - f- = y / mu, f+ + f- as it was
-    half, middle = 0.5 * safe.divide(side, rows.friction), 0.5 * (forces[0::2] + forces[1::2])
+    half = 0.5 * safe.divide(side, rows.friction)
+    middle = 0.5 * (forces[0::2] + forces[1::2])
     return laws.alternate(middle + half, middle - half)
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from compiler.features import FEATURES
 from jax.extend.core import JaxprEqn
+from programs import compilations
 
 from diffsim.compiler.host.interpret import interpret
 from diffsim.compiler.passes import compile_all
@@ -86,17 +87,8 @@ def test_the_interpreter_agrees_with_jax(function) -> None:
 
 @pytest.mark.parametrize("name", ["spatial", "every_actuator"])
 def test_a_load_compiles_nothing(name: str) -> None:
-    seen: list[str] = []
-
-    def note(event: str, seconds: float, **more: object) -> None:
-        if "backend_compile" in event:
-            seen.append(event)
-
-    jax.monitoring.register_event_duration_secs_listener(note)
-    try:
+    with compilations() as seen:
         compile_all(read(FEATURES[name]), refuse=False)
-    finally:
-        jax.monitoring.unregister_event_duration_listener(note)
     assert seen == []
 
 

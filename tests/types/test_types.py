@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from programs import compilations
 from uncompiled import uncompiled
 
 import diffsim
@@ -150,16 +151,7 @@ def test_states_and_inputs_by_hand_compile_nothing() -> None:
 
     first, second = arm(1), arm(3)
     diffsim.make_state(first, 0)
-    seen: list[str] = []
-
-    def note(event: str, seconds: float, **more: object) -> None:
-        if "backend_compile" in event:
-            seen.append(event)
-
-    jax.monitoring.register_event_duration_secs_listener(note)
-    try:
+    with compilations() as seen:
         state, inputs = diffsim.make_state(second, 0), diffsim.make_inputs(second, 0)
-    finally:
-        jax.monitoring.unregister_event_duration_listener(note)
     assert seen == []
     assert state.qvel.shape == (3,) and inputs.xfrc_applied.shape == (3, 6)

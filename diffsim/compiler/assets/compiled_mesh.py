@@ -49,7 +49,7 @@ PICTURE_ARRAYS = ("normal", "texcoord")
 # the largest coordinate, m: MuJoCo's limit for any number (mjMAXVAL)
 FURTHEST = 1e10
 
-# relative precision of a mesh's principal axes since MuJoCo 3.14: that of its vertices, which are float32
+# relative precision of a mesh's principal axes since MuJoCo 3.14: its vertices are float32
 AXES_PRECISION = 1e-7
 # No principal moment exceeds the sum of the other two. Rounding may violate this by so much, in moments of unit
 # density, m^5 ...
@@ -236,7 +236,7 @@ def compile_mesh(e: Any, source: Surface, collides: bool, sampled: bool, mujoco:
 def _completed(source: Surface, vertex: Array, hull: Hull | None, smooth: bool) -> Surface:
     """The surface with all of its arrays.
 
-    Triangles default to those of the hull, normals to the mean normal of the triangles at a vertex.
+    By default, the triangles are the hull's, and normals are the mean normal of the triangles at a vertex.
     """
     face = source.face if len(source.face) or hull is None else hull.face
     normal = source.normal

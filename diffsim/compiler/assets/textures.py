@@ -6,8 +6,8 @@ outside the model's folder that may not be opened becomes one white pixel, with 
 Patterns are gradients, checkers and flat colours with marks on them, byte for byte as in MuJoCo: a colour c in [0, 1]
 is the byte floor(255 c).
 
-The size in the header of a PNG image is checked before the image is decompressed. Pixels equal those of MuJoCo's
-decoder: they have 8 bits, and a texture of one channel has the first channel of the image.
+The size in the header of a PNG image is checked before the image is decompressed. Pixels equal what
+MuJoCo's decoder reads: they have 8 bits, and a texture of one channel has the first channel of the image.
 
 Source: MuJoCo "XML reference", texture; `mjCTexture` of 3.8.1. The PNG specification (header, sRGB chunk). Matsumoto
 and Nishimura 2000 and ISO C++, [rand.eng.mers], mt19937_64, for the numbers that place random marks.

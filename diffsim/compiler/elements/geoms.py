@@ -67,7 +67,7 @@ def mesh_shape(mesh: Mesh) -> MassProperties:
 
 
 def hfield_shape(field: Array) -> MassProperties:
-    """Mass properties and bounds of a height field with hfield_size (4,); its mass is that of a box."""
+    """Mass properties and bounds of a height field with hfield_size (4,); it weighs as much as a box."""
     x, y, top, base = field
     box = MASS_PROPERTIES[GeomType.BOX]
     return MassProperties(
@@ -197,7 +197,7 @@ def _form(draft: Draft, node: Node, kind: GeomType) -> _Form | None:
         return _mesh_form(draft, node, kind, mesh, form)
     if kind == GeomType.HFIELD and field is not None:
         x, y, top, base = field.e.size
-        # as in MuJoCo, the mass is that of a box whose top is at half of the full elevation
+        # as in MuJoCo, the field weighs as much as a box whose top is at half of the full elevation
         size = np.array([x, y, 0.25 * top + 0.5 * base])
         return _Form(pos, quat, size, hfield_shape(field.e.size), field.id, e.material)
     if kind not in MASS_PROPERTIES:

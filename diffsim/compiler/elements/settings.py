@@ -1,7 +1,7 @@
 """Objects without a body: options, materials, custom numerics, texts and tuples, keyframes.
 
 A keyframe is a state to start from. Numbers that it does not give, because an attribute is missing, is too short or
-contains NaN, are those of the initial state. An incomplete pose of a mocap body counts as not given. A short qpos is
+contains NaN, come from the initial state. An incomplete pose of a mocap body counts as not given. A short qpos is
 completed from qpos0; MuJoCo intends the same, but reads qpos0 before angles are in radians and bodies are in place.
 Source: MuJoCo XML reference, option, statistic, custom, keyframe.
 """
@@ -118,7 +118,7 @@ def key_rows(draft: Draft) -> None:
     for node in draft.nodes["key"]:
         row = {f"key_{name}": _key_values(draft, node, name, value) for name, value in initial.items()}
         # A zero quaternion of a joint becomes the identity, a zero quaternion of a mocap body stays zero. In MuJoCo the
-        # compiler leaves quaternions shorter than 1e-7 as they are, and the engine normalizes those of joints again.
+        # compiler leaves quaternions shorter than 1e-7 as they are, and the engine normalizes joints again.
         qpos = row["key_qpos"].copy()
         for kind, address in zip(fields.get("jnt_type", ()), fields["jnt_qposadr"], strict=True):
             start = kind_of(kind).quaternion

@@ -160,7 +160,7 @@ def _formula(name: str, *kinds: tuple[tuple[int, ...], Any]) -> ClosedJaxpr:
 def _while(
     *inputs: Any, cond_jaxpr: Any, body_jaxpr: Any, cond_nconsts: int, body_nconsts: int, **params: Any
 ) -> Values:
-    """`lax.while_loop`. The inputs are the constants of the condition, those of the body, and the initial state.
+    """`lax.while_loop`. The inputs are the constants of the condition and of the body, and the initial state.
 
     Under `vmap` each element of a batch has its own condition, and no longer changes once it is false.
     """

@@ -4,10 +4,10 @@
     env = task.env("~/mujoco_menagerie")
     worlds = envs.wrap(env, 1000, randomization_fn=task.randomization(1024), redraw=True)
 
-Observations, rewards, pushes and their numbers are those of mjlab's velocity task, and rewards are multiplied by the
-time of a step as there, so that returns compare. From MuJoCo Playground comes the gait clock: the phases of the feet
-are observed, and their heights are rewarded. What differs: only the feet touch the ground; the forces of landings and
-the angular momentum are not in the reward; actions are bounded.
+Observations, pushes, and the terms and weights of the reward follow mjlab's velocity task; rewards are multiplied by
+the time of a step, as there. Returns are not equal to mjlab's: only the feet touch the ground, the reward has no terms
+for forces of landings and angular momentum, and actions are bounded. The gait clock comes from MuJoCo Playground: the
+phases of the feet are observed, and their heights are rewarded.
 
 Sources: mjlab documentation, "Velocity task"; MuJoCo Playground technical report (arXiv 2502.08844), locomotion.
 """
@@ -220,7 +220,7 @@ class Velocity:
         }
 
     def observe(self, now: Moment) -> Array:
-        """The observation, whose parts are those of `parts`; noise is on what a robot measures."""
+        """The observation, in the order of `parts`; what a robot measures has noise."""
         turn = now.data.xmat[1]
         values = {
             "linear velocity": rotate_inv(now.state.qpos[3:7], now.state.qvel[:3]),
@@ -252,7 +252,9 @@ class Velocity:
         goes = (speed > MOVING).astype(speed.dtype)
         off = (velocity[0] - command[0]) ** 2 + (velocity[1] - command[1]) ** 2 + velocity[2] ** 2
         turning = (spin[2] - command[2]) ** 2 + spin[0] ** 2 + spin[1] ** 2
-        lift, slow = memory["peak"] / self.robot.swing - 1, jnp.sum(memory["speed"] * self._misses(now))
+        lift = memory["peak"] / self.robot.swing - 1
+        # feet that move at another height than that of the swing
+        low_steps = jnp.sum(memory["speed"] * jnp.abs(memory["clearance"] - self.robot.swing))
         down = memory["clearance"] < TOUCHING
         values = {
             "linear velocity": jnp.exp(-off / 0.25),
@@ -262,7 +264,7 @@ class Velocity:
             "sway": spin[0] ** 2 + spin[1] ** 2,
             "limits": self._beyond(now),
             "action rate": jnp.sum((memory["action"] - memory["before"]) ** 2),
-            "clearance": goes * slow,
+            "clearance": goes * low_steps,
             "swing height": goes * jnp.sum(jnp.where(memory["landed"], lift**2, 0)),
             "slip": goes * jnp.sum(jnp.where(down, memory["speed"] ** 2, 0)),
         }
@@ -316,10 +318,6 @@ class Velocity:
         bump = jnp.maximum(jnp.sin(2 * math.pi * self._phases(now)), 0.0)
         off = now.memory["clearance"] - self.robot.swing * bump
         return jnp.exp(-jnp.sum(off**2) / 0.01)
-
-    def _misses(self, now: Moment) -> Array:
-        """(F,) m, distance of each foot from the height of a swing."""
-        return jnp.abs(now.memory["clearance"] - self.robot.swing)
 
     def _pose(self, now: Moment, goes: Array) -> Array:
         """1 in the default pose; less within the spread of each joint, which is small if the robot is to stand."""

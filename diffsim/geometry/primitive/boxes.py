@@ -103,7 +103,8 @@ def best_axis(box1: Shape, box2: Shape, rotation: Array, offset1: Array, offset2
 
     least, number = argmin(jnp.concatenate([least_face[None], edges]), better)
     edge = jnp.maximum(number - 1, 0)
-    edge1, edge2 = edge // 3, edge % 3
+    edge1 = edge // 3
+    edge2 = edge % 3
 
     # the face replaces an edge axis that is nearly its normal
     axis = edge_axis(rotation, edge1, edge2)

@@ -293,7 +293,7 @@ class TupleElement(Element):
 
 @dataclass(eq=False)
 class Key(Element):
-    """A keyframe: a state to start from. Values that it does not give are those of the initial state."""
+    """A keyframe: a state to start from. Values that it does not give come from the initial state."""
 
     name: str | None = Name("key")
     time: float = Real(0)

@@ -325,9 +325,11 @@ class Problem:
             goes_on = np.where(self._goes_on()[:, None, None], 1 / self.tightness[:, None], 0)
             met, ends = self._window_gaps(point), np.zeros((count, self.tightness.size, n))
             ends[..., unknowns.in_model] = met.by_end @ by.ends_by_theta
-            by_begin, by_next = met.by_end @ by.ends_by_change * goes_on, np.asarray(met.by_next) * goes_on
+            by_begin = met.by_end @ by.ends_by_change * goes_on
+            by_next = np.asarray(met.by_next) * goes_on
             if self.rest is not None:
-                by_begin, by_next = by_begin @ self.rest, by_next @ np.roll(self.rest, -1, axis=0)
+                by_begin = by_begin @ self.rest
+                by_next = by_next @ np.roll(self.rest, -1, axis=0)
             before = np.zeros((count, by_x.shape[1] + width, width))
             by_next = np.concatenate([before, by_next, last[1]], axis=1)
             kinds.append((ends * goes_on, by_begin))

@@ -421,7 +421,8 @@ def backward(task: Task, system: LinearQuadratic, ctrl: Array, mu: Array) -> Pol
     def stage(value: tuple[Array, Array], row: tuple[LinearQuadratic, Array]) -> tuple[tuple[Array, Array], Policy]:
         (A, B, r, r_x, r_u), now = row
         slope, curvature = value
-        Q_x, Q_u = matmul(r_x.T, r) + matmul(A.T, slope), matmul(r_u.T, r) + matmul(B.T, slope)
+        Q_x = matmul(r_x.T, r) + matmul(A.T, slope)
+        Q_u = matmul(r_u.T, r) + matmul(B.T, slope)
         ahead = matmul(curvature, B)
         Q_uu = matmul(r_u.T, r_u) + matmul(B.T, ahead) + mu * jnp.eye(now.size, dtype=now.dtype)
         Q_ux = matmul(r_u.T, r_x) + matmul(ahead.T, A)

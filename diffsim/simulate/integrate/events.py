@@ -120,7 +120,9 @@ def first_change(three: tuple[Signals, Signals, Signals]) -> Change:
 def _zero(first: Array, middle: Array, end: Array, goal: Array) -> Array:
     """When a parabola through three values is at a goal beyond 0, from 0 to 1; for values that end below 0."""
     # a s^2 + b s + c = 0 by the formula without cancellation, s = 2 c / (-b + sqrt(b^2 - 4 a c)): one zero lies within
-    a, b, c = 2 * first - 4 * middle + 2 * end, 4 * middle - 3 * first - end, first - goal
+    a = 2 * first - 4 * middle + 2 * end
+    b = 4 * middle - 3 * first - end
+    c = first - goal
     root = safe.sqrt(jnp.where(end < 0, b * b - 4 * a * c, 1))
     return safe.clip(safe.divide(2 * c, root - b, 1.0), 0.0, 1.0)
 
@@ -253,7 +255,8 @@ def split_step(model: Model, state: State, inputs: Inputs, data: Data) -> Split:
     if reasons:
         raise UnsupportedError([Problem("", 0, "<option events>", reason, unsupported=True) for reason in reasons])
     h, end = model.opt.timestep, _Pieces(model, state, inputs, seen_in(model, data)).to_the_end()
-    path, qacc = position_difference(model, end.state.qpos, state.qpos) / h, (end.state.qvel - state.qvel) / h
+    path = position_difference(model, end.state.qpos, state.qpos) / h
+    qacc = (end.state.qvel - state.qvel) / h
     return Split(Slopes(path, qacc, (end.state.act - state.act) / h), end.state.qvel, *end.last)
 
 
