@@ -196,7 +196,8 @@ def _slider_crank(model: Model, actuators: np.ndarray, pose: Pose) -> Arms:
     v is the vector from slider to crank.
     """
     crank, slider = model.topology.actuator_trnid[actuators].T
-    rod, gear = model.actuator_cranklength[actuators], model.actuator_gear[actuators, 0]
+    rod = model.actuator_cranklength[actuators]
+    gear = model.actuator_gear[actuators, 0]
     poses = pose.kinematics
     axis = poses.site_xmat[slider][:, :, 2]
     arm = poses.site_xpos[crank] - poses.site_xpos[slider]

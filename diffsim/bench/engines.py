@@ -415,7 +415,8 @@ def chain(count: int = 100) -> str:
 
 def hand() -> str:
     """MJCF of a wrist with five fingers; each of the 22 joints has a flexor and an extensor that wrap around it."""
-    tendons, fingers = [], ""
+    tendons = []
+    fingers = ""
     for finger in range(FINGERS):
         links = ""
         for link in reversed(range(LINKS)):

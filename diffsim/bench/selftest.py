@@ -86,7 +86,8 @@ def _show_model(name: str, show: Callable[[str], None]) -> bool:
         single, seconds, speed = _measure(name, WORLDS, jax.devices()[0])
     with jax.enable_x64(True):
         double, _, _ = _measure(name, COMPARED, jax.devices("cpu")[0])
-    parts, passed = [], True
+    parts = []
+    passed = True
     for bound, here, there in zip(BOUNDS, single, double, strict=True):
         error = np.max(np.abs(here[:COMPARED] - there)) / max(np.max(np.abs(there)), 1e-12)
         # this comparison is false for nan

@@ -87,7 +87,8 @@ def meeting_contacts(model: Model, poses: Poses, vertices: Array, meeting: Meeti
     if isinstance(meeting, FlexMeeting):
         contacts_of = internal_contacts if meeting.internal else element_pair_contacts
         return contacts_of(model, vertices, meeting)
-    geoms, flexes = meeting.geoms, np.full(len(meeting.geoms), meeting.flex)
+    geoms = meeting.geoms
+    flexes = np.full(len(meeting.geoms), meeting.flex)
     table = completed(model, mixed(side_of(model, "geom", geoms), side_of(model, "flex", flexes)))
     place = np.searchsorted(geoms, meeting.geom)
     parts, elements, left_out = meeting_rows(model, poses, vertices, meeting)
@@ -109,7 +110,8 @@ def _pair_table(model: Model, meeting: FlexMeeting) -> PairParameters:
 
 def element_pair_contacts(model: Model, vertices: Array, meeting: FlexMeeting) -> MeetingContacts:
     """The rows of two flexes, or of a flex with itself: pairs of elements that are near each other."""
-    topology, flexes = model.topology, (meeting.first, meeting.flex)
+    topology = model.topology
+    flexes = (meeting.first, meeting.flex)
     table = _pair_table(model, meeting)
     near = near_pairs(model, vertices, flexes, table.margin[0])
     elements = [jnp.asarray(flex_elements(topology, flex)) for flex in flexes]
@@ -127,15 +129,19 @@ def element_pair_contacts(model: Model, vertices: Array, meeting: FlexMeeting) -
 def internal_contacts(model: Model, vertices: Array, meeting: FlexMeeting) -> MeetingContacts:
     """The rows within a flex: border vertices with adjacent elements, and faces with opposite vertices."""
     topology, flex = model.topology, meeting.flex
-    fixed, radius, first = internal_rows(topology, flex), model.flex_radius[flex], topology.flex_vertadr[flex]
-    element, parts = flex_elements(topology, flex), []
+    fixed = internal_rows(topology, flex)
+    radius = model.flex_radius[flex]
+    first = topology.flex_vertadr[flex]
+    element = flex_elements(topology, flex)
+    parts = []
     beside = np.flatnonzero(fixed.vert[:, 0] >= 0)
     if len(beside):
         at = pick(vertices, fixed.vert[beside, 0] + first), pick(vertices, element[fixed.elem[beside, 1]])
         parts.append(jax.vmap(lambda v, e: vertex_element(v, e, radius))(*at).one_list())
     if topology.flex_dim[flex] == 3:
         parts.append(jax.vmap(lambda x: faces_of_tetrahedron(x, radius))(pick(vertices, element)).one_list())
-    none, nothing = np.full(len(fixed.dim), -1, np.int32), jnp.zeros((), jnp.int32)
+    none = np.full(len(fixed.dim), -1, np.int32)
+    nothing = jnp.zeros((), jnp.int32)
     place = np.zeros(len(fixed.dim), int)
     table = _pair_table(model, meeting)
     return MeetingContacts(parts, table, place, fixed.dim, (flex, flex), none, fixed.vert, fixed.elem, nothing)
@@ -151,7 +157,10 @@ class MeetingRows(NamedTuple):
 
 def meeting_rows(model: Model, poses: Poses, vertices: Array, meeting: Meeting) -> MeetingRows:
     """All rows of a meeting, given the vertices (nflexvert, 3) in the world."""
-    topology, parts, elements, left_out = model.topology, [], [], jnp.zeros((), jnp.int32)
+    topology = model.topology
+    parts = []
+    elements = []
+    left_out = jnp.zeros((), jnp.int32)
     radius, margin = model.flex_radius[meeting.flex], model.flex_margin[meeting.flex]
     # (4, m, 3) the vertices of each row
     at = pick(vertices, np.maximum(meeting.corner, 0))
@@ -192,7 +201,8 @@ def meeting_rows(model: Model, poses: Poses, vertices: Array, meeting: Meeting) 
 
 def _shape_of(model: Model, poses: Poses, geom: int) -> Shape:
     """A geom's shape in the world frame, with its mesh, height field or distance field."""
-    kind, sizes = GeomType(int(model.topology.geom_type[geom])), program_key(model.topology, geom).sizes
+    kind = GeomType(int(model.topology.geom_type[geom]))
+    sizes = program_key(model.topology, geom).sizes
     return single(model, poses, geom, data_bucket(model.topology, kind, sizes))
 
 
@@ -201,7 +211,8 @@ def searched_contacts(
 ) -> MeetingRows:
     """The rows of a height field or distance field with the elements that are near it."""
     topology, flex, touching = model.topology, meeting.flex, meeting.touching
-    kind, radius = GeomType(int(topology.geom_type[geom])), model.flex_radius[flex]
+    kind = GeomType(int(topology.geom_type[geom]))
+    radius = model.flex_radius[flex]
     corners = pick(vertices, flex_elements(topology, flex)[touching])
     count = int(np.sum(meeting.geom == geom))
     if kind == GeomType.SDF:
@@ -212,8 +223,10 @@ def searched_contacts(
     under = prisms_under(*jax.lax.stop_gradient((field, corners, radius, margin)))
     near = under.near.reshape(-1)
     pair = jnp.nonzero(near, size=count, fill_value=len(near))[0]
-    exists, pair = pair < len(near), jnp.minimum(pair, len(near) - 1)
-    element, place = pair // under.near.shape[1], under.place.reshape(-1, 3)[pair]
+    exists = pair < len(near)
+    pair = jnp.minimum(pair, len(near) - 1)
+    element = pair // under.near.shape[1]
+    place = under.place.reshape(-1, 3)[pair]
     search = jax.vmap(lambda p, x, near: prism_element(field, p, x, radius, margin, near))
     rows = rows_if_near(exists, lambda: search(place, corners[element], exists), vertices.dtype)
     left_out = jnp.sum(under.left_out) + jnp.maximum(jnp.sum(near, dtype=jnp.int32) - count, 0)
@@ -269,7 +282,8 @@ def collide_flexes(model: Model, poses: Poses, flexes: Flexes, contacts: Contact
     # contacts of flexes are sorted after all pairs of geoms
     layout = layout_of(model)
     key = int(np.max(layout.pair_sort_key, initial=0) + np.max(layout.row_part, initial=0)) + 1
-    runs, parts = slots_of(model).flexes, [whole]
+    runs = slots_of(model).flexes
+    parts = [whole]
     meetings = {id(run.meeting): run.meeting for run in runs}
     met = {number: meeting_contacts(model, poses, flexes.flexvert_xpos, one) for number, one in meetings.items()}
     # the contacts of all pairs of hulls are computed in one batch

@@ -95,7 +95,8 @@ def _first_of(first: Array, second: Array, near: Array, most: int) -> NearPairs:
         return NearPairs(first, second, near, jnp.zeros((), jnp.int32))
     place = jnp.nonzero(near, size=most, fill_value=len(near))[0]
     exists = place < len(near)
-    place, count = jnp.where(exists, place, 0), jnp.sum(near, dtype=jnp.int32)
+    place = jnp.where(exists, place, 0)
+    count = jnp.sum(near, dtype=jnp.int32)
     return NearPairs(first[place], second[place], exists, jnp.maximum(count - most, 0))
 
 
@@ -133,7 +134,8 @@ def clusters(topology: Topology, flex: int) -> np.ndarray:
     for number in active.tolist():
         for vertex in element[number].tolist():
             at_vertex.setdefault(vertex, []).append(number)
-    free, table = set(active.tolist()), []
+    free = set(active.tolist())
+    table = []
     for start in active.tolist():
         if start not in free:
             continue

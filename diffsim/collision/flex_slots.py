@@ -56,7 +56,8 @@ def meeting_of(topology: Topology, flex: int, geoms: np.ndarray, all_elements: b
     """The rows of contacts of a flex with geoms of one body: planes first, then distance fields, then all others."""
     body = topology.geom_bodyid[geoms[0]]
     kinds = topology.geom_type[geoms]
-    dim, first = int(topology.flex_dim[flex]), topology.flex_vertadr[flex]
+    dim = int(topology.flex_dim[flex])
+    first = topology.flex_vertadr[flex]
     elements = flex_elements(topology, flex)
     active = np.arange(len(elements)) if all_elements else active_elements(topology, flex)
     touching = active[~np.any(topology.flex_vertbodyid[elements[active]] == body, axis=1)]
@@ -128,7 +129,9 @@ def internal_rows(topology: Topology, flex: int) -> InternalRows:
     """Elements beside vertices, then the faces of tetrahedra."""
     pairs = topology.flex_evpair.reshape(-1, 2)[rows_of(topology, "flex_evpair", flex)]
     none = np.full(len(pairs), -1)
-    dim, vert, elem = [np.full(len(pairs), topology.flex_condim[flex])], [], []
+    dim = [np.full(len(pairs), topology.flex_condim[flex])]
+    vert = []
+    elem = []
     vert.append(np.stack([pairs[:, 1], none], axis=1))
     elem.append(np.stack([none, pairs[:, 0]], axis=1))
     if topology.flex_dim[flex] == 3:
@@ -177,7 +180,8 @@ def flex_slots(topology: Topology, disableflags: int, first: int) -> tuple[FlexS
             count = [pair_count(topology, pair) * pair_rows(sizes)]
         passive = bool(np.any(topology.flex_passive[[meeting.first, meeting.flex]]))
         listed += [(passive, int(dim), meeting, int(n)) for dim, n in zip(dims, count, strict=True)]
-    slots, start = [], first
+    slots = []
+    start = first
     for passive, dim, meeting, count in sorted(listed, key=lambda run: run[:2]):
         if not count:
             continue

@@ -318,7 +318,8 @@ def _groups(
     for run in itertools.starmap(slice, _starts(numbers)):
         number = numbers[run.start]
         types, sizes = kinds[number]
-        collider, ends = colliders[types], np.stack([pairs.geom1, pairs.geom2])[:, kind == number]
+        collider = colliders[types]
+        ends = np.stack([pairs.geom1, pairs.geom2])[:, kind == number]
         if types == (GeomType.MESH, GeomType.MESH):
             boxes = np.any(topology.geom_type[ends] == GeomType.BOX, axis=1).tolist()
             first, second = (hull_bucket(topology, *end) for end in zip(boxes, sizes, strict=True))

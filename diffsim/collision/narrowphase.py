@@ -41,7 +41,8 @@ BOXED = (GeomType.ELLIPSOID, GeomType.CYLINDER, GeomType.BOX, GeomType.MESH, Geo
 def bounding_gap(model: Model, poses: Poses, grid: Grid) -> Array:
     """Lower bounds (n, m), m, of the distances of a grid's pairs: by spheres and, for geoms with corners, boxes."""
     # distances of the bounding spheres, or of a plane and a bounding sphere
-    (pos1, mat1), (pos2, _) = frames_at(poses, grid.geom1), frames_at(poses, grid.geom2)
+    pos1, mat1 = frames_at(poses, grid.geom1)
+    pos2, _ = frames_at(poses, grid.geom2)
     centers = zip(stored(unpack(pos1)), stored(unpack(pos2)), strict=True)
     between = [b[None, :] - a[:, None] for a, b in centers]
     if model.topology.geom_type[grid.geom1[0]] == GeomType.PLANE:
@@ -82,7 +83,8 @@ def _boxes_around(kind: GeomType, shapes: Shape) -> _Boxes:
         middle = 0.5 * (lower + upper)
         half = 0.5 * (upper - lower)
     else:
-        middle, half = jnp.zeros_like(size), bounding_boxes(np.full(len(size), kind), size)
+        middle = jnp.zeros_like(size)
+        half = bounding_boxes(np.full(len(size), kind), size)
     return _boxes(pos, mat, middle, half, (-1,))
 
 
@@ -226,7 +228,8 @@ class _GroupPairs(NamedTuple):
 
     def rows(self) -> tuple[Candidates, Array]:
         """The rows of all pairs, and the number () of parts of first shapes that may touch but were left out."""
-        collider, left_out = self.group.collider, jnp.zeros((), jnp.int32)
+        collider = self.group.collider
+        left_out = jnp.zeros((), jnp.int32)
         if collider.parts is not None:
             rows, left_out = self._of_parts()
         elif collider.searches:
@@ -260,14 +263,16 @@ class _GroupPairs(NamedTuple):
     def _searched(self) -> Candidates:
         """For a function that searches: it gets a flag for near pairs, and runs only if some pair is near."""
         gap, enough = self._bound()
-        near, none = gap <= enough, self._no_rows(gap)
+        near = gap <= enough
+        none = self._no_rows(gap)
         search = functools.partial(self._mapped(0), self.first, self.second, self.margin, near)
         return self._within(enough, if_anywhere(near, search, none))
 
     def _of_near_pairs(self) -> Candidates:
         """For many pairs of which few are near: only these are computed, distributed over the worlds."""
         gap, enough = self._bound()
-        near, none = gap <= enough, self._no_rows(gap)
+        near = gap <= enough
+        none = self._no_rows(gap)
         rows = rows_where(near, self._mapped(), (self.first, self.second, self.margin), none)
         return self._within(enough, rows)
 
@@ -316,7 +321,9 @@ def _rows(
       (rows, one group after another; their distance minus `includemargin`, m, in the order of the buffer; the number of
       parts that may touch but were left out).
     """
-    groups, depths, missed = [], [], jnp.zeros((), jnp.int32)
+    groups = []
+    depths = []
+    missed = jnp.zeros((), jnp.int32)
     tables: dict[int, Any] = {}
     for group in layout.groups:
         chosen = _joined(examined[group.sections])
@@ -345,7 +352,8 @@ def _rows(
         pos, normal, tangent = (column.reshape(-1, 3) for column in (rows.pos, rows.normal, rows.tangent))
         groups.append(Candidates(dist.reshape(-1), pos, normal, tangent, valid.reshape(-1)))
     if not groups:
-        none, vectors = jnp.zeros((0,), poses.geom_xpos.dtype), jnp.zeros((0, 3), poses.geom_xpos.dtype)
+        none = jnp.zeros((0,), poses.geom_xpos.dtype)
+        vectors = jnp.zeros((0, 3), poses.geom_xpos.dtype)
         rows = Candidates(none, vectors, vectors, vectors, jnp.zeros((0,), bool))
         return rows, rows.dist, missed
     columns = [*zip(*groups, strict=True), depths]
@@ -378,7 +386,9 @@ def _frame(normal: Array, tangent: Array) -> Array:
     As in MuJoCo, the x axis replaces a hint parallel to the normal, unless the x axis is parallel to it too.
     """
     z = stored(unpack(normal))
-    hint, usual, x_axis = unpack(tangent), unpack(axis_far_from(normal)), unit_x(z[0])
+    hint = unpack(tangent)
+    usual = unpack(axis_far_from(normal))
+    x_axis = unit_x(z[0])
     instead = where_tree(_aside(z, x_axis, 0.01), x_axis, usual)
     hinted = where_tree(_aside(z, hint, negligible(normal, 1.0) ** 2), hint, instead)
     return frame_along(z, stored(where_tree(dot_components(hint, hint) > 0.25, hinted, usual)))

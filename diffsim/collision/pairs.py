@@ -315,7 +315,8 @@ def side_of(model: Model, kind: str, ids: np.ndarray) -> Side:
 
 def pair_parameters(model: Model, pairs: Pairs) -> PairParameters:
     """Parameters of all candidate pairs: explicit ones have their own, dynamic ones mix their geoms'."""
-    dynamic, explicit = np.flatnonzero(pairs.pair < 0), np.flatnonzero(pairs.pair >= 0)
+    dynamic = np.flatnonzero(pairs.pair < 0)
+    explicit = np.flatnonzero(pairs.pair >= 0)
     sides = [side_of(model, "geom", geoms[dynamic]) for geoms in (pairs.geom1, pairs.geom2)]
     names = ("gap", "margin", "friction", "solref", "solreffriction", "solimp")
     parameters = [pick(getattr(model, f"pair_{name}"), pairs.pair[explicit]) for name in names]
@@ -359,7 +360,8 @@ def mixed(first: Side, second: Side) -> tuple[Array, ...]:
     friction = safe.greater(first.friction, second.friction)
     if not np.array_equal(first.priority, second.priority):
         # the side with the higher priority determines the parameters
-        equal, higher = (first.priority == second.priority)[:, None], (first.priority > second.priority)[:, None]
+        equal = (first.priority == second.priority)[:, None]
+        higher = (first.priority > second.priority)[:, None]
         mixes = {"friction": friction, "solref": solref, "solimp": solimp}
         friction, solref, solimp = (
             jnp.where(equal, mix, jnp.where(higher, getattr(first, name), getattr(second, name)))

@@ -54,7 +54,8 @@ def slot_body_ids(model: Model, contacts: Contacts) -> tuple[Array, Array]:
 
 def slot_mask(model: Model, bodies: tuple[Array | np.ndarray, Array | np.ndarray]) -> BlockColumns:
     """(n, nv) for each slot: 1 for dofs that move body 2 but not body 1, -1 for the reverse, else 0."""
-    topology, dtype = model.topology, model.body_invweight0.dtype
+    topology = model.topology
+    dtype = model.body_invweight0.dtype
     blocks = articulated_blocks(topology)
     if isinstance(bodies[0], np.ndarray):
         chain = body_dof_mask(topology).astype(np.int8)
@@ -93,7 +94,8 @@ def _contact_rows(source: Sources, dimensions: tuple[int, ...]) -> list[RawRows]
     groups = [run for run in source.slots.geoms if run.dim in dimensions]
     if not groups:
         return []
-    axes, weight = motion_axes(model.topology, source.com), model.body_invweight0[:, 0]
+    axes = motion_axes(model.topology, source.com)
+    weight = model.body_invweight0[:, 0]
     known = source.slots.body
     bodies = slot_body_ids(model, source.contacts) if known is None else tuple(known.T)
     drift = _surface_drift(source) if model.topology.has("geom_surfacevel") else None
@@ -120,7 +122,8 @@ def _surface_drift(source: Sources) -> Array:
     for end, sign in ((0, -1), (1, 1)):
         geom = jnp.maximum(contacts.geom[:, end], 0)
         turn, belt = poses.geom_xmat[geom], model.geom_surfacevel[geom]
-        linear, spin = mul_vec(turn, belt[:, :3]), mul_vec(turn, belt[:, 3:])
+        linear = mul_vec(turn, belt[:, :3])
+        spin = mul_vec(turn, belt[:, 3:])
         point = linear + cross(spin, contacts.pos - poses.geom_xpos[geom])
         # rows 1 and 2 slide along the tangents, row 3 spins about the normal
         along_rows = jnp.stack([dot(contacts.frame[:, k], v) for k, v in ((1, point), (2, point), (0, spin))], axis=1)
@@ -136,13 +139,16 @@ def _basis_jacobian(
 
     A row is the power of a unit wrench at the contact: it acts on body 2, and its opposite on body 1.
     """
-    pos, frame, blocks = contacts.pos, contacts.frame, articulated_blocks(model.topology)
+    pos = contacts.pos
+    frame = contacts.frame
+    blocks = articulated_blocks(model.topology)
     wrenches = [wrench_along(axes, pos, frame[:, i]) for i in range(min(dim, 3))]
     wrenches += [wrench_about(frame[:, i]) for i in range(dim - 3)]
     if len(blocks.table) > 1:
         rows = Segment(None, wrench_pairs(model.topology, blocks, axes, jnp.stack(wrenches), bodies))
     else:
-        columns, mask = wrench_columns(blocks, axes, jnp.concatenate(wrenches)), slot_mask(model, bodies)
+        columns = wrench_columns(blocks, axes, jnp.concatenate(wrenches))
+        mask = slot_mask(model, bodies)
         # in the shape of the product: it is masked before it is stored
         wide = [jnp.broadcast_to(x[:, None], (len(x), dim, *x.shape[1:])) for x in mask.parts]
         parts = [part * x.reshape(part.shape) for part, x in zip(columns.parts, wide, strict=True)]
@@ -164,7 +170,8 @@ def rows_within_reach(contacts: RawRows, reach: float) -> RawRows:
     Raises:
       UnsupportedError: contacts of flexes.
     """
-    jacobian, count = contacts.jacobian, contacts.pos.size
+    jacobian = contacts.jacobian
+    count = contacts.pos.size
     if isinstance(jacobian, BlockColumns):
         normals = BlockColumns(jacobian.blocks, tuple(part[:, :count] for part in jacobian.parts))
     elif isinstance(jacobian, Segment) and isinstance(jacobian.stencil, PairRows):
@@ -173,7 +180,8 @@ def rows_within_reach(contacts: RawRows, reach: float) -> RawRows:
         reason = "contact_reach knows no contacts of flexes; set it to 0"
         raise UnsupportedError.of("<option contact_reach>", reason)
     # pushed as if the surface began `reach` outside of the margin, where the impedance is still near zero
-    surface, dmax = contacts.margin + reach, contacts.solimp[:, 1]
+    surface = contacts.margin + reach
+    dmax = contacts.solimp[:, 1]
     width, midpoint, power = (jnp.full_like(dmax, value) for value in (RISE * reach, MIDPOINT, POWER))
     return RawRows(
         pos=contacts.pos,

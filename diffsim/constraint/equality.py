@@ -62,7 +62,8 @@ class Ends(NamedTuple):
 
 def _ends(source: Sources, ids: np.ndarray, local: Array) -> Ends:
     """Anchors of bodies from `local` (n, 2, 3), positions in the frames of the bodies; or the positions of sites."""
-    pairs, poses = body_pairs(source.model.topology, ids), source.kinematics
+    pairs = body_pairs(source.model.topology, ids)
+    poses = source.kinematics
     anchor = poses.xpos[pairs.body] + mul_vec(poses.xmat[pairs.body], local)
     if pairs.uses_site.any():
         anchor = jnp.where(jnp.asarray(pairs.uses_site)[:, None, None], poses.site_xpos[pairs.site], anchor)
@@ -71,7 +72,8 @@ def _ends(source: Sources, ids: np.ndarray, local: Array) -> Ends:
 
 def _difference(source: Sources, axes: MotionAxes, pairs: BodyPairs, wrench1: Array, wrench2: Array) -> Array:
     """(3 n, nv) rows of body 1 minus rows of body 2, from unit wrenches (3, n, 6) on the bodies."""
-    topology, dtype = source.model.topology, wrench1.dtype
+    topology = source.model.topology
+    dtype = wrench1.dtype
     rows = [wrench_rows(axes, wrench.reshape(-1, 6)).reshape(3, -1, source.model.nv) for wrench in (wrench1, wrench2)]
     masks = [moving_dofs(topology, pairs.body[:, i], dtype)[None] for i in range(2)]
     return (rows[0] * masks[0] - rows[1] * masks[1]).reshape(-1, source.model.nv)
@@ -98,7 +100,8 @@ class BiasMotion(NamedTuple):
 def _bias_motion(source: Sources, ends: Ends) -> BiasMotion:
     """Accelerations of the anchors that come from velocity alone: Jdot v of each body."""
     # cacc at qacc = 0 and without gravity: the velocity products of recursive Newton-Euler
-    topology, velocities = source.model.topology, source.velocities
+    topology = source.model.topology
+    velocities = source.velocities
     body = ends.pairs.body
     cacc = sum_chain(topology, (velocities.cdof_dot, source.state.qvel))[body]
     cvel = velocities.cvel[body]
@@ -157,7 +160,8 @@ class Frames(NamedTuple):
 def _frames(model: Model, kinematics: Kinematics, pairs: BodyPairs) -> Frames:
     """Frames of two bodies, the first turned by `relpose` of eq_data; or frames of two sites."""
     quat = kinematics.xquat[pairs.body]
-    first, second = quat_mul(quat[:, 0], model.eq_data[pairs.id, 6:10]), quat[:, 1]
+    first = quat_mul(quat[:, 0], model.eq_data[pairs.id, 6:10])
+    second = quat[:, 1]
     if not pairs.uses_site.any():
         return Frames(first, second)
     of_site = quat_mul(quat, model.site_quat[pairs.site])
@@ -180,12 +184,11 @@ def weld(source: Sources, ids: np.ndarray) -> RawRows:
     # eq_data of a weld holds the anchor of body 2 first
     ends = _ends(source, ids, source.model.eq_data[ids, :6].reshape(-1, 2, 3)[:, ::-1])
     model, pairs = source.model, ends.pairs
-    axes, bias, frames = (
-        motion_axes(model.topology, source.com),
-        _bias_motion(source, ends),
-        _frames(model, source.kinematics, pairs),
-    )
-    torquescale, inverse = model.eq_data[pairs.id, 10], quat_conj(frames.second)
+    axes = motion_axes(model.topology, source.com)
+    bias = _bias_motion(source, ends)
+    frames = _frames(model, source.kinematics, pairs)
+    torquescale = model.eq_data[pairs.id, 10]
+    inverse = quat_conj(frames.second)
     rotation = scale(quat_mul(inverse, frames.first)[:, 1:], torquescale)
     jacobian = jnp.concatenate(
         [_translation(source, axes, ends), _rotation_jacobian(source, axes, pairs, frames, torquescale)]
@@ -239,7 +242,8 @@ def weld_torques(model: Model, kinematics: Kinematics, ids: np.ndarray, multipli
 
 def _rotation_dot_v(bias: BiasMotion, frames: Frames) -> Array:
     """(n, 3) Jdot v of the rotation residual for torquescale 1: the product rule on 1/2 vec(q2^-1 (0, omega) q1)."""
-    inverse, relative = quat_conj(frames.second), bias.omega[:, 0] - bias.omega[:, 1]
+    inverse = quat_conj(frames.second)
+    relative = bias.omega[:, 0] - bias.omega[:, 1]
     first_rate = 0.5 * quat_mul(_pure(bias.omega[:, 0]), frames.first)
     second_rate = quat_conj(0.5 * quat_mul(_pure(bias.omega[:, 1]), frames.second))
     terms = (
@@ -296,7 +300,8 @@ def _polynomials(model: Model, pairs: Coupling, value: Array) -> tuple[Array, Ar
 
 def joint_equality(source: Sources, ids: np.ndarray) -> RawRows:
     """Couplings of hinge and slide joints."""
-    model, topology = source.model, source.model.topology
+    model = source.model
+    topology = source.model.topology
     value = pick(source.state.qpos - model.qpos0, topology.jnt_qposadr)
     identity = jnp.asarray(np.eye(topology.nv)[topology.jnt_dofadr], value.dtype)
     return _couple(source, coupling(topology, ids), value, identity, model.dof_invweight0[topology.jnt_dofadr])

@@ -134,7 +134,9 @@ def make_constraints(source: Sources) -> Constraints:
             group = fix_zones(group, active_set, len(groups))
         groups.append(group)
         start += group.height
-    topology, slots, limbs = model.topology, source.slots, None
+    topology = model.topology
+    slots = source.slots
+    limbs = None
     if slots.body is not None and not slots.flexes and all(raw.slot is not None for raw in all_rows if not raw.sign):
         # which entries of M + J^T K J can differ from zero: the entries of M, and pairs of dofs that move one body of a
         # contact but not the other
@@ -200,13 +202,15 @@ def constraint_wrenches(
     local = contact_forces(model, contacts, constraints, solution)
     if model.topology.nflex:
         local = jnp.where(contacts.flex[:, 1:] >= 0, 0, local)
-    force, torque = mul_vec_t(contacts.frame, local[:, :3]), mul_vec_t(contacts.frame, local[:, 3:])
+    force = mul_vec_t(contacts.frame, local[:, :3])
+    torque = mul_vec_t(contacts.frame, local[:, 3:])
     first, second = slot_body_ids(model, contacts)
     wrenches = [_Wrench(-1, first, contacts.pos, force, torque), _Wrench(1, second, contacts.pos, force, torque)]
     for rows, basis in zip(constraints.groups, basis_forces(constraints, solution.row_force), strict=True):
         if rows.anchor.shape[0]:
             # an equality between points has 3 rows of force on both bodies, and a weld 3 more of torque
-            ids, count = FAMILIES[rows.family].ids, rows.anchor.shape[0]
+            ids = FAMILIES[rows.family].ids
+            count = rows.anchor.shape[0]
             assert ids is not None
             welds = ids(model.topology)[:count]
             body = body_pairs(model.topology, welds).body
@@ -236,7 +240,8 @@ def family_force(constraints: Constraints, family: str, row_force: Array) -> Arr
 
 def tendon_tensions(model: Model, tendons: Tendons, constraints: Constraints, row_force: Array) -> Array:
     """(ntendon,) N, the forces of limits, dry friction and equalities along each tendon; positive ones lengthen it."""
-    topology, total = model.topology, jnp.zeros_like(tendons.ten_length)
+    topology = model.topology
+    total = jnp.zeros_like(tendons.ten_length)
     for family, sign in (("tendon_friction", 1), ("tendon_lower", 1), ("tendon_upper", -1)):
         force = family_force(constraints, family, row_force)[0]
         ids = FAMILIES[family].ids

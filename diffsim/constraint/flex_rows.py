@@ -87,7 +87,8 @@ def vertex_equalities(topology: Topology) -> np.ndarray:
 
 def edges(source: Sources) -> list[RawRows]:
     """Edges that keep their length."""
-    model, (edge, equality) = source.model, _edges(source.model.topology)
+    model = source.model
+    edge, equality = _edges(source.model.topology)
     if not len(edge):
         return []
     assert source.flexes is not None
@@ -98,7 +99,8 @@ def edges(source: Sources) -> list[RawRows]:
 
 def vertices(source: Sources) -> list[RawRows]:
     """Vertices at which the strain of a surface stays at its value at rest."""
-    model, topology = source.model, source.model.topology
+    model = source.model
+    topology = source.model.topology
     member, equality = _vertices(topology)
     if not len(member):
         return []
@@ -132,13 +134,17 @@ def strain_equalities(topology: Topology) -> np.ndarray:
 
 def strains(source: Sources) -> list[RawRows]:
     """Cells of interpolated flexes whose modes of strain w stay 0: pos = w . (R^T x - x0), along R w, R held fixed."""
-    model, topology, rows = source.model, source.model.topology, []
+    model = source.model
+    topology = source.model.topology
+    rows = []
     if not _strained(topology):
         return []
     nodes = node_positions(model, source.kinematics)
-    jacobian, count = node_rows(model, source.com, nodes), len(nodes)
+    jacobian = node_rows(model, source.com, nodes)
+    count = len(nodes)
     for cells, equality in _strained(topology):
-        most, size = _most_modes(cells), cells.node.shape[1]
+        most = _most_modes(cells)
+        size = cells.node.shape[1]
         # eq_data, which is of floats, says which cell an equality holds
         place = jax.lax.stop_gradient(model.eq_data[equality, :3]).astype(jnp.int32)
         y, z = (int(n) for n in topology.flex_cellnum[cells.flex, 1:])
@@ -146,7 +152,8 @@ def strains(source: Sources) -> list[RawRows]:
         cell = place[:, 0] if shell else (place[:, 0] * y + place[:, 1]) * z + place[:, 2]
         node = jnp.asarray(cells.node)[cell]
         # corotational: nodes turned back by the rotation R of the cell, less the nodes at rest, along each mode
-        corner, turn = nodes[node], cell_rotations(topology, cells.flex, pick(nodes, cells.node))[cell][:, None]
+        corner = nodes[node]
+        turn = cell_rotations(topology, cells.flex, pick(nodes, cells.node))[cell][:, None]
         table = cells.stiffness(model)[cell].reshape(len(equality), -1)
         modes = table[:, 1 : 1 + most * 3 * size].reshape(-1, most, size, 3)
         apart = mul_vec_t(turn, corner) - model.flex_node0[node]
@@ -171,7 +178,8 @@ def element_corners(topology: Topology) -> tuple[np.ndarray, np.ndarray]:
     """(nflexelem + 1, 4) the vertices of each element, after a row for none; and the first element of each flex."""
     table = np.full((topology.nflexelem + 1, 4), -1)
     for flex in range(topology.nflex):
-        corners, first = flex_elements(topology, flex), 1 + topology.flex_elemadr[flex]
+        corners = flex_elements(topology, flex)
+        first = 1 + topology.flex_elemadr[flex]
         table[first : first + len(corners), : corners.shape[1]] = corners
     return table, topology.flex_elemadr
 
@@ -189,7 +197,8 @@ def flex_side(
     ):
         corners = [run.meeting.corner for run in slots if not isinstance(run.meeting, FlexMeeting)]
         vertex: np.ndarray | Array = np.concatenate(corners, axis=1)[:most]
-        exists, at = vertex >= 0, pick(vertices, np.maximum(vertex, 0))
+        exists = vertex >= 0
+        at = pick(vertices, np.maximum(vertex, 0))
     else:
         table, first = element_corners(topology)
         flex, elem, vert = (part[:, side] for part in (contacts.flex, contacts.elem, contacts.vert))
@@ -202,7 +211,8 @@ def flex_side(
         other = contacts.vert[:, 1 - side]
         touched = jnp.where(other >= 0, jnp.asarray(topology.flex_vertadr)[owner] + other, -2)
         vertex = jnp.where(vertex == touched[None], -1, vertex)
-        exists, at = vertex >= 0, vertices[jnp.maximum(vertex, 0)]
+        exists = vertex >= 0
+        at = vertices[jnp.maximum(vertex, 0)]
     # the weights 1 / distance, normalized; each is multiplied by the product of all distances. A contact on a vertex
     # then has all of its weight on that vertex, without a division by zero
     gap = jnp.where(exists, safe.norm(at - contacts.pos[None]), 1)
@@ -229,7 +239,8 @@ def contact_jacobian(
 ) -> tuple[Segment, Array]:
     """The rows of contacts of one dimension in their frames, and the sum of the inverse weights of both sides (n,)."""
     assert flexes is not None
-    topology, dim = model.topology, slots[0].dim
+    topology = model.topology
+    dim = slots[0].dim
     moved_by = carriers(model, slots, contacts, flexes.flexvert_xpos)
     frame = jnp.swapaxes(contacts.frame, 0, 1)
     turning = frame[: dim - 3] if dim > 3 else None
@@ -241,7 +252,8 @@ def contact_jacobian(
 
 def possible_bodies(topology: Topology, slots: FlexSlots) -> np.ndarray:
     """The bodies that may move either side of contacts in some slots."""
-    meeting, bodies = slots.meeting, []
+    meeting = slots.meeting
+    bodies = []
     for flex in slots.flexes:
         if flex < 0:
             assert not isinstance(meeting, FlexMeeting)
@@ -283,7 +295,8 @@ def carriers(model: Model, slots: Sequence[FlexSlots], contacts: Contacts, verti
 
 def side_carriers(model: Model, slots: Sequence[FlexSlots], contacts: Contacts, vertices: Array, side: int) -> Carriers:
     """The bodies that move one side of contacts; all weights are positive."""
-    topology, flex = model.topology, slots[0].flexes[side]
+    topology = model.topology
+    flex = slots[0].flexes[side]
     if flex < 0:
         geoms = [run.meeting.geom for run in slots if not isinstance(run.meeting, FlexMeeting)]
         if all(len(geom) == run.size for geom, run in zip(geoms, slots, strict=True)):

@@ -91,7 +91,8 @@ def trees_moved(model: Model, constraints: Constraints, rows: RowGroup) -> Array
         return jnp.asarray(place)
     jacobian, start = constraints.jacobian, rows.start
     segment, start = (Segment(jacobian), start) if isinstance(jacobian, BlockColumns) else jacobian.segment_at(start)
-    numbers, moves = np.arange(topology.ntree)[None, None], jnp.zeros((rows.count, topology.ntree), bool)
+    numbers = np.arange(topology.ntree)[None, None]
+    moves = jnp.zeros((rows.count, topology.ntree), bool)
     for part in segment.parts:
         if isinstance(part, PairRows):
             # trees of the dofs of each block, and dofs that a row moves

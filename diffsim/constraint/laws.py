@@ -42,9 +42,11 @@ def spring(rows: RowGroup, x: Array, threshold: Array) -> Spring:
         return Spring(-rows.D * x, jnp.broadcast_to(rows.D, x.shape))
     if rows.law == Law.BOUNDED:
         # `<`, not `<=`: a row with bound 0 slides everywhere, also at x = 0, and has no stiffness
-        linear, elsewhere = rows.D * jnp.abs(x) < rows.frictionloss[None], -jnp.sign(x) * rows.frictionloss[None]
+        linear = rows.D * jnp.abs(x) < rows.frictionloss[None]
+        elsewhere = -jnp.sign(x) * rows.frictionloss[None]
     else:
-        linear, elsewhere = x < threshold, 0
+        linear = x < threshold
+        elsewhere = 0
     return Spring(jnp.where(linear, -rows.D * x, elsewhere), jnp.where(linear, rows.D, 0))
 
 
@@ -55,7 +57,8 @@ def on_springs(rows: RowGroup, values: Array) -> tuple[Array, ...]:
     """
     if rows.law != Law.PYRAMID:
         return (values,)
-    normal, tangential = values[:1], rows.friction * values[1:]
+    normal = values[:1]
+    tangential = rows.friction * values[1:]
     return normal + tangential, normal - tangential
 
 
@@ -185,9 +188,11 @@ class _Zones(NamedTuple):
 def _zones(rows: RowGroup, x: Array) -> _Zones:
     # top: x lies in the dual of the friction cone, and no force is needed; bottom: the force -D x lies within the
     # friction cone, and the contact sticks; middle: the force lies on the cone, and the contact slips
-    mu, scale = rows.mu, jnp.concatenate([rows.mu[None], rows.friction])
+    mu = rows.mu
+    scale = jnp.concatenate([rows.mu[None], rows.friction])
     circular = scale * x
-    N, U = circular[0], circular[1:]
+    N = circular[0]
+    U = circular[1:]
     T = safe.sqrt(total(list(U * U)))
     gap = N - mu * T
     unit = safe.divide(U, jnp.broadcast_to(T[None], U.shape))
@@ -209,7 +214,9 @@ def _cone_product(rows: RowGroup, x: Array, y: Array) -> Array:
     """K y of elliptic contacts, for y (dim, n) or (dim, n, k)."""
     zone = _zones(rows, x)
     weight = jnp.where(zone.middle, zone.weight, 0)
-    slope, unit, curvature = _wide(zone.slope, y), _wide(zone.unit, y), _wide(zone.curvature[None], y)
+    slope = _wide(zone.slope, y)
+    unit = _wide(zone.unit, y)
+    curvature = _wide(zone.curvature[None], y)
     circular = _wide(zone.scale, y) * y
     tangential = circular[1:]
     # exact Hessian of gap^2 / 2 with respect to (N, U): slope slope^T + gap d^2 gap. The second term has only the block

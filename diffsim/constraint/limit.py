@@ -71,14 +71,16 @@ def limited_tendons(topology: Topology) -> np.ndarray:
 
 def _joint_side(source: Sources, side: int) -> list[RawRows]:
     """Lower (side -1) or upper (1) limits of hinges and slides, on all dofs."""
-    model, topology = source.model, source.model.topology
+    model = source.model
+    topology = source.model.topology
     layout = limit_layout(topology)
     if not layout.dof.any():
         return []
     joint = topology.dof_jntid
     value = pick(source.state.qpos, layout.dof_qposadr)
     bound = pick(model.jnt_range[:, max(side, 0)], joint)
-    pos, margin = side * (bound - value), pick(model.jnt_margin, joint)
+    pos = side * (bound - value)
+    margin = pick(model.jnt_margin, joint)
     raw = RawRows(
         pos=pos,
         margin=margin,
@@ -103,7 +105,8 @@ def joint_upper(source: Sources) -> list[RawRows]:
 
 def ball(source: Sources) -> list[RawRows]:
     """Limits of the rotation angle of ball joints: dist = max(range) - angle, J = -axis."""
-    model, layout = source.model, limit_layout(source.model.topology)
+    model = source.model
+    layout = limit_layout(source.model.topology)
     joint = layout.ball
     if not len(joint):
         return []
@@ -128,7 +131,8 @@ def ball(source: Sources) -> list[RawRows]:
 
 def _tendon_side(source: Sources, side: int) -> list[RawRows]:
     """Lower (side -1) or upper (1) limits of tendons."""
-    model, tendon = source.model, limit_layout(source.model.topology).tendon
+    model = source.model
+    tendon = limit_layout(source.model.topology).tendon
     if not len(tendon):
         return []
     pos = side * (model.tendon_range[tendon, max(side, 0)] - source.tendons.ten_length[tendon])
@@ -162,7 +166,8 @@ def all_dofs(topology: Topology) -> np.ndarray:
 
 def dof_friction(source: Sources) -> list[RawRows]:
     """Dry friction on all dofs; J is the identity."""
-    model, topology = source.model, source.model.topology
+    model = source.model
+    topology = source.model.topology
     if not topology.has("dof_frictionloss"):
         return []
     zero = jnp.zeros_like(source.state.qvel)

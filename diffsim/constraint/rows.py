@@ -318,7 +318,8 @@ def with_velocities(
     On a GPU one product with J gives both, in the time of reading J once. On a CPU two products are as fast: the rows
     are returned unchanged, and J qacc_warmstart is empty.
     """
-    opt, state = source.model.opt, source.state
+    opt = source.model.opt
+    state = source.state
     starts = opt.solver == Solver.NEWTON and not opt.disabled(DisableBit.WARMSTART)
     # a solver with few iterations starts from the better of two accelerations (solver/primal.py)
     starts &= not (opt.few_iterations or opt.unrolled)
@@ -341,7 +342,8 @@ def _products(jacobian: BlockColumns | SparseRows, qvel: Array, start: Array) ->
 @_products.defjvp
 def _products_jvp(primals: tuple, tangents: tuple) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
     """One product at a time: reverse mode computes the step again but not the search, and then needs no J start."""
-    (jacobian, qvel, start), (d_jacobian, d_qvel, _) = primals, tangents
+    jacobian, qvel, start = primals
+    d_jacobian, d_qvel, _ = tangents
     vel, warm = jacobian.mul_vec(qvel), jacobian.mul_vec(start)
     return (vel, warm), (d_jacobian.mul_vec(qvel) + jacobian.mul_vec(d_qvel), jnp.zeros_like(warm))
 

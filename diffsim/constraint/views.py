@@ -90,7 +90,8 @@ def island_list(model: Model, contacts: Contacts, constraints: Constraints, solu
     topology = model.topology
     rows = efc_rows(model, contacts, constraints, solution)
     tree = _tree_island(model, tree_partition(model, contacts, constraints))
-    dof, efc = tree[topology.dof_treeid], rows.efc_island
+    dof = tree[topology.dof_treeid]
+    efc = rows.efc_island
     nisland = jnp.max(tree, initial=-1) + 1
 
     def by_island(island: Array) -> tuple[Array, Array, Array, Array]:
@@ -169,7 +170,8 @@ def efc_rows(model: Model, contacts: Contacts, constraints: Constraints, solutio
         columns = _columns(model, contacts, constraints, rows, force, solution.qacc)
         parts.append((*columns, jnp.broadcast_to(island[None], (rows.force_count, rows.count)).reshape(-1)))
     if not parts:
-        none, ints = jnp.zeros((0,), constraints.J.dtype), jnp.zeros((0,), jnp.int32)
+        none = jnp.zeros((0,), constraints.J.dtype)
+        ints = jnp.zeros((0,), jnp.int32)
         labels = dict.fromkeys(("efc_type", "efc_id", "efc_state", "efc_island"), ints)
         sizes = {"nefc": jnp.zeros((), jnp.int32), "efc_J": constraints.J[:0]}
         return EfcRows(**(dict.fromkeys(EfcRows._fields, none) | labels | sizes))
@@ -241,7 +243,8 @@ def _moves(model: Model, contacts: Contacts, rows: RowGroup, ids: np.ndarray, ja
     """
     slots = slots_of(model)
     if rows.slot in {run.start for run in slots.geoms}:
-        part, last = slice(rows.slot, rows.slot + rows.count), jnp.asarray(last_dof(model.topology))
+        part = slice(rows.slot, rows.slot + rows.count)
+        last = jnp.asarray(last_dof(model.topology))
         first, second = (last[body[part]] for body in slot_body_ids(model, contacts))
         return (first != second) | (not is_sparse(model))
     row = jnp.any(jacobian != 0, axis=(0, 2))

@@ -213,7 +213,8 @@ class Env:
         physics, info = state.physics, state.info
         if self.task.disturb is not None:
             rng, key = jax.random.split(info["rng"])
-            physics, info = self.task.disturb(self.model, physics, key), info | {"rng": rng}
+            physics = self.task.disturb(self.model, physics, key)
+            info = info | {"rng": rng}
         result = rollout(self.model, physics, ctrl, lambda state, data: None, inputs)
         moment, kept = self._moment(result.final, inputs, state.physics, action, info)
         # zeros instead of nan, so that one world that diverged does not spoil means and gradients of the batch

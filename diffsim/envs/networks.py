@@ -327,7 +327,8 @@ def _perceptron(operations: Sequence[Operation]) -> Perceptron:
 
 def _affine(operation: Operation) -> tuple[Any, Any]:
     """(a, b) of the operation a x + b."""
-    kind, (constant,) = operation.kind, operation.constants
+    kind = operation.kind
+    (constant,) = operation.constants
     constant = constant.reshape(constant.shape[-1:])
     if kind == "Sub" and operation.reverse:
         return -1.0, constant

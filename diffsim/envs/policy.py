@@ -220,7 +220,8 @@ def _of_environment(env: Environment) -> dict[str, str]:
     control = env.unwrapped.task.control
     low, high = np.asarray(model.actuator_ctrlrange, float).T
     limited = np.asarray(model.topology.actuator_ctrllimited, bool)
-    low, high = np.where(limited, low, -np.inf), np.where(limited, high, np.inf)
+    low = np.where(limited, low, -np.inf)
+    high = np.where(limited, high, np.inf)
     metadata = {
         "step": str(float(env.dt)),
         "joint_names": _listed(model.name("joint", i) for i in range(model.njnt)),

@@ -105,7 +105,8 @@ def gather(
     tables = {} if tables is None else tables
     if id(bucket) not in tables:
         tables[id(bucket)] = bucket.asset.rows(model, bucket.ids, bucket.sizes)
-    rows, shared = tables[id(bucket)], bucket.asset.shared
+    rows = tables[id(bucket)]
+    shared = bucket.asset.shared
     slot = pick_existing(jnp.asarray(bucket.slot), geoms) if isinstance(geoms, Array) else bucket.slot[geoms]
     parts = zip(type(rows)._fields, rows, strict=True)
     data = (part if name in shared else pick_existing(part, slot) for name, part in parts)
@@ -185,7 +186,8 @@ class Collider(NamedTuple):
 
 def _of_hulls(kind1: GeomType, rows: int) -> Collider:
     """The collider of a rounded hull and a mesh."""
-    kinds, fitted = (kind1, GeomType.MESH), None
+    kinds = (kind1, GeomType.MESH)
+    fitted = None
     if kind1 == GeomType.MESH and rows > 1:
         fitted = functools.partial(convex_hull_pair, *kinds, rows)
     bound = functools.partial(convex_hull_bound, kinds)

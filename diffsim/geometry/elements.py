@@ -186,7 +186,8 @@ def hull_elements(kind: GeomType, shape: Shape, vertices: Array, radius: Array, 
     """A hull and elements (n, k, 3)."""
     hull, size = core(kind, shape)
     near = jax.lax.stop_gradient(element_gap(kind, shape, vertices) <= radius + margin)
-    turn, pos = jnp.broadcast_to(shape.mat, (*vertices.shape, 3)), jnp.broadcast_to(shape.pos, (len(vertices), 3))
+    turn = jnp.broadcast_to(shape.mat, (*vertices.shape, 3))
+    pos = jnp.broadcast_to(shape.pos, (len(vertices), 3))
     return HullPairs(hull.whole.vert, mul_vec_t(turn, vertices - pos[:, None]), pos, shape.mat, (size, radius), near)
 
 
@@ -302,8 +303,10 @@ def wall_normal(cylinder: Shape, pos: Array, normal: Array) -> Array:
     """The normal (3,) of a contact with a triangle at `pos`: the wall's, unless a cap is much nearer, as in MuJoCo."""
     local = mul_vec_t(cylinder.mat, pos - cylinder.pos)
     flat = jnp.stack([local[0], local[1], jnp.zeros_like(local[2])])
-    size, height = cylinder.size, jnp.abs(local[2])
-    to_cap, to_wall = jnp.abs(size[1] - height), jnp.abs(size[0] - safe.norm(flat))
+    size = cylinder.size
+    height = jnp.abs(local[2])
+    to_cap = jnp.abs(size[1] - height)
+    to_wall = jnp.abs(size[0] - safe.norm(flat))
     cap = jax.lax.stop_gradient((height > 0.95 * size[1]) | (to_cap < 0.25 * to_wall))
     return jnp.where(cap, normal, mul_vec(cylinder.mat, safe.normalize(flat)))
 
@@ -336,7 +339,8 @@ def rimmed(vertices: Array) -> Hull:
         return flat
     along = safe.normalize(jnp.roll(vertices, -1, axis=0) - vertices)
     rim = cross(along, jnp.broadcast_to(flat.outward[0], along.shape))
-    edge, side = np.array([[0, 1], [1, 2], [2, 0]] * 2), 2 + np.arange(3)
+    edge = np.array([[0, 1], [1, 2], [2, 0]] * 2)
+    side = 2 + np.arange(3)
     flank = np.concatenate([np.stack([0 * side, side], axis=1), np.stack([side, 0 * side + 1], axis=1)])
     return flat._replace(
         facet=jnp.concatenate([flat.facet, jnp.full((3, 3), -1, flat.facet.dtype)]),

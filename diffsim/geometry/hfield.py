@@ -143,7 +143,8 @@ def any_window(topology: Topology, field: int) -> Sizes:
 
 def terrains(model: Model, fields: tuple[int, ...], sizes: Sizes) -> Terrain:
     """Height fields stacked, with a window of some size."""
-    topology, number = model.topology, np.array(fields)
+    topology = model.topology
+    number = np.array(fields)
     cells = np.stack([topology.hfield_ncol[number], topology.hfield_nrow[number]], axis=1) - 1
     window = (jnp.arange(size, dtype=jnp.int32) for size in sizes)
     address = jnp.asarray(topology.hfield_adr[number], jnp.int32)
@@ -224,7 +225,8 @@ def _choose_prisms(kind: GeomType, terrain: Terrain, body: Shape, margin: Array)
 
 def window_under(terrain: Terrain, lower: Array, upper: Array) -> Window:
     """The window of a body with these lower and upper bounds (3,), m."""
-    half, cells = terrain.size[:2], terrain.cells
+    half = terrain.size[:2]
+    cells = terrain.cells
     first, end = (jnp.clip((edge[:2] + half) / (2 * half) * cells, 0, cells) for edge in (lower, upper))
     return Window(jnp.floor(first).astype(jnp.int32), jnp.ceil(end).astype(jnp.int32))
 
@@ -253,7 +255,8 @@ def window_triangles(terrain: Terrain, columns: Array, rows: Array, margin: Arra
     grid_columns, grid_rows = (jnp.append(index, index[-1] + 1) for index in (columns, rows))
     z = _height(terrain, grid_columns[None], grid_rows[:, None]) + margin
     x, y = _plane_coordinates(terrain, grid_columns[None], grid_rows[:, None])
-    widths, parts = _widths(terrain), []
+    widths = _widths(terrain)
+    parts = []
     for corners, slopes in zip(CORNERS.tolist(), SLOPES.tolist(), strict=True):
         here = [(slice(r, r + len(rows)), slice(c, c + len(columns))) for r, c in corners]
         heights = [z[place] for place in here]
@@ -297,9 +300,11 @@ class _Side(NamedTuple):
 
 def nearest_of_prism(vert: Array, point: Array) -> Nearest:
     """The nearest point of a prism (6, 3), base first, counterclockwise from above, to a point (3,), m."""
-    p, corners = unpack(point), list(zip(*(unpack(column) for column in unpack(vert)), strict=True))
+    p = unpack(point)
+    corners = list(zip(*(unpack(column) for column in unpack(vert)), strict=True))
     # relative to the first corner of the top, whose own coordinates are then zero
-    origin, zero = corners[3], jnp.zeros_like(corners[3][0])
+    origin = corners[3]
+    zero = jnp.zeros_like(corners[3][0])
     top = [[zero] * 3, *(minus_components(corner, origin) for corner in corners[4:])]
     height = p[2] - corners[0][2] + zero
     away, dist = _nearest_of_top(top, height, minus_components(p, origin))
@@ -308,15 +313,19 @@ def nearest_of_prism(vert: Array, point: Array) -> Nearest:
 
 def _nearest_of_top(top: list[Vector], height: Array, p: Vector) -> tuple[Vector, Array]:
     """(normal, signed distance), given the corners of the top, a point, and the height of this point over the base."""
-    roof, flat, edge = _roof(top, p), _nearest_side([corner[:2] for corner in top], p[:2]), _nearest_side(top, p)
+    roof = _roof(top, p)
+    flat = _nearest_side([corner[:2] for corner in top], p[:2])
+    edge = _nearest_side(top, p)
     # the wall with the greatest gap belongs to the side that is nearest in plan
     zero = jnp.zeros_like(height)
     ground = _Facet([zero, zero, zero - 1], -height)
     facet = roof
     for other in (ground, _wall(flat, p)):
         facet = where_tree(other.gap > facet.gap, other, facet)
-    in_plan, over_roof = _is_over([zero, zero, zero + 1], top, p), _is_over(roof.normal, top, p)
-    flat_away, under = [jnp.where(in_plan, 0, component) for component in flat.away], jnp.minimum(height, 0)
+    in_plan = _is_over([zero, zero, zero + 1], top, p)
+    over_roof = _is_over(roof.normal, top, p)
+    flat_away = [jnp.where(in_plan, 0, component) for component in flat.away]
+    under = jnp.minimum(height, 0)
     # whether p is lower than the top at q, the point of the prism nearest in plan
     below = decided(roof.gap < dot_components(roof.normal[:2], flat_away))
     away = [jnp.where(below, one, other) for one, other in zip([*flat_away, under], edge.away, strict=True)]
@@ -356,7 +365,8 @@ def _nearest_side(top: list[Vector], p: Vector) -> _Side:
 
     # which side is nearest is a choice, and has no derivatives
     squares = [squared(*jax.lax.stop_gradient((begin, end, p))) for begin, end in _sides(top)]
-    second, third = decided(squares[1] < squares[0]), decided(squares[2] < jnp.minimum(*squares[:2]))
+    second = decided(squares[1] < squares[0])
+    third = decided(squares[2] < jnp.minimum(*squares[:2]))
     begin, end = (
         [jnp.where(third, c, jnp.where(second, b, a)) for a, b, c in zip(*corners, strict=True)]
         for corners in zip(*_sides(top), strict=True)
@@ -415,7 +425,8 @@ def _round_row(kind: GeomType, field: Shape, body: Shape) -> Candidates:
 def _hull_row(kind: GeomType, field: Shape, body: Shape) -> Candidates:
     """A prism and a rounded hull."""
     body_hull, radius = core(kind, body)
-    hull, prism = body_hull.whole, with_polygons(field.data.vert, PRISM)
+    hull = body_hull.whole
+    prism = with_polygons(field.data.vert, PRISM)
     pair = difference(prism, hull, field, body)
     contact = closest(pair, functools.partial(prism_feature, *jax.lax.stop_gradient((prism, hull))))
     return stack([contact_row(field, contact, jnp.zeros_like(radius), radius)])
@@ -428,7 +439,8 @@ def prism_feature(prism: Hull, hull: Hull, pair: HullPair) -> Feature:
 
 def _ball_row(kind: GeomType, field: Shape, ball: Shape) -> Candidates:
     """A prism and a ball."""
-    center, radius = mul_vec_t(field.mat, ball.pos - field.pos), ball.size[0]
+    center = mul_vec_t(field.mat, ball.pos - field.pos)
+    radius = ball.size[0]
     near = nearest_of_prism(field.data.vert, center)
     dist = near.dist - radius
     local = near.point + scale(near.normal, 0.5 * dist)

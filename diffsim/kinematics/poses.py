@@ -75,7 +75,9 @@ class Chain:
 def chain(topology: Topology) -> Chain:
     """The tree of frames of a model."""
     # node 0 is the world
-    parent, owner, joint = [0], [0], [-1]
+    parent = [0]
+    owner = [0]
+    joint = [-1]
     last = np.zeros(topology.nbody, dtype=np.int32)
     for body in range(1, topology.nbody):
         above = int(last[topology.body_parentid[body]])
@@ -276,7 +278,8 @@ def _derivative(
 
     Arrays may have leading batch axes, over which `pose_rates` is mapped.
     """
-    qpos, (change, *pose_tangents) = primals[0], tangents
+    qpos = primals[0]
+    change, *pose_tangents = tangents
     poses = with_pose_rates_p.bind(*primals, topology=topology, names=names)
     if isinstance(change, ad.Zero):
         return poses, pose_tangents

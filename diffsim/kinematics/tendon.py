@@ -90,7 +90,9 @@ def spatial_paths(topology: Topology) -> tuple[Path, ...]:
             kind = kinds[element]
             if kind == WrapType.PULLEY:
                 # after a pulley the path starts again
-                pulley, site, around = element, -1, -1
+                pulley = element
+                site = -1
+                around = -1
             elif kind in (WrapType.SPHERE, WrapType.CYLINDER):
                 around = element
             elif kind == WrapType.SITE:

@@ -79,9 +79,11 @@ WIDTH = {field: 1 if field in (RayDataField.DIST, RayDataField.DEPTH) else 3 for
 
 def rangefinder(readings: Readings, group: Group) -> Array:
     """All fields of all rays, (n, dim): along the z axes of sites, or through the pixels of cameras, row by row."""
-    data, images = readings.data, []
+    data = readings.data
+    images = []
     if group.objtype != ObjType.CAMERA:
-        origin, direction = pick(data.site_xpos, group.objid), pick(data.site_xmat, group.objid)[:, :, 2]
+        origin = pick(data.site_xpos, group.objid)
+        direction = pick(data.site_xmat, group.objid)[:, :, 2]
         hits = _cast(readings, origin, direction, readings.topology.site_bodyid[group.objid])
         return _fields(group, hits, origin, direction, hits.distance)
     for camera in group.objid.tolist():

@@ -71,7 +71,9 @@ def in_site(readings: Readings, site: Ints, point: Array) -> Array:
 
 def touch(readings: Readings, group: Group) -> Array:
     """Sum of the normal forces, N, (n, 1), of contacts on the site's body whose force ray meets the site."""
-    topology, data, contacts = readings.topology, readings.data, readings.data.contact
+    topology = readings.topology
+    data = readings.data
+    contacts = readings.data.contact
     touching = on_body(topology, contacts.geom, topology.site_bodyid[group.objid])
     second = touching[:, :, 1]
     # the contact normal leads from geom1 to geom2
@@ -150,7 +152,8 @@ def _involved(readings: Readings, kind: ObjType, objid: Ints) -> Array:
 
 def _selected(readings: Readings, group: Group, sign: Array) -> dict[ConDataField, Array]:
     """Fields (n, slots, width) of the contacts that a reduction keeps."""
-    contacts, force = readings.data.contact, readings.contact_force
+    contacts = readings.data.contact
+    force = readings.contact_force
     count = len(contacts.dist)
     slots = group.dim // sum(WIDTH[field] for field in ConDataField if group.parameters[0] & (1 << field))
     dtype = force.dtype

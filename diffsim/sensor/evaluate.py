@@ -102,7 +102,8 @@ def _layout(topology: Topology) -> Layout:
     for sensor in range(topology.nsensor):
         kind = SensorType(topology.sensor_type[sensor])
         types = ObjType(topology.sensor_objtype[sensor]), ObjType(topology.sensor_reftype[sensor])
-        dim, parameters = int(topology.sensor_dim[sensor]), tuple(topology.sensor_intprm[sensor].tolist())
+        dim = int(topology.sensor_dim[sensor])
+        parameters = tuple(topology.sensor_intprm[sensor].tolist())
         apart = bool(topology.sensor_refid[sensor] >= 0), SENSORS[kind].variant(topology, sensor)
         members[kind, *types, dim, parameters, *apart].append(sensor)
     groups = []
@@ -114,12 +115,14 @@ def _layout(topology: Topology) -> Layout:
     address = np.concatenate(
         [(topology.sensor_adr[group.sensors][:, None] + np.arange(group.dim)).reshape(-1) for group in groups]
     )
-    order, lengths = np.argsort(address), [len(group.sensors) * group.dim for group in groups]
+    order = np.argsort(address)
+    lengths = [len(group.sensors) * group.dim for group in groups]
     # each element of sensordata has a group and an index in the group; a new slice begins where these do not continue
     group = np.repeat(np.arange(len(groups)), lengths)[order]
     place = order - (np.cumsum(lengths) - lengths)[group]
     cuts = np.flatnonzero((np.diff(group) != 0) | (np.diff(place) != 1)) + 1
-    first, last = np.concatenate([[0], cuts]), np.concatenate([cuts - 1, [len(order) - 1]])
+    first = np.concatenate([[0], cuts])
+    last = np.concatenate([cuts - 1, [len(order) - 1]])
     pieces = [Piece(int(group[a]), int(place[a]), int(place[b]) + 1) for a, b in zip(first, last, strict=True)]
     return Layout(groups, order, pieces)
 

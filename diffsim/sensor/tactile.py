@@ -72,7 +72,8 @@ def tactile(readings: Readings, group: Group) -> Array:
         axes = [mul_vec(turn, normals[None, k::3]) for k in range(3)]
     total = jnp.zeros((group.size, CHANNELS, count), world.dtype)
     plain = model.opt.follows("tactile_depth")
-    geoms, settings = data.contact.geom, (model.opt.disableflags, model.hooks.contact_filter)
+    geoms = data.contact.geom
+    settings = (model.opt.disableflags, model.hooks.contact_filter)
     sides = jnp.asarray(topology.body_weldid[topology.geom_bodyid])[geoms]
     near = jnp.all(geoms >= 0, axis=1) & (data.contact.dist <= data.contact.margin)
     for partners in _partners(topology, *settings, tuple(weld.tolist())):
@@ -120,7 +121,8 @@ def _partners(
         of_body = topology.body_weldid[topology.geom_bodyid[ends[0]]]
         for owner, body in enumerate(weld):
             for geom in np.unique(ends[1][of_body == body]).tolist():
-                kind, mesh = GeomType(topology.geom_type[geom]), topology.geom_dataid[geom]
+                kind = GeomType(topology.geom_type[geom])
+                mesh = topology.geom_dataid[geom]
                 if kind != GeomType.MESH or topology.mesh_octadr[mesh] >= 0:
                     members[kind, int(topology.geom_sdf[geom])].add((geom, owner))
     return [Partners(*key, *np.array(sorted(rows)).T) for key, rows in sorted(members.items())]
@@ -136,7 +138,8 @@ def _distances(readings: Readings, partners: Partners, world: Array) -> Array:
     if partners.kind in PRIMITIVES:
         return jax.vmap(PRIMITIVES[partners.kind].distance)(pick(model.geom_size, partners.geom), point)
     if partners.kind == GeomType.MESH:
-        parameters, distance = octrees(model, partners.geom), octree_function(levels(topology)).distance
+        parameters = octrees(model, partners.geom)
+        distance = octree_function(levels(topology)).distance
     else:
         parameters = field_parameters(model, partners.geom, partners.field)
         distance = field_function(model, partners.field).distance

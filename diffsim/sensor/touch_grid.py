@@ -52,8 +52,10 @@ def grid_of(settings: Mapping[str, str]) -> Grid:
     """
     check_settings(settings, SETTINGS)
     numbers = {name: [float(word) for word in settings.get(name, "").split()] for name in SETTINGS}
-    size, fov = [int(number) for number in numbers["size"]], numbers["fov"]
-    channels, gamma = int((numbers["nchannel"] or [1])[0]) or 1, (numbers["gamma"] or [0.0])[0]
+    size = [int(number) for number in numbers["size"]]
+    fov = numbers["fov"]
+    channels = int((numbers["nchannel"] or [1])[0]) or 1
+    gamma = (numbers["gamma"] or [0.0])[0]
     wrong = [
         (len(size) != 2 or min(size) <= 0, "size takes two positive numbers, cells across and up"),
         (len(fov) != 2 or not (0 < fov[0] <= 180 and 0 < fov[-1] <= 90), "fov takes degrees in (0, 180] and (0, 90]"),
@@ -70,7 +72,8 @@ def grid_of(settings: Mapping[str, str]) -> Grid:
 
 def touch_grid(readings: Readings, group: Group) -> Array:
     """(n, channels * cells) forces, N, and torques, N m, channel after channel, row of cells after row."""
-    topology, contacts = readings.topology, readings.data.contact
+    topology = readings.topology
+    contacts = readings.data.contact
     grid = grid_of(json.loads(topology.plugins[topology.sensor_plugin[group.sensors[0]]])[1])
     matrix, place = (pick(frame, group.objid)[:, None] for frame in (readings.data.site_xmat, readings.data.site_xpos))
     # in the frames of the sites, (n, ncon, 3)
@@ -83,7 +86,8 @@ def touch_grid(readings: Readings, group: Group) -> Array:
 
     body = topology.site_bodyid[group.objid]
     of_geom = jnp.asarray(topology.geom_bodyid)[contacts.geom]
-    weld, body_weld = jnp.asarray(topology.body_weldid), topology.body_weldid[body]
+    weld = jnp.asarray(topology.body_weldid)
+    body_weld = topology.body_weldid[body]
     touches = jnp.any(weld[of_geom][None] == jnp.asarray(topology.body_weldid[body_weld])[:, None, None], axis=2)
     # forces act on the second geom of a contact, usually the geom of the body with the higher index
     sign = jnp.where(jnp.asarray(body_weld)[:, None] < jnp.max(of_geom, axis=1)[None], -1, 1).astype(force.dtype)
@@ -104,7 +108,8 @@ def plugin_sensor(readings: Readings, group: Group) -> Array:
     Raises:
       ValueError: a plugin of the user's returned another shape.
     """
-    topology, number = readings.topology, readings.topology.sensor_plugin[group.sensors[0]]
+    topology = readings.topology
+    number = readings.topology.sensor_plugin[group.sensors[0]]
     if instances(topology)[number][0] == NAME:
         return touch_grid(readings, group)
     for plugin, use in plugin_uses(readings.model, readings.state, readings.inputs, readings.data, "sensor", "sensor"):

@@ -29,7 +29,8 @@ def check_arguments(model: Model, state: State, inputs: Inputs | None) -> Inputs
     """
     for prefix, record in (("", model), ("opt.", model.opt)):
         for field in dataclasses.fields(record):
-            value, shape = getattr(record, field.name), field.metadata.get("shape")
+            value = getattr(record, field.name)
+            shape = field.metadata.get("shape")
             if shape is not None and np.ndim(value) > len(shape):
                 raise ValueError(
                     f"model.{prefix}{field.name} has a batch axis; use jax.vmap with "
@@ -52,7 +53,8 @@ def check_record(name: str, model: Model, record: Record) -> None:
       TypeError, ValueError: as `check_arguments`.
     """
     for field in dataclasses.fields(record):  # type: ignore[arg-type]
-        value, path = getattr(record, field.name), f"{name}.{field.name}"
+        value = getattr(record, field.name)
+        path = f"{name}.{field.name}"
         sizes = field.metadata["shape"]
         expected = tuple(getattr(model.topology, size) if isinstance(size, str) else size for size in sizes)
         shape = np.shape(value)

@@ -136,7 +136,8 @@ def _body_weights(model: Model, kinematics: Kinematics, com: ComFrame, factor: F
             moves = dof_mask(topology)[last_dof(topology)[bodies][:, :, None], dofs[:, None]][..., None]
             axis = pick(com.cdof, dofs)[:, None]
             offset = pick(kinematics.xipos, bodies) - pick(com.subtree_com, topology.body_rootid[bodies])
-            parts, shape = (axis[..., :3], axis[..., 3:], offset[:, :, None]), (*moves.shape[:3], 3)
+            parts = (axis[..., :3], axis[..., 3:], offset[:, :, None])
+            shape = (*moves.shape[:3], 3)
             angular, linear, offset = (jnp.broadcast_to(part, shape) for part in parts)
             jacobians = jnp.where(moves, jnp.stack([linear + cross(angular, offset), angular]), 0.0)
             columns = jnp.moveaxis(jacobians, 3, 2).reshape(2, *dofs.shape, -1)
@@ -270,7 +271,8 @@ def _damping_from_ratio(model: Model, reflected: Array) -> Array:
 
     damping = 2 ratio sqrt(kp m), where m (nu,) is the inertia that an actuator feels.
     """
-    kp, bias = model.actuator_gainprm[:, 0], model.actuator_biasprm
+    kp = model.actuator_gainprm[:, 0]
+    bias = model.actuator_biasprm
     damping = 2 * bias[:, 2] * sqrt(kp * reflected)
     has_ratio = (kp == -bias[:, 1]) & (bias[:, 2] > 0)
     return bias.at[:, 2].set(jnp.where(has_ratio, -damping, bias[:, 2]))
@@ -280,7 +282,8 @@ def _spring_lengths(model: Model) -> Array:
     """tendon_lengthspring (ntendon, 2), m; where it is (-1, -1), the length at qpos_spring."""
     if not model.topology.ntendon:
         return model.tendon_lengthspring
-    inputs, qpos = make_inputs(model), model.qpos_spring
+    inputs = make_inputs(model)
+    qpos = model.qpos_spring
     kinematics = compute_kinematics(model, qpos, inputs.mocap_pos, inputs.mocap_quat)
     length = compute_tendons(model, qpos, kinematics, compute_com_frame(model, kinematics)).ten_length
     lower, upper = model.tendon_lengthspring[:, 0], model.tendon_lengthspring[:, 1]

@@ -179,7 +179,8 @@ def _probe(name: str, names: list[str]) -> Callable[[Array], Array]:
     identity = jax.custom_jvp(lambda value: value)
 
     def rule(primals: tuple[Array], tangents: tuple[Any]) -> tuple[Array, Array]:
-        (value,), (change,) = primals, tangents
+        (value,) = primals
+        (change,) = tangents
         if isinstance(change, SymbolicZero):
             return value, jnp.zeros_like(value)
         names.append(name)
@@ -203,7 +204,9 @@ def _draw(model: Model, key: Array, fields: Mapping[str, Sampler]) -> Leaves:
     drawn: Leaves = {}
     keys = jax.random.split(key, max(len(fields), 1))
     for i, name in enumerate(sorted(fields)):
-        value, sampler, key = leaf(model, name), fields[name], keys[i]
+        value = leaf(model, name)
+        sampler = fields[name]
+        key = keys[i]
         if not isinstance(sampler, Draw):
             drawn[name] = jnp.asarray(sampler(key, value), value.dtype)
         elif sampler.only is None:
@@ -233,7 +236,8 @@ def follow(model: Model, drawn: Leaves) -> Leaves:
         factor = divide(drawn["body_mass"], model.body_mass)
         drawn = drawn | {"body_inertia": model.body_inertia * factor[:, None]}
     if "geom_size" in drawn and "geom_rbound" not in drawn:
-        types, size = model.topology.geom_type, drawn["geom_size"]
+        types = model.topology.geom_type
+        size = drawn["geom_size"]
         primitive = np.isin(types, PRIMITIVES)
         radius = jnp.where(primitive, bounding_radii(types, size), model.geom_rbound)
         sides = jnp.concatenate([model.geom_aabb[:, :3], bounding_boxes(types, size)], axis=1)

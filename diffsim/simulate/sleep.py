@@ -167,11 +167,14 @@ def wake_and_collide(
         return collide(model, poses), Rest(sleep=Sleep(tree_sleep=state.tree_sleep), asleep=None)
     if refused := sleepless_equalities(model):
         raise UnsupportedError(Problem("", 0, "", reason, SLEEPLESS, unsupported=True) for _, reason in refused)
-    topology, plan, tree_asleep = model.topology, _plan(model.topology), _disturbed(model, state, inputs)
+    topology = model.topology
+    plan = _plan(model.topology)
+    tree_asleep = _disturbed(model, state, inputs)
     # a tendon near one of its limits ties its two trees together
     if len(plan.tendon):
         length, limits = tendons.ten_length[plan.tendon], model.tendon_range[plan.tendon]
-        margin, order = model.tendon_margin[plan.tendon], jnp.arange(len(plan.tendon), dtype=jnp.int32)
+        margin = model.tendon_margin[plan.tendon]
+        order = jnp.arange(len(plan.tendon), dtype=jnp.int32)
         taut = (length - limits[:, 0] < margin) | (limits[:, 1] - length < margin)
         tree_asleep = _wake_by_others(tree_asleep, jnp.asarray(plan.tendon_trees), taut, order)
     contacts, tree_asleep = _wake_by_contacts(model, poses, tree_asleep)
@@ -203,9 +206,11 @@ def all_asleep(model: Model, state: State, inputs: Inputs) -> Array:
 
 def _disturbed(model: Model, state: State, inputs: Inputs) -> Array:
     """`tree_asleep` (ntree,) after waking the trees that move, are pushed, or are not where they fell asleep."""
-    topology, plan = model.topology, _plan(model.topology)
+    topology = model.topology
+    plan = _plan(model.topology)
     tree_asleep = state.tree_asleep
-    (qpos, mocap, _), now = _remembered(topology, state.frozen), _mocap_poses(inputs)
+    qpos, mocap, _ = _remembered(topology, state.frozen)
+    now = _mocap_poses(inputs)
     carried = jnp.append(jnp.any(now != mocap, axis=1), False)[plan.mocap]
     pushed = jnp.any(inputs.xfrc_applied != 0, axis=1)
     hit = _of_trees(topology, topology.dof_treeid, (state.qvel != 0) | (inputs.qfrc_applied != 0))
@@ -221,10 +226,12 @@ def _of_trees(topology: Topology, tree: np.ndarray, flag: Array) -> Array:
 def _cycles(tree_asleep: Array) -> Array:
     """(ntree,) the first tree of each sleeping tree's cycle; for an awake tree the tree itself."""
     itself = jnp.arange(len(tree_asleep), dtype=jnp.int32)
-    following, first = jnp.where(tree_asleep >= 0, tree_asleep, itself), itself
+    following = jnp.where(tree_asleep >= 0, tree_asleep, itself)
+    first = itself
     # pointer jumping: after k rounds `first` is the least of 2^k trees along the cycle, and `following` 2^k steps ahead
     for _ in range(int(np.ceil(np.log2(max(len(tree_asleep), 2))))):
-        first, following = jnp.minimum(first, first[following]), following[following]
+        first = jnp.minimum(first, first[following])
+        following = following[following]
     return first
 
 
@@ -286,7 +293,8 @@ def _wake_by_contacts(model: Model, poses: Poses, tree_asleep: Array) -> tuple[C
         contacts = collide(model, poses)
         values, trees = woken(contacts)
         kept = jnp.any(jnp.append(values < 0, False)[trees], axis=1)
-        dist, geom = jnp.where(kept, contacts.dist, FAR), jnp.where(kept[:, None], contacts.geom, -1)
+        dist = jnp.where(kept, contacts.dist, FAR)
+        geom = jnp.where(kept[:, None], contacts.geom, -1)
         return contacts.replace(dist=dist, geom=geom), values
     # the buffer has room for the nearest pairs only: look for pairs with an awake body, and once more if trees woke
     first = collide(model, poses, of_awake(tree_asleep))
@@ -300,7 +308,8 @@ def _wake_by_equalities(model: Model, inputs: Inputs, tree_asleep: Array) -> Arr
     trees = _plan(model.topology).equality
     if not len(trees):
         return tree_asleep
-    asleep, cycle = jnp.append(tree_asleep >= 0, False)[trees], jnp.append(_cycles(tree_asleep), -1)[trees]
+    asleep = jnp.append(tree_asleep >= 0, False)[trees]
+    cycle = jnp.append(_cycles(tree_asleep), -1)[trees]
     between = inputs.eq_active & np.all(trees >= 0, axis=1)
     apart = between & jnp.any(asleep, axis=1) & (jnp.all(asleep, axis=1) <= (cycle[:, 0] != cycle[:, 1]))
     return _wake(tree_asleep, _of_trees(model.topology, trees.reshape(-1), jnp.repeat(apart, 2)))
@@ -336,10 +345,12 @@ def fall_asleep(
       reread: a state -> sensor readings (nsensordata,). Sensors of a tree that falls asleep keep showing what they read
         at rest.
     """
-    topology, dtype = model.topology, state.qvel.dtype
+    topology = model.topology
+    dtype = state.qvel.dtype
     tree_asleep, slept = _tired(model, state, inputs, data)
     asleep = tree_asleep >= 0
-    dofs, qpos = asleep[topology.dof_treeid], jnp.where(asleep[_plan(topology).qpos], state.qpos, later.qpos)
+    dofs = asleep[topology.dof_treeid]
+    qpos = jnp.where(asleep[_plan(topology).qpos], state.qpos, later.qpos)
     readings = data.sensor_now
     if topology.nsensor:
         at_rest = state.replace(qvel=jnp.where(dofs, 0, state.qvel))
@@ -356,9 +367,11 @@ def fall_asleep(
 def _tired(model: Model, state: State, inputs: Inputs, data: Data) -> tuple[Array, Array]:
     """`tree_asleep` (ntree,) after a step, and which trees fall asleep in it."""
     # count: a tree that moves faster than the tolerance, is pushed, or may not sleep starts again
-    topology, plan = model.topology, _plan(model.topology)
+    topology = model.topology
+    plan = _plan(model.topology)
     before = data.tree_asleep
-    tolerance, speed = model.opt.sleep_tolerance, model.dof_length * jnp.abs(state.qvel)
+    tolerance = model.opt.sleep_tolerance
+    speed = model.dof_length * jnp.abs(state.qvel)
     fast = jnp.where(tolerance > 0, ~(speed < tolerance), state.qvel != 0)
     moving = _of_trees(topology, topology.dof_treeid, fast | (inputs.qfrc_applied != 0))
     moving = moving | _of_trees(topology, topology.body_treeid, jnp.any(inputs.xfrc_applied != 0, axis=1))
@@ -366,7 +379,8 @@ def _tired(model: Model, state: State, inputs: Inputs, data: Data) -> tuple[Arra
     counted = jnp.where(before < 0, counted, before)
 
     # an island falls asleep as a whole, and a tree without constraints on its own
-    parts, itself = tree_partition(model, data.contact, data.efc), jnp.arange(topology.ntree, dtype=jnp.int32)
+    parts = tree_partition(model, data.contact, data.efc)
+    itself = jnp.arange(topology.ntree, dtype=jnp.int32)
     group = jnp.where(parts.touched, parts.first, itself)
     ready = counted == -1
     slept = ready & ~jnp.zeros(ready.shape, bool).at[group].max(~ready)[group]
@@ -487,7 +501,8 @@ WAKEFUL = (SensorType.USER, SensorType.PLUGIN, SensorType.RANGEFINDER)
 def _trees_of(topology: Topology, kind: ObjType, index: int) -> set[int] | None:
     """The trees that an object sleeps with; an empty set if it is static, None if it never sleeps."""
     if kind in (ObjType.BODY, ObjType.XBODY):
-        tree, root = int(topology.body_treeid[index]), topology.body_rootid[index]
+        tree = int(topology.body_treeid[index])
+        root = topology.body_rootid[index]
         return {tree} if tree >= 0 else None if topology.body_mocapid[root] >= 0 else set()
     if kind in OWNER:
         return _trees_of(topology, ObjType.BODY, int(getattr(topology, f"{OWNER[kind]}_bodyid")[index]))

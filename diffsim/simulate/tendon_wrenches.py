@@ -68,7 +68,8 @@ def _pulls(model: Model, kinematics: Kinematics, path: Path, pull: Array) -> lis
     A positive pull lengthens the tendon. A part that does not touch its geom pulls on the geom twice, in opposite
     directions along one line.
     """
-    topology, force = model.topology, pull[path.tendon] * inverse_divisors(model, path)
+    topology = model.topology
+    force = pull[path.tendon] * inverse_divisors(model, path)
     start, end = kinematics.site_xpos[path.first], kinematics.site_xpos[path.last]
     near, far = end, start
     if path.geom is not None:

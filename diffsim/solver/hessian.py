@@ -96,7 +96,8 @@ def solve_hessian_once(objective: Objective, x: PerGroup, b: Array) -> Array:
 
     On a GPU this operation also computes J^T K J.
     """
-    constraints, inertia = objective.constraints, objective.qM.parts[0][0]
+    constraints = objective.constraints
+    inertia = objective.qM.parts[0][0]
     jacobian = constraints.jacobian
     if not objective.qM.blocks.single or not isinstance(jacobian, BlockColumns):
         return solve_hessian(factor_hessian(objective, x), objective, x, b)

@@ -128,7 +128,9 @@ def iterate(objective: Objective, rule_for: RuleMaker, settings: Settings, start
     """
 
     # the functions of a loop may not close over traced arrays (xla/batched_loops.py): these go into `problem`
-    tolerances, limits, limit = settings[:2], settings[2:], settings.iterations
+    tolerances = settings[:2]
+    limits = settings[2:]
+    limit = settings.iterations
 
     def advance(problem: _Problem, progress: Progress) -> Progress:
         rule = rule_for(problem.objective, problem.aid)
@@ -171,11 +173,13 @@ def _unrolled(advance: Callable[[Progress], Progress], settings: Settings, start
 
 def _first(objective: Objective, settings: Settings, start: Start, rule: Rule) -> Progress:
     """The state before the first iteration."""
-    qacc, warm = start.qacc, objective.constraints.warm
+    qacc = start.qacc
+    warm = objective.constraints.warm
     rows_product = warm if warm.size else objective.constraints.jacobian.mul_vec(qacc)
     point = _evaluate(objective, *start, rows_product)
     # only CG reads the previous direction; for Newton it is empty
-    blank, zero = jnp.zeros_like(qacc[:0] if settings.full_step else qacc), jnp.zeros((), qacc.dtype)
+    blank = jnp.zeros_like(qacc[:0] if settings.full_step else qacc)
+    zero = jnp.zeros((), qacc.dtype)
     done = _converged(objective, settings, point, rule)
     return Progress(point, Direction(blank, blank, blank), jnp.zeros((), jnp.int32), zero, done, jnp.zeros((), bool))
 
@@ -217,7 +221,8 @@ def _step(objective: Objective, settings: Settings, progress: Progress, rule: Ru
 
     # the objective along the line: M v and J v, after which no trial needs a product
     inertia_product, rows_product = objective.qM.mul_vec(vector), constraints.jacobian.mul_vec(vector)
-    x, v = residuals(constraints, point.qacc, point.rows_product), project(constraints, vector, rows_product)
+    x = residuals(constraints, point.qacc, point.rows_product)
+    v = project(constraints, vector, rows_product)
     linear = inner(vector, point.inertia_product - objective.qfrc_smooth)
     line = _Line(line_rows(constraints, x, v), linear, inner(vector, inertia_product))
     slope = inner(vector, point.gradient)
@@ -237,11 +242,13 @@ def _step(objective: Objective, settings: Settings, progress: Progress, rule: Ru
     # the test. The improvement is exact if no row changes its zone on the way: the slope then goes linearly to zero,
     # and the objective falls by alpha times its mean
     improvement = -0.5 * alpha * slope
-    converged, promised = _converged(objective, settings, moved, rule), 0.5 * slope
+    converged = _converged(objective, settings, moved, rule)
+    promised = 0.5 * slope
     if settings.full_step:
         # if the force M v of the direction v is within rounding, the gradient is noise, even where stiff rows make it
         # look large. A full step promises half the slope (the minimum of the quadratic model)
-        converged, promised = converged | _is_rounding(objective, moved, inertia_product), jnp.abs(promised)
+        converged = converged | _is_rounding(objective, moved, inertia_product)
+        promised = jnp.abs(promised)
     # `~(a > b)` is also true for NaN, which ends the search
     too_small = ~(improvement > settings.tolerance)
     noise = inner(jnp.abs(vector), _rounding(objective, moved))

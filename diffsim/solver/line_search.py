@@ -82,7 +82,8 @@ def line_search(
     """
     epsilon = float(jnp.finfo(slope.dtype).eps)
     tolerance = jnp.maximum(tolerance, ROUNDING * epsilon * jnp.abs(slope))
-    zero, count = jnp.zeros_like(slope), jnp.zeros((), jnp.int32)
+    zero = jnp.zeros_like(slope)
+    count = jnp.zeros((), jnp.int32)
     start = _Bracket(first, zero, zero + FAR, count, idle)
 
     def unfinished(bracket: _Bracket) -> Array:

@@ -197,7 +197,8 @@ def without_slip(
     y, sweeps = sweep_until_converged(schedule, *jax.lax.stop_gradient((qM.dense, fixed_force, rows, start)))
     y = at_fixed_point(schedule.cones, checkpoint_name(y, SEARCH_RESULT), qM, fixed_force, rows)
     qacc = solve_blocks(qM, fixed_force + matmul(y, rows.jacobian))
-    final, begin = [], 0
+    final = []
+    begin = 0
     for rows, old in zip(constraints.groups, forces, strict=True):
         count = friction_count(model.topology, rows)
         final.append(with_friction(model.topology, rows, old, y[begin : begin + count]) if count else old)
@@ -207,7 +208,8 @@ def without_slip(
 
 def _schedule(model: Model, constraints: Constraints, forces: PerGroup, contact_order: Array | None) -> Schedule:
     """Order, islands and tolerance of the sweeps."""
-    separate, topology = islands(model, constraints), model.topology
+    separate = islands(model, constraints)
+    topology = model.topology
     total = sum(rows.count for rows in constraints.contacts)
     ranks = jnp.arange(total, dtype=jnp.int32) if contact_order is None else contact_order
     rank, island = [], []

@@ -86,7 +86,9 @@ def friction_rows(topology: Topology, constraints: Constraints, rows: RowGroup, 
         members = friction_members(topology, rows)
         jacobian, aref, limit, y = (pick(v, members) for v in (block[0], rows.aref[0], rows.frictionloss, forces[0]))
         return WithForce(FrictionRows(jacobian, aref, limit), y)
-    jacobian, aref, coefficient = jnp.swapaxes(block[1:], 0, 1), rows.aref[1:].T, rows.friction.T
+    jacobian = jnp.swapaxes(block[1:], 0, 1)
+    aref = rows.aref[1:].T
+    coefficient = rows.friction.T
     # the edges J_n +- mu_i J_i with forces f+ and f- push sideways by mu_i (f+ - f-), at most mu_i (f+ + f-)
     if rows.law == Law.PYRAMID:
         limit = coefficient * (forces[0::2] + forces[1::2]).T
@@ -188,7 +190,8 @@ def sweep_until_converged(
     # M^-1 of all rows, and the acceleration without friction, by one factor
     factor = cholesky(qM)
     solved = cho_solve(factor, jnp.concatenate([rows.jacobian, force[None]]).T).T
-    response, cones = solved[:-1], schedule.cones
+    response = solved[:-1]
+    cones = schedule.cones
 
     def best_in_bounds(old: Array, slope: Array, value: Array, limit: Array) -> Array:
         return best_in_interval(old, slope, value, -limit, limit)
@@ -255,7 +258,8 @@ def _update(rows: _Sorted, best: _Best, place: int, i: Array, point: _Point) -> 
     )
     old = jax.lax.dynamic_index_in_dim(point.y[place], i, keepdims=False)
     # along the axes in which the block of A is diagonal
-    before, slope = to_axes(vector, old), to_axes(vector, matmul(jacobian, point.acceleration) - aref)
+    before = to_axes(vector, old)
+    slope = to_axes(vector, matmul(jacobian, point.acceleration) - aref)
     goes_on = jnp.any((island == jnp.arange(point.running.shape[0])) & point.running)
     change = jnp.where(goes_on & (limit > MINVAL), best(before, slope, value, limit) - before, 0)
     gained = jnp.sum(gain(change, slope, value))

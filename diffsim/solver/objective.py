@@ -103,10 +103,12 @@ def gradient(objective: Objective, qacc: Array) -> Array:
 
 def may_join(constraints: Constraints) -> Array:
     """Whether a row of J that acts may couple dofs of two blocks of M, ()."""
-    jacobian, flags = constraints.jacobian, [jnp.zeros((), bool)]
+    jacobian = constraints.jacobian
+    flags = [jnp.zeros((), bool)]
     for rows in constraints.groups:
         if not rows.on_dofs:
-            acts, pairs = jnp.any(rows.D != 0, axis=0), None
+            acts = jnp.any(rows.D != 0, axis=0)
+            pairs = None
             if isinstance(jacobian, SparseRows):
                 pairs = jacobian.segment_at(rows.start)[0].stencil
             # if it is not known which blocks a constraint couples, any constraint that acts counts
@@ -122,7 +124,10 @@ def acting_contacts(constraints: Constraints, jacobian: BlockColumns, most: int)
     Returns:
       The constraints, and whether all contacts that act have found a place, ().
     """
-    groups, numbers, start, fits = list[RowGroup](), list[Array | np.ndarray](), 0, jnp.asarray(True)
+    groups = list[RowGroup]()
+    numbers = list[Array | np.ndarray]()
+    start = 0
+    fits = jnp.asarray(True)
     for rows in constraints.groups:
         if rows.on_dofs:
             groups.append(rows)
@@ -131,13 +136,16 @@ def acting_contacts(constraints: Constraints, jacobian: BlockColumns, most: int)
         places = rows.start + np.arange(rows.height).reshape(rows.dim, rows.count)
         if rows.slot is not None and rows.count > most:
             # the first `most` contacts that act: gather their columns in each field of the group, and their rows of J
-            acts, count = jnp.any(rows.D != 0, axis=0), rows.count
+            acts = jnp.any(rows.D != 0, axis=0)
+            count = rows.count
             place = jnp.nonzero(acts, size=most, fill_value=count)[0]
             fits = fits & (jnp.sum(acts) <= most)
-            filled, place = place < count, jnp.minimum(place, count - 1)
+            filled = place < count
+            place = jnp.minimum(place, count - 1)
             leaves, tree = jax.tree.flatten(rows)
             rows = tree.unflatten([x[..., place] if x.shape[-1] == count else x for x in leaves])
-            rows, places = dataclasses.replace(rows, D=jnp.where(filled, rows.D, 0)), jnp.asarray(places)[:, place]
+            rows = dataclasses.replace(rows, D=jnp.where(filled, rows.D, 0))
+            places = jnp.asarray(places)[:, place]
         groups.append(dataclasses.replace(rows, start=start))
         numbers.append(places.reshape(-1))
         start += rows.height
@@ -183,7 +191,8 @@ def hessian_terms(objective: Objective, x: PerGroup) -> HessianTerms:
     pairs = [(rows, part) for rows, part in zip(constraints.groups, x, strict=True) if not rows.on_dofs]
     segments = jacobian.segments if isinstance(jacobian, SparseRows) else (Segment(jacobian),)
     # each segment of J (dense, or by stencils of points and pairs of trees) has a way of its own to form J^T K J
-    matrices, start = [objective.qM], 0
+    matrices = [objective.qM]
+    start = 0
     for segment in segments:
         stop = start + segment.height
         matrices += grams(segment, [(rows, part) for rows, part in pairs if start <= rows.start < stop])
@@ -203,7 +212,9 @@ def grams(segment: Segment, pairs: list[tuple[RowGroup, Array]]) -> list[BlockDi
         ]
         return jnp.concatenate([block[:0], *[product.reshape(-1, block.shape[1]) for product in products]])
 
-    products, columns, stencil = [], segment.columns, segment.stencil
+    products = []
+    columns = segment.columns
+    stencil = segment.stencil
     if columns is not None and columns.height:
         products.append(
             gram(columns, BlockColumns(columns.blocks, tuple(per_block(weigh, part) for part in columns.parts)))

@@ -123,7 +123,8 @@ def inexact_newton_rule(objective: Objective, aid: Inexact) -> Rule:
         bound = 0.5 * inner(point.gradient, block_solve(objective.qM.blocks, aid.factor, point.gradient))
         # rounding of J a adds 1/2 eps^2 sum D (J a)^2 to the cost. Rows that no dof moves add nothing, although their D
         # may be 1e14
-        square, rows_of_jacobian = jnp.zeros_like(bound), (g for g in objective.constraints.groups if not g.on_dofs)
+        square = jnp.zeros_like(bound)
+        rows_of_jacobian = (g for g in objective.constraints.groups if not g.on_dofs)
         for rows in rows_of_jacobian:
             square += jnp.sum(rows.D * jnp.square(rows.select(point.rows_product)))
         epsilon = float(jnp.finfo(square.dtype).eps)
@@ -169,7 +170,8 @@ class Method(NamedTuple):
 
 def _descend(model: Model, objective: Objective, method: Method, start: Start, unroll: bool) -> Minimum:
     """Iterations from `start`, by the directions that a rule chooses."""
-    opt, scale = model.opt, jax.lax.stop_gradient(cost_scale(model))
+    opt = model.opt
+    scale = jax.lax.stop_gradient(cost_scale(model))
     settings = Settings(
         tolerance=jax.lax.stop_gradient(opt.tolerance) / scale,
         ls_tolerance=jax.lax.stop_gradient(opt.tolerance * opt.ls_tolerance) / scale,

@@ -55,7 +55,8 @@ class Cones(NamedTuple):
     def table(self) -> np.ndarray:
         """(number, widest) the rows of each contact, padded with the dummy row `size`."""
         widest = max((width for _, width in self.groups), default=1)
-        start, parts = self.singles, list[np.ndarray]([np.zeros((0, widest), int)])
+        start = self.singles
+        parts = list[np.ndarray]([np.zeros((0, widest), int)])
         for count, width in self.groups:
             rows = start + np.arange(count * width).reshape(count, width)
             parts.append(np.pad(rows, ((0, 0), (0, widest - width)), constant_values=self.size))
@@ -64,7 +65,8 @@ class Cones(NamedTuple):
 
     def label(self) -> np.ndarray:
         """(size,) number of the single row or contact that each row belongs to."""
-        parts, start = [np.arange(self.singles)], self.singles
+        parts = [np.arange(self.singles)]
+        start = self.singles
         for count, width in self.groups:
             parts.append(start + np.repeat(np.arange(count), width))
             start += count
@@ -72,7 +74,8 @@ class Cones(NamedTuple):
 
     def split(self, values: Array) -> list[Array]:
         """(size, ...) as blocks (n, k, ...): the single rows with k = 1, then the contacts of each width."""
-        parts, start = [], 0
+        parts = []
+        start = 0
         for count, width in ((self.singles, 1), *self.groups):
             stop = start + count * width
             parts.append(values[start:stop].reshape(count, width, *values.shape[1:]))
@@ -112,7 +115,8 @@ def nearest_in_cone(force: Array) -> Array:
     """The point of the cone |y| <= normal that is nearest to a force (normal, y), (k,)."""
     # itself inside the cone, the tip inside the polar cone |y| <= -normal, else its projection on the surface:
     # (normal + |y|) / 2 along (1, y / |y|)
-    normal, size = force[0], safe.norm(force[1:])
+    normal = force[0]
+    size = safe.norm(force[1:])
     share = safe.clip(0.5 * (1 + safe.divide(normal, size)), 0, 1)
     onto = share * jnp.concatenate([size[None], force[1:]])
     return jnp.where(size <= normal, force, jnp.where(size <= -normal, 0, onto))
@@ -138,7 +142,8 @@ class Spectrum(NamedTuple):
 def spectrum(block: Array) -> Spectrum:
     """The spectrum of blocks (n, k, k) of A, with eigenvalues raised to a tiny positive number."""
     if block.shape[-1] == 1:
-        value, vector = block[:, 0], jnp.ones_like(block)
+        value = block[:, 0]
+        vector = jnp.ones_like(block)
     else:
         value, vector = jnp.linalg.eigh(block, symmetrize_input=False)
     # a contact between bodies that nothing moves has a block of zeros, by which the best force would be divided
@@ -261,7 +266,8 @@ def solve_dual(objective: Objective, qacc: Array | None, tolerance: Array, itera
     begin = 0
     for i, part in zip(order, parts, strict=True):
         end = begin + part.force.shape[0]
-        forces[i], begin = _row_forces(groups[i], state.force[begin:end]), end
+        forces[i] = _row_forces(groups[i], state.force[begin:end])
+        begin = end
     qacc = apply(qfrc_smooth + row_forces_on_dofs(constraints, tuple(forces)))
     return DualSolution(tuple(forces), qacc, state.sweeps, state.improvement, state.done)
 
@@ -319,7 +325,8 @@ def _interval_update(quadratic: _Quadratic) -> _Update:
         # f_i <- clip(f_i - ((A + R) f + offset)_i / (A + R)_ii): the minimum along axis i
         force, gained = point
         row = quadratic.response[i]
-        slope, value = inner(row, force) + quadratic.offset[i], jnp.maximum(row[i], MINVAL)
+        slope = inner(row, force) + quadratic.offset[i]
+        value = jnp.maximum(row[i], MINVAL)
         new = best_in_interval(force[i], slope, value, quadratic.lower[i], quadratic.upper[i])
         return force.at[i].set(new), gained + gain(new - force[i], slope, value)
 
@@ -333,9 +340,11 @@ def _cone_update(quadratic: _Quadratic, cones: Cones) -> _Update:
     mj_solPGS.
     """
     # a row of zeros stands for the rows that smaller contacts do not have
-    response, offset = jnp.pad(quadratic.response, ((0, 1), (0, 1))), jnp.append(quadratic.offset, 0)
+    response = jnp.pad(quadratic.response, ((0, 1), (0, 1)))
+    offset = jnp.append(quadratic.offset, 0)
     table = cones.table()
-    rows, acts = jnp.asarray(table), jnp.append(quadratic.upper, 0)[table[:, 0]] > 0
+    rows = jnp.asarray(table)
+    acts = jnp.append(quadratic.upper, 0)[table[:, 0]] > 0
     blocks = response[rows[:, :, None], rows[:, None, :]]
     values, vectors = spectrum(blocks[:, 1:, 1:])
 
@@ -343,7 +352,8 @@ def _cone_update(quadratic: _Quadratic, cones: Cones) -> _Update:
         forces, gained = point
         row, block, value, vector = rows[i], blocks[i], values[i], vectors[i]
         padded = jnp.append(forces, 0)
-        old, slope = padded[row], matmul(response[row], padded) + offset[row]
+        old = padded[row]
+        slope = matmul(response[row], padded) + offset[row]
         on_ray = _along_ray(block, old, slope)
         # the gradient by friction forces there, and the best ones, in the axes of their block
         slope_on_ray = to_axes(vector, (slope + matmul(block, on_ray - old))[1:])

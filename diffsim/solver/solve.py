@@ -100,7 +100,8 @@ def solve(
     if unrolled and opt.iterations == 1:
         # one iteration is no loop: it is differentiated directly
         minimum = minimize(model, objective, qacc_warmstart, unroll=True)
-        qacc, dual_forces = minimum.qacc, None
+        qacc = minimum.qacc
+        dual_forces = None
     else:
         # 1. the value, by a search that is not differentiated; `checkpoint_name` keeps it when reverse mode
         #    computes the step again

@@ -67,7 +67,8 @@ def colours(model: Model, kind: str = "geom") -> Array | np.ndarray:
 
     A numpy array unless the colours are traced, so that a program that draws a given model knows what can be seen.
     """
-    rgba, material = getattr(model, f"{kind}_rgba"), getattr(model.topology, f"{kind}_matid")
+    rgba = getattr(model, f"{kind}_rgba")
+    material = getattr(model.topology, f"{kind}_matid")
     if not model.nmat:
         return rgba
     of_material = model.mat_rgba
@@ -201,7 +202,9 @@ def atlas_of(topology: Topology) -> Atlas:
     # a model without textures gets one white texel
     pyramids = [_pyramid(image) for image in images(topology)] or [[np.full((1, 1, 1, 3), 255, np.uint8)]]
     levels = max(map(len, pyramids))
-    tables, texels, start = [], [], 0
+    tables = []
+    texels = []
+    start = 0
     for pyramid in pyramids:
         rows = []
         for image in pyramid:

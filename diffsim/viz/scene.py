@@ -129,7 +129,8 @@ def plan_of(model: Model, hidden_groups: Sequence[int] = HIDDEN_GROUPS) -> Plan:
     kinds += [part.kind for part in fragments(model.topology, flexes) for _ in part.vertex]
     # the sort is stable: objects of one type stay in the order of their ids
     order = sorted(range(len(kinds)), key=lambda k: known.index(kinds[k]))
-    groups, first = [], 0
+    groups = []
+    first = 0
     for kind in known:
         if count := kinds.count(kind):
             groups.append(Group(kind, first, count))

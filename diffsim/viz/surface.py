@@ -268,7 +268,8 @@ def _on_shapes(scene: Scene, groups: list[Group], rays: BundledRays, near: Array
         """The best hits so far, after the k-th object that the tile may hit."""
         thing = order[k].astype(jnp.int32)
         xpos, xmat, size, _ = (x[thing][None] for x in scene.places)
-        start, along = mul_vec_t(xmat, rays.origin.T - xpos), mul_vec_t(xmat, rays.direction.T)
+        start = mul_vec_t(xmat, rays.origin.T - xpos)
+        along = mul_vec_t(xmat, rays.direction.T)
         distance = SURFACES[group.kind].distance(jnp.broadcast_to(size, start.shape), start, along)
         distance = distance.astype(best[0].dtype)
         nearer = rays.wanted & (distance >= 0) & (distance < best[0])

@@ -231,7 +231,8 @@ def argmin(values: Array, precedes: Precedes) -> Indexed:
 
     def better(one: Indexed, other: Indexed) -> Indexed:
         # a reduction may combine values in any order: put the one with the smaller index first
-        (a, i), (b, j) = one, other
+        a, i = one
+        b, j = other
         swap = i > j
         first = jnp.where(swap, b, a), jnp.where(swap, j, i)
         second = jnp.where(swap, a, b), jnp.where(swap, i, j)

@@ -122,7 +122,8 @@ def supersphere(params: Array) -> Surface:
         _power(np.cos(v), upward) * _power(np.sin(u), around),
         np.broadcast_to(_power(np.sin(v), upward), (count - 1, count)),
     ]
-    south, north = np.array([[0.0, 0, -1]]), np.array([[0.0, 0, 1]])
+    south = np.array([[0.0, 0, -1]])
+    north = np.array([[0.0, 0, 1]])
     vertex = np.concatenate([south, np.stack(rings, axis=-1).reshape(-1, 3), north])
     grid = 1 + np.arange((count - 1) * count).reshape(count - 1, count)
     turned = np.roll(grid, -1, axis=1)

@@ -190,7 +190,8 @@ def _scan(*inputs: Any, jaxpr: Any, length: int, reverse: bool, **params: Any) -
     steps: list[Values] = []
     for k in reversed(range(length)) if reverse else range(length):
         results = _run(jaxpr, *constants, *carried, *(array[k] for array in rows))
-        carried, outputs = results[:num_carry], results[num_carry:]
+        carried = results[:num_carry]
+        outputs = results[num_carry:]
         steps.append(outputs)
     if not steps:
         return [*carried, *(np.zeros((0, *aval.shape), aval.dtype) for aval in jaxpr.out_avals[num_carry:])]

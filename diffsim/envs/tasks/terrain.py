@@ -119,7 +119,8 @@ class Terrain:
     def add(self, spec: Spec) -> None:
         """Adds the geom "ground" and the numeric "levels" to a model."""
         heights = self.elevation
-        lowest, rise = heights.min(), np.ptp(heights)
+        lowest = heights.min()
+        rise = np.ptp(heights)
         rows, columns = heights.shape
         # the outermost heights are half a cell inside of their tiles
         half = [0.5 * self.resolution * (number - 1) for number in (columns, rows)]

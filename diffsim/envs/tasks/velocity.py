@@ -134,7 +134,8 @@ class Velocity:
 
     def parts(self, model: Model) -> dict[str, tuple[int, str]]:
         """Sizes and units of the parts of an observation, in order: for `Policy.to_onnx`."""
-        hinges, feet = model.nu, len(self.robot.feet)
+        hinges = model.nu
+        feet = len(self.robot.feet)
         sizes = {"joints": hinges, "joint velocities": hinges, "last action": hinges, "clock": 2 * feet}
         sizes["height scan"] = len(self.terrain.scan) if self.terrain is not None else 0
         named = {name: (sizes.get(name, 3), unit) for name, unit in UNITS.items()}
@@ -199,13 +200,15 @@ class Velocity:
           largest clearance since it left the ground.
         """
         clearance, place = self.feet(now.model, now.data)
-        down, none = clearance < TOUCHING, jnp.zeros_like(clearance)
+        down = clearance < TOUCHING
+        none = jnp.zeros_like(clearance)
         of_command, whether = jax.random.split(now.key)
         memory: dict[str, Array] = {"clearance": clearance, "place": place, "action": now.action}
         if now.memory is None:
             rest = {"speed": none, "air": none, "landed": none > 0, "peak": none, "before": now.action}
             return memory | rest | {"phase": none[0], "command": self._command(of_command, none.dtype)}
-        last, elapsed = now.memory, STEPS * now.model.opt.timestep
+        last = now.memory
+        elapsed = STEPS * now.model.opt.timestep
         landed = down & (last["air"] > 0)
         change = (place - last["place"]) / elapsed
         again = jax.random.uniform(whether) < elapsed / COMMAND_LASTS
@@ -245,8 +248,10 @@ class Velocity:
 
     def reward(self, now: Moment) -> dict[str, Array]:
         """The terms of the reward, for the time of a step."""
-        memory, turn = now.memory, now.data.xmat[1]
-        command, spin = memory["command"], now.state.qvel[3:6]
+        memory = now.memory
+        turn = now.data.xmat[1]
+        command = memory["command"]
+        spin = now.state.qvel[3:6]
         velocity = rotate_inv(now.state.qpos[3:7], now.state.qvel[:3])
         speed = safe.norm(command[:2]) + jnp.abs(command[2])
         goes = (speed > MOVING).astype(speed.dtype)
@@ -330,7 +335,8 @@ class Velocity:
     def _beyond(self, now: Moment) -> Array:
         """Rad by which joints are outside of the inner nine tenths of their ranges."""
         low, high = now.model.jnt_range[1:, 0], now.model.jnt_range[1:, 1]
-        margin, angle = 0.05 * (high - low), now.state.qpos[7:]
+        margin = 0.05 * (high - low)
+        angle = now.state.qpos[7:]
         limited = jnp.asarray(now.model.topology.jnt_limited[1:], bool)
         over = jnp.maximum(low + margin - angle, 0.0) + jnp.maximum(angle - high + margin, 0.0)
         return jnp.sum(jnp.where(limited, over, 0))

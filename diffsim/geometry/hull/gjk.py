@@ -127,7 +127,8 @@ def _simplex_search(pair: HullPair, size: Array, goes_on: Callable[[_SimplexSear
     """The state of GJK when the search has ended, or no longer `goes_on`."""
     begin = support(pair, -pair.offset)
     corners = Corner(*(jnp.stack([part] * 3) for part in begin))
-    none, bound = jnp.asarray(False), jnp.full_like(size, -jnp.inf)
+    none = jnp.asarray(False)
+    bound = jnp.full_like(size, -jnp.inf)
     start = _SimplexSearch(corners, jnp.array([True, False, False]), begin.point, bound, none, none, jnp.asarray(0))
     return while_loop(lambda search: ~search.done & goes_on(search), lambda search: _closer(pair, search, size), start)
 
@@ -143,7 +144,8 @@ def _closer(pair: HullPair, search: _SimplexSearch, size: Array) -> _SimplexSear
     squared = dot(search.x, search.x)
     limit = (resolution(size) * size) ** 2
     lower = dot(search.x, new.point)
-    gain, bound = squared - lower, jnp.maximum(search.bound, safe.divide(lower, jnp.sqrt(squared)))
+    gain = squared - lower
+    bound = jnp.maximum(search.bound, safe.divide(lower, jnp.sqrt(squared)))
     known = jnp.any(search.used & (search.corners.first == new.first) & (search.corners.second == new.second))
     ends = known | (gain <= 1e-2 * resolution(size) * squared) | (squared <= limit)
     x, kept, overlap = _closest(search.corners.point, search.used, new.point)
@@ -287,7 +289,8 @@ def _tetrahedron(pair: HullPair) -> _Polytope:
 
 def _further(pair: HullPair, origin: Corner, direction: Array) -> Corner:
     """The corner of M furthest from `origin` along a direction (3,) or against it."""
-    forth, back = support(pair, direction, origin), support(pair, -direction, origin)
+    forth = support(pair, direction, origin)
+    back = support(pair, -direction, origin)
     farther = decided(dot(forth.point - origin.point, direction) >= -dot(back.point - origin.point, direction))
     return where_tree(farther, forth, back)
 
@@ -340,7 +343,8 @@ def _grown(polytope: _Polytope, new: Corner, number: Array, limit: Array) -> _Po
     normals, distances = _planes(table.point, table.point[jnp.maximum(following, 0)], apex)
     # the i-th free slot takes the i-th new face: cumulative sums number both, without a scatter
     free = seen | (polytope.distance == jnp.inf)
-    place, counts = jnp.cumsum(free) - 1, jnp.cumsum(on_rim)
+    place = jnp.cumsum(free) - 1
+    counts = jnp.cumsum(on_rim)
     filled = free & (place < counts[-1])
     source = jnp.minimum(jnp.sum(counts[None] <= place[:, None], axis=1), most - 1)
     fresh = jnp.stack([source, following[source], jnp.full_like(source, number)], axis=1)

@@ -163,7 +163,8 @@ def graph_sizes(topology: Topology, mesh: int) -> Sizes:
 def graphs(model: Model, meshes: tuple[int, ...], _: Sizes) -> GraphHull:
     """The hulls of some meshes as one graph, and the index of each hull in it."""
     tables = _tables(model.topology, meshes)
-    vert, facet = pick(model.mesh_vert, tables.vertex), jnp.asarray(tables.facet)
+    vert = pick(model.mesh_vert, tables.vertex)
+    facet = jnp.asarray(tables.facet)
     normal = normals_of_lists(vert[None], jax.tree.map(lambda x: x[None], tables.side))[0]
     normal = safe.normalize(normal + pick(model.mesh_polyrounding, tables.polygon))
     parts = np.split(np.arange(len(tables.vertex)), tables.begin[1:])

@@ -143,7 +143,9 @@ def _searched(
     """
 
     def of_hulls(_: Array, inputs: tuple[Pose, Any, Any, tuple[Array, ...]]) -> Tree:
-        pose, one, other = inputs[0], inputs[1].whole, inputs[2].whole
+        pose = inputs[0]
+        one = inputs[1].whole
+        other = inputs[2].whole
         return search(HullPair(one.corners, other.corners, *pose), one, other, *inputs[3])
 
     return jax.lax.stop_gradient(in_groups(of_hulls, near, jax.lax.stop_gradient((pose, hull1, hull2, further))))
@@ -204,16 +206,20 @@ def _several(
     places = [jnp.concatenate([corners, ends]) for corners in (touching.feature.first, touching.feature.second)]
     pair = HullPair(hull1.vertices(places[0]), hull2.vertices(places[1]), *pose)
     contact = Contact(*separation(pair, _numbered(touching.feature)))
-    dist, single = contact.dist - radius1 - radius2, contact_row(shape1, contact, radius1, radius2)
+    dist = contact.dist - radius1 - radius2
+    single = contact_row(shape1, contact, radius1, radius2)
     points, normal = _corners(touching, pair, hull1.normals(touching.side[0]), hull2.normals(touching.side[1]))
     # MuJoCo puts contacts of an edge of the first body beyond it
     beyond = radius1 + 0.5 * dist if kinds[0] == GeomType.CAPSULE else 0.5 * jnp.abs(dist)
-    points, needed = points + scale(normal, jnp.where(touching.beyond, beyond, -0.5 * dist))[None], touching.needed
+    points = points + scale(normal, jnp.where(touching.beyond, beyond, -0.5 * dist))[None]
+    needed = touching.needed
     if kinds[0] == GeomType.CAPSULE:
         # the middle of a segment, then its ends, in MuJoCo's order
-        ends, both = points[:2], needed[1]
+        ends = points[:2]
+        both = needed[1]
         middle = jnp.where(both, 0.5 * (ends[0] + ends[1]), ends[0])
-        points, needed = jnp.concatenate([middle[None], ends]), jnp.stack([needed[0], both, both])
+        points = jnp.concatenate([middle[None], ends])
+        needed = jnp.stack([needed[0], both, both])
     pos = shape1.pos[None] + mul_vec(shape1.mat[None], points[:rows])
     return Candidates(
         jnp.broadcast_to(dist, (rows,)),
@@ -239,7 +245,8 @@ def _corners(touching: _Overlap, pair: HullPair, normal1: Array, normal2: Array)
     normal2 = mul_vec(pair.turn, normal2)
     axis = jnp.where(touching.first, normal1, normal2)
     upright = jnp.where(touching.both, jnp.where(touching.first, normal2, normal1), axis)
-    inward, sweep = cross(axis[None], there - here), end - begin
+    inward = cross(axis[None], there - here)
+    sweep = end - begin
     before, after = dot(inward, begin - here), dot(inward, end - here)
     share = jnp.where(touching.crosses, safe.divide(before, before - after), touching.kind == LEAVES)
     rise = safe.divide(jnp.ones_like(axis[0]), dot(axis, upright))
@@ -256,29 +263,30 @@ def _overlap_of(kinds: Kinds, lesser: Sizes | None, pair: HullPair, hull1: AnyHu
     body2 = _body(hull2, pair.of_second, feature.second, -normal, pair.turn)
     side1, side2 = body1.side, body2.side
     both = decided(body1.faces & body2.faces & (dot(side1.normal, side2.normal) < -FACING))
-    (line1, level1), (line2, level2) = _edge(body1, side2), _edge(body2, side1)
+    line1, level1 = _edge(body1, side2)
+    line2, level2 = _edge(body2, side1)
     # the edge belongs to the body whose feature has fewer vertices
     size1, size2 = _dimension(body1.place), _dimension(body2.place)
     lesser_first = jnp.asarray(True) if kinds[0] == GeomType.CAPSULE else (size1 < 3) & (size1 <= size2)
     edge1 = decided(~both & lesser_first & body2.faces & level1)
     edge2 = decided(~both & ~lesser_first & (size2 < 3) & body1.faces & level2)
     first = both | edge2
-    reference, polygon = _chosen(first, side1, side2), _chosen(both, side2, _chosen(edge1, line1, line2))
+    reference = _chosen(first, side1, side2)
+    polygon = _chosen(both, side2, _chosen(edge1, line1, line2))
     polygon, reference = stored((polygon, reference))
     crossed = overlap(polygon, reference, ~both)
     exists = crossed.exists & (both | edge1 | edge2)
     places, needed = widest(crossed.point, exists, jnp.where(edge2, side1.normal, -side2.normal))
     # an edge enters at the last line that it crosses inwards, and leaves at the first one that it crosses outwards
     size = len(polygon.corner)
-    kind, edge = jnp.minimum(places // size, CORNER), jnp.where(places < 2 * size, places % size, 0)
+    kind = jnp.minimum(places // size, CORNER)
+    edge = jnp.where(places < 2 * size, places % size, 0)
     into, out = rows_at(crossed.into, edge, 1), rows_at(crossed.out, edge, 1)
     line = jnp.where(kind == ENTERS, jnp.argmax(into, axis=0), jnp.argmin(out, axis=0))
     crosses = jnp.where(kind == ENTERS, jnp.max(into, axis=0) > 0, (kind == LEAVES) & (jnp.min(out, axis=0) < 1))
     line = jnp.where(kind == CORNER, places - 2 * size, line)
-    sides, ends = (
-        jnp.stack([body1.number, body2.number]),
-        (rows_at(polygon.ends, edge, 1), rows_at(reference.ends, line, 1)),
-    )
+    sides = jnp.stack([body1.number, body2.number])
+    ends = (rows_at(polygon.ends, edge, 1), rows_at(reference.ends, line, 1))
     return _Overlap(
         feature=feature,
         exists=jnp.any(exists),
@@ -428,13 +436,16 @@ def _body(
     """A body in the frame of the first, with the side at its feature that faces most along a normal."""
     numbers, normals = hull.sides_at(place[0])
     if not len(numbers):
-        none, point = jnp.zeros((2, 1), jnp.int32), points(place[:1])
+        none = jnp.zeros((2, 1), jnp.int32)
+        point = points(place[:1])
         side = Polygon(point, point, jnp.zeros((1,), bool), normal, none)
         return _Body(hull, points, place, side, none[0, 0], jnp.asarray(False))
     up = dot(normals, (normal if turn is None else mul_vec_t(turn, normal))[None])
     best = greatest(up, 1)
-    outward, chosen = rows_at(normals, best), jnp.maximum(rows_at(numbers, best), 0)
-    side, number = hull.side.row(chosen), hull.side.window
+    outward = rows_at(normals, best)
+    chosen = jnp.maximum(rows_at(numbers, best), 0)
+    side = hull.side.row(chosen)
+    number = hull.side.window
     exists = side >= 0
     following = jnp.where(number + 1 < jnp.sum(exists), jnp.roll(side, -1), side[0])
     # places without a corner repeat the first corner
@@ -449,7 +460,8 @@ def _edge(body: _Body, other: Polygon) -> tuple[Polygon, Array]:
 
     It is the edge of the feature; if the feature is a vertex, it is the most parallel edge at the vertex.
     """
-    first, further = body.place[0], jnp.where(body.place[1] != body.place[0], body.place[1], body.place[2])
+    first = body.place[0]
+    further = jnp.where(body.place[1] != body.place[0], body.place[1], body.place[2])
     ends = jnp.where(further == first, body.hull.joined.row(first), further)
     sweep = body.points(jnp.maximum(ends, 0)) - body.points(first[None])
     slope = jnp.abs(dot(safe.normalize(sweep), other.normal[None]))

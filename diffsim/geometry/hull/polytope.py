@@ -190,14 +190,16 @@ def polygon_normals(vert: Array, side: Array) -> Array:
 
 def normals_of_lists(vert: Array, side: Lists) -> Array:
     """`polygon_normals` (m, p, 3) of m hulls with vertices (m, v, 3); `side`: static, with a leading axis."""
-    count, lengths = vert.shape[1], np.diff(side.start, axis=1)
+    count = vert.shape[1]
+    lengths = np.diff(side.start, axis=1)
     used = zip(side.entry, side.start[:, -1], strict=True)
     entry = np.concatenate([count * row + entries[:number] for row, (entries, number) in enumerate(used)])
     # the begin of each polygon, the polygon of each entry, and all entries from the third corner of a polygon on
     begin = np.cumsum(lengths.ravel()) - lengths.ravel()
     owner = np.repeat(np.arange(lengths.size), lengths.ravel())
     last = np.flatnonzero(np.arange(len(entry)) - begin[owner] >= 2)
-    corner, polygon = vert.reshape(-1, 3), owner[last]
+    corner = vert.reshape(-1, 3)
+    polygon = owner[last]
     first = corner[entry[begin[polygon]]]
     areas = cross(corner[entry[last - 1]] - first, corner[entry[last]] - first)
     whole = jax.ops.segment_sum(areas, polygon, lengths.size, indices_are_sorted=True)
@@ -266,7 +268,8 @@ def difference(hull1: Hull, hull2: Hull, shape1: Shape, shape2: Shape) -> HullPa
 
 def core(kind: GeomType, shape: Shape) -> tuple[Hull | SharedHull, Array]:
     """(hull in the frame of the shape, radius in m of the ball around each of its points) of a shape."""
-    size, none = shape.size, jnp.zeros_like(shape.size[0])
+    size = shape.size
+    none = jnp.zeros_like(shape.size[0])
     if kind == GeomType.SPHERE:
         return without_sides(jnp.zeros((1, 3), size.dtype)), size[0]
     if kind == GeomType.CAPSULE:
@@ -374,8 +377,11 @@ def widened(pair: HullPair, feature: Feature, hull1: Any, hull2: Any) -> Feature
     facet2, off2 = _facet(hull2.facets_at(feature.second[0]), -mul_vec_t(pair.turn, feature.normal))
     area = safe.normalize(cross(ends1[1] - ends1[0], ends2[1] - ends2[0]))
     off = jnp.minimum(*(safe.norm(area - sign * feature.normal) for sign in (1, -1)))
-    (a, b, _), (c, d, _) = feature.first, feature.second
-    edge, at1, at2 = feature.corners == 2, a == b, c == d
+    a, b, _ = feature.first
+    c, d, _ = feature.second
+    edge = feature.corners == 2
+    at1 = a == b
+    at2 = c == d
     on1, on2, between = (
         edge & case for case in (~at1 & at2 & (off1 <= close), at1 & ~at2 & (off2 <= close), off <= close)
     )

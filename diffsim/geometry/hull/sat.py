@@ -87,7 +87,8 @@ def outlined(hull: Hull, turn: Array, offset: Array, size: Array) -> Outlined:
     # all vectors (n, 3) at once as (3, n): turned, and points also moved and divided by the unit
     parts = [hull.vert, ends[:, 0], hull.outward, along, sides[:, 0], sides[:, 1]]
     cuts = np.cumsum([len(part) for part in parts])[:-1]
-    x, columns = unpack(jnp.concatenate(parts)), unpack(turn)
+    x = unpack(jnp.concatenate(parts))
+    columns = unpack(turn)
     is_place = jnp.arange(len(x[0])) < cuts[1]
     turned = total([columns[m][:, None] * x[m][None] for m in range(3)])
     moved = (turned + jnp.where(is_place[None], offset[:, None], 0)) / jnp.where(is_place, size, 1)[None]
@@ -260,20 +261,26 @@ def _gaps(one: Edges, other: Edges) -> Array:
 
 def _nearest(body: Outlined, other: Outlined) -> _Candidate:
     """The edge of a body and the corner of another that are nearest to each other."""
-    begin, along, length = body.edges.begin, body.edges.along, body.length
+    begin = body.edges.begin
+    along = body.edges.along
+    length = body.length
     # the last axis, along which vector instructions run, is the longer one
-    across, down = np.s_[:, None, :], np.s_[:, :, None]
+    across = np.s_[:, None, :]
+    down = np.s_[:, :, None]
     of_edge, of_corner = (down, across) if len(length) < other.corner.shape[1] else (across, down)
     far = _far(other.corner[of_corner], begin[of_edge], along[of_edge], length[of_edge[1:]])[0]
     edge = _nearest_of(jnp.min(far, axis=of_edge.index(None) - 1))
     from_one, along_one = (rows_at(x, edge, 1)[:, None] for x in (begin, along))
     far, at, *way = _far(other.corner, from_one, along_one, rows_at(length, edge)[None])
     corner = _nearest_of(far)
-    normal, at = _unit(rows_at(pack(way), corner)), rows_at(at, corner)
+    normal = _unit(rows_at(pack(way), corner))
+    at = rows_at(at, corner)
     ends = rows_at(body.edge, edge)
     # both ends of the edge, or the nearest end twice
-    begin, end = jnp.where(at < rows_at(length, edge), ends[0], ends[1]), jnp.where(at > 0, ends[1], ends[0])
-    corners, count = pack([begin, end, begin]), 1 + (begin != end)[None]
+    begin = jnp.where(at < rows_at(length, edge), ends[0], ends[1])
+    end = jnp.where(at > 0, ends[1], ends[0])
+    corners = pack([begin, end, begin])
+    count = 1 + (begin != end)[None]
     gap = jnp.where(rows_at(length, edge) >= 0, _gap_along(body, other, normal), -jnp.inf)
     return _Candidate(corners, jnp.broadcast_to(corner, (3,)), count, normal, gap)
 
@@ -334,7 +341,8 @@ def nearest_part(hull: Hull, facets: Facets, point: Array) -> Feature:
     It is a feature of the difference of the hull and the point, and has no derivatives.
     """
     hull, facets, point = jax.lax.stop_gradient((hull, facets, point))
-    size, gap = jnp.max(jnp.abs(hull.vert)), jnp.max(facets.gap)
+    size = jnp.max(jnp.abs(hull.vert))
+    gap = jnp.max(facets.gap)
     side = greatest(facets.gap, size)
     ends, share, away = _nearest_edge(hull, point, size)
     # the gap along the vector from the nearest edge; if a facet has a greater gap, the nearest point is inside it
@@ -359,7 +367,8 @@ def _nearest_edge(hull: Hull, point: Array, size: Array) -> tuple[Array, Array, 
     """(ends (2,) of the nearest edge, share of the second end in its nearest point, vector (3,) to `point`)."""
     first_end, second_end = unpack(hull.edge)
     # stored: worlds share the edges of a hull (without this, a sphere and a mesh of 512 worlds take 1.3 times as long)
-    edges, center = stored(_between(hull.vert[first_end], hull.vert[second_end], first_end >= 0)), unpack(point)
+    edges = stored(_between(hull.vert[first_end], hull.vert[second_end], first_end >= 0))
+    center = unpack(point)
     share, away = _nearest_point(edges.begin, edges.sweep, edges.inverse, center)
     squared = jnp.where(edges.exists, dot_components(away, away), jnp.inf)
     least = jnp.sqrt(jnp.min(squared))

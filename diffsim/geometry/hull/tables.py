@@ -42,12 +42,14 @@ class Lists(NamedTuple):
 
     def row(self, number: jax.Array) -> jax.Array:
         """List `number` () as a row (w,), padded with -1."""
-        begin, end = rows_at(self.start, number), rows_at(self.start, number + 1)
+        begin = rows_at(self.start, number)
+        end = rows_at(self.start, number + 1)
         return jnp.where(self.window < end - begin, rows_at(self.entry, begin + self.window), -1)
 
     def padded(self, lists: int, longest: int, entries: int) -> "Lists":
         """The same lists in longer arrays, followed by empty lists."""
-        entry, start = np.zeros(entries, np.int32), np.full(lists + 1, self.start[-1], np.int32)
+        entry = np.zeros(entries, np.int32)
+        start = np.full(lists + 1, self.start[-1], np.int32)
         entry[: self.start[-1]], start[: len(self.start)] = self.entry[: self.start[-1]], self.start
         return Lists(entry, start, np.arange(longest, dtype=np.int32))
 
@@ -187,7 +189,8 @@ def _representatives(vertex: np.ndarray, triangle: np.ndarray) -> np.ndarray:
     links = np.where((area[one] >= area[other])[:, None], np.stack([one, other], 1), np.stack([other, one], 1))
     links = links[flat(links[:, 1], links[:, 0])]
     number = np.arange(len(triangle))
-    standing, left = number.copy(), np.ones(len(triangle), bool)
+    standing = number.copy()
+    left = np.ones(len(triangle), bool)
     for _ in range(ROUNDS):
         largest = _largest_of_parts(links[left[links].all(axis=1)], area, left)
         joins = left & flat(number, largest)
@@ -261,7 +264,8 @@ def lesser_sizes(topology: Topology, first: np.ndarray, second: np.ndarray) -> S
 def rim_sizes(topology: Topology, mesh: int) -> Sizes:
     """Padded sizes of the part of a mesh's hull that planes need."""
     vertices, around = _graph(topology, mesh)
-    count, (lists, *others) = padded(len(vertices)), around.sizes
+    count = padded(len(vertices))
+    lists, *others = around.sizes
     return count, count if lists > 1 else 1, *(padded(size) for size in others)
 
 
@@ -273,7 +277,8 @@ def _table_sizes(topology: Topology, mesh: int) -> Sizes:
     edges at the vertices; the numbers of facets and edges.
     """
     vertices, around = _graph(topology, mesh)
-    (side, joined), outline = _polygons(topology, mesh), _outline(topology, mesh)
+    side, joined = _polygons(topology, mesh)
+    outline = _outline(topology, mesh)
     lists = *around.sizes, *side.sizes, *joined.sizes[1:]
     return len(vertices), *lists, len(outline.facet), len(outline.edge)
 
@@ -361,8 +366,10 @@ def _graph(topology: Topology, mesh: int) -> tuple[np.ndarray, Lists]:
     if topology.mesh_graphadr[mesh] < 0:
         return first + np.arange(count), lists_of([range(count)])
     graph = topology.mesh_graph[int(topology.mesh_graphadr[mesh]) :]
-    number, small = int(graph[0]), count < SEARCHED
-    vertices, edges = graph[2 + number : 2 + 2 * number], graph[2 + 2 * number :]
+    number = int(graph[0])
+    small = count < SEARCHED
+    vertices = graph[2 + number : 2 + 2 * number]
+    edges = graph[2 + 2 * number :]
     # the neighbours of each vertex end with -1
     starts = graph[2 : 2 + (count if small else number)].tolist()
     lists = [edges[start : start + int(np.argmax(edges[start:] < 0))] for start in starts]

@@ -170,8 +170,11 @@ def _nearest_feature(center: Vector, half: Vector, size: Vector) -> _Feature:
     rank = functools.partial(ranked, slack=1e-15 if squared.dtype == jnp.float64 else 1e-9, count=13)
     least = jnp.min(rank(_squared_distances(fixed), 1 + np.arange(12)), axis=-1)
     index = number_of(jnp.minimum(rank(squared, 0), least), 13)
-    edge, is_face = jnp.maximum(index - 1, 0), index == 0
-    axis, low, high = edge >> 2, edge & 1 > 0, edge & 2 > 0
+    edge = jnp.maximum(index - 1, 0)
+    is_face = index == 0
+    axis = edge >> 2
+    low = edge & 1 > 0
+    high = edge & 2 > 0
     sides = low, jnp.where(axis == 0, low, high), high
     signs = [jnp.where(axis == k, 0, jnp.where(side, 1, -jnp.ones_like(squared))) for k, side in enumerate(sides)]
     near = _closest(segment, signs, [axis == k for k in range(3)])
@@ -248,7 +251,8 @@ def _closest(segment: _Segment, signs: Vector, parallel: Sequence[Array | np.nda
     free1 = (mc * u - mb * v) * inverse
     free2 = (ma * v - mb * u) * inverse
     clamped = jax.lax.stop_gradient(jnp.abs(free1) > 1)
-    x1, side = safe.clip(free1, -1, 1), jnp.where(clamped, jnp.sign(free1), 0)
+    x1 = safe.clip(free1, -1, 1)
+    side = jnp.where(clamped, jnp.sign(free1), 0)
     x2 = jnp.where(clamped, safe.divide(v - mb * x1, jnp.broadcast_to(mc, v.shape)), free2)
     end = safe.clip(x2, -1, 1)
     again = safe.divide(u - mb * end, ma)

@@ -69,7 +69,8 @@ def edge_products(size1: Array, size2: Array, rotation: Array, offset: Array, sh
     column j of R. The depth is (reach of box 1 + reach of box 2 - |offset . n|) / |n|. Box 2 reaches along n by its two
     other edges k, with |(edge i x edge j) . edge k| = |R_il|, where l is neither j nor k.
     """
-    absolute, (next1, last1) = jnp.abs(rotation), (jnp.roll(rotation, -k, axis=0) for k in (1, 2))
+    absolute = jnp.abs(rotation)
+    next1, last1 = (jnp.roll(rotation, -k, axis=0) for k in (1, 2))
     length = safe.sqrt(next1 * next1 + last1 * last1)
     usable = length > shortest
     inverse = 1 / jnp.where(usable, length, 1)
@@ -332,7 +333,9 @@ def _incident(
     projection: _Projection, corner: tuple[Array, Array], exists: Array, lowest: Array
 ) -> tuple[Array, Array, Points]:
     """A corner of the parallelogram: whether it is over the face along one axis, along both axes, and the candidate."""
-    (point, flat), overlap, margin = corner, projection.overlap, projection.margin
+    point, flat = corner
+    overlap = projection.overlap
+    margin = projection.margin
     inside = jnp.abs(flat[:2]) <= overlap.half
     strictly = jnp.abs(flat[:2]) < overlap.half
     # the lowest corner of a face contact is always a candidate
@@ -403,7 +406,8 @@ def _repeated(point: Array, valid: Array) -> Array:
 
     A loop goes over three parts of the list: in one operation, XLA for CPU would compute `valid` again for each pair.
     """
-    parts, number = unpack(jax.lax.stop_gradient(point)), jnp.arange(len(point))
+    parts = unpack(jax.lax.stop_gradient(point))
+    number = jnp.arange(len(point))
 
     def repeated(some: tuple[Array, ...]) -> Array:
         length, *coordinates = some

@@ -139,7 +139,8 @@ def edge_contact(box1: Shape, box2: Shape, rotation: Array, offset: Array, best:
     """
     plain = edge_axis(rotation, best.edge1, best.edge2)
     normal = plain * jnp.where(dot(jax.lax.stop_gradient(plain), offset) < 0, -1, 1).astype(plain.dtype)
-    way1, way2 = _unit(best.edge1, rotation), mul_vec(rotation, _unit(best.edge2, rotation))
+    way1 = _unit(best.edge1, rotation)
+    way2 = mul_vec(rotation, _unit(best.edge2, rotation))
     facing = jax.lax.stop_gradient((normal, mul_vec_t(rotation, normal)))
     level = rounding_of(box1).level
     corners = []
@@ -160,9 +161,11 @@ def edge_contact(box1: Shape, box2: Shape, rotation: Array, offset: Array, best:
         """(points (2, 3), squared distance ()) for one choice of signs."""
         start1 = jnp.where(signs[0] & flip1, -corner1, corner1)
         start2 = mul_vec(rotation, jnp.where(signs[1] & flip2, -corner2, corner2)) + offset
-        cosine, between = dot(way1, way2), start2 - start1
+        cosine = dot(way1, way2)
+        between = start2 - start1
         along1, along2 = dot(way1, between), dot(way2, between)
-        half1, half2 = dot(way1, box1.size), dot(_unit(best.edge2, rotation), box2.size)
+        half1 = dot(way1, box1.size)
+        half2 = dot(_unit(best.edge2, rotation), box2.size)
         sine = 1 - cosine * cosine
         s = safe.clip(safe.divide(along1 - cosine * along2, sine), -half1, half1)
         # each clamp solves for the other parameter again
@@ -210,7 +213,8 @@ def facing_faces(box1: Shape, box2: Shape, rotation: Array, best: BestAxis) -> F
     second = best.face >= 3
     mine, other = (where_tree(second, b, a) for a, b in ((box1[:3], box2[:3]), (box2[:3], box1[:3])))
     upright = jnp.asarray(UPRIGHT, box1.size.dtype)[best.face % 3]
-    frame, size = mul_mat(mine[1], upright), mul_vec_t(upright, mine[2])
+    frame = mul_mat(mine[1], upright)
+    size = mul_vec_t(upright, mine[2])
     turned = jnp.where(second, transpose(rotation), rotation)
     sides = mul_mat(transpose(upright), turned)
     offset = mul_vec_t(frame, other[0] - mine[0])
@@ -220,7 +224,8 @@ def facing_faces(box1: Shape, box2: Shape, rotation: Array, best: BestAxis) -> F
     steepness = -jnp.abs(jax.lax.stop_gradient(sides[2]))
     steepest = argmin(steepness, lambda late, early, _: late < early)[1]
     order = jnp.asarray(UPRIGHT, size.dtype)[steepest]
-    sides, lengths = mul_mat(sides, order), mul_vec_t(order, other[2])
+    sides = mul_mat(sides, order)
+    lengths = mul_vec_t(order, other[2])
     toward = jnp.where(up * jax.lax.stop_gradient(sides[2, 2]) > 0, -1, 1).astype(size.dtype)
     flip = jnp.concatenate([jnp.ones(2, size.dtype), up[None]])
     middle = (offset + scale(sides[:, 2], toward * lengths[2])) * flip - size * jnp.asarray([0, 0, 1], size.dtype)
@@ -234,7 +239,8 @@ def corners_of_overlap(facing: Facing, same: float) -> tuple[Array, Array]:
     They are the corners of the other face over the reference face, the crossings of its edges with the borders of the
     reference face, and the corners of the reference face under it.
     """
-    half, dtype = facing.half, facing.half.dtype
+    half = facing.half
+    dtype = facing.half.dtype
     signs = jnp.asarray(CORNERS, dtype)
     corner = facing.middle[None] + signs[:, :1] * facing.side1[None] + signs[:, 1:] * facing.side2[None]
     over = (jnp.abs(corner[:, 0]) <= half[0]) & (jnp.abs(corner[:, 1]) <= half[1])

@@ -118,7 +118,8 @@ def plane_mesh(plane: Shape, mesh: Shape, margin: Array) -> Candidates:
     counts = jax.lax.stop_gradient(other & (rows.dist < margin) & aside)
     # places of the first and the second that count
     number = jnp.cumsum(counts)[None] == np.array([[1], [2]])
-    place, exists = first_of(number), jnp.any(number, axis=1)
+    place = first_of(number)
+    exists = jnp.any(number, axis=1)
     further = Candidates(*(rows_at(column, place) for column in rows))._replace(valid=exists)
     return Candidates(*(jnp.concatenate([a[None], b]) for a, b in zip(first, further, strict=True)))
 
@@ -134,7 +135,9 @@ def sphere_sphere(sphere1: Shape, sphere2: Shape, margin: Array) -> Candidates:
 @collider
 def sphere_capsule(sphere: Shape, capsule: Shape, margin: Array) -> Candidates:
     """The sphere against a ball at the nearest point of the capsule's segment."""
-    half, axis, center = capsule.size[1], unpack(capsule.axis), unpack(sphere.pos)
+    half = capsule.size[1]
+    axis = unpack(capsule.axis)
+    center = unpack(sphere.pos)
     middle = unpack(capsule.pos)
     along = safe.clip(dot_components(axis, minus_components(center, middle)), -half, half)
     nearest = _ahead(middle, along, axis)
@@ -158,7 +161,8 @@ def sphere_cylinder(sphere: Shape, cylinder: Shape, margin: Array) -> Candidates
     height = dot(outward, offset)
     # discrete choice: beside the wall, above a cap, both (centre inside: the nearer exit) or neither (rim)
     distance = jax.lax.stop_gradient(safe.norm(radial))
-    beside, above = jax.lax.stop_gradient(height) < half, distance < radius
+    beside = jax.lax.stop_gradient(height) < half
+    above = distance < radius
     cap_is_nearer = jax.lax.stop_gradient(half - height) < radius - distance
     side = beside & ~(above & cap_is_nearer)
     cap = above & ~side
@@ -254,7 +258,9 @@ def _parallel_parameters(
     nearest = jnp.minimum(jnp.minimum(gaps[0], gaps[1]), jnp.minimum(gaps[2], gaps[3]))
     taken = [hit | (none & (gap <= nearest)) for gap, hit in zip(gaps, near, strict=True)]
     # from the last end to the first: each one that is taken moves the first of those after it to the second place
-    first, second, count = ends[3], ends[3], jnp.zeros_like(near[0])
+    first = ends[3]
+    second = ends[3]
+    count = jnp.zeros_like(near[0])
     some = jnp.zeros_like(near[0])
     for end, here in reversed(list(zip(ends, taken, strict=True))):
         second = where_tree(here, first, second)

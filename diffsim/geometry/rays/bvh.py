@@ -78,7 +78,8 @@ class Trees(NamedTuple):
 def tree_of(count: int) -> Tree:
     """The tree over a number of triangles."""
     halvings = max(0, -(-count // LEAF) - 1).bit_length()
-    leaves, depth = 1 << halvings, max(1, -(-halvings // 3))
+    leaves = 1 << halvings
+    depth = max(1, -(-halvings // 3))
     return Tree(leaves, -(-count // leaves), depth, leaves // CHILDREN ** (depth - 1))
 
 
@@ -122,7 +123,9 @@ def trees(topology: Topology) -> Trees:
 
 def _plan(fields: Mapping[str, Any]) -> Trees:
     plans = tuple(tree_of(int(count)) for count in fields["mesh_facenum"])
-    faces, corners, first = [np.zeros((0, LEAF), np.int32)], [np.zeros((0, LEAF, 3), np.int32)], 0
+    faces = [np.zeros((0, LEAF), np.int32)]
+    corners = [np.zeros((0, LEAF, 3), np.int32)]
+    first = 0
     for mesh, tree in enumerate(plans):
         leaf_faces = fields["mesh_leafface"][first : first + tree.leaves * tree.width].reshape(tree.leaves, tree.width)
         leaf_faces = np.pad(leaf_faces, ((0, 0), (0, LEAF - tree.width)), mode="edge") + fields["mesh_faceadr"][mesh]
@@ -262,7 +265,8 @@ def search_meshes(model: Model, queries: Queries) -> Nearest:
 
 def _in_lanes(meshes: Meshes, queries: Queries) -> Nearest:
     """The hits of all rays: each lane takes a ray, searches, and returns its hit, until no ray is left."""
-    count, kind = len(queries.wanted), queries.origin.dtype
+    count = len(queries.wanted)
+    kind = queries.origin.dtype
     depth = max(tree.depth for tree in meshes.plan.trees)
     number = jnp.sum(queries.wanted, dtype=jnp.int32)
     # wanted rays first
@@ -342,7 +346,8 @@ def _rows(values: Array, index: Array) -> Array:
 @computed_once
 def _entry(box: Array, rays: _Rays, limit: Array) -> Array:
     """(b, 8) distance at which the ray enters each box, infinite if it misses it or another surface is nearer."""
-    lower, upper = unpack(box[:, :3], axis=1), unpack(box[:, 3:], axis=1)
+    lower = unpack(box[:, :3], axis=1)
+    upper = unpack(box[:, 3:], axis=1)
     origin, direction = unpack(rays.origin[:, :, None], axis=1), unpack(rays.direction[:, :, None], axis=1)
     enter, leave = through_box(lower, upper, origin, direction)
     return jnp.where(enter <= jnp.minimum(leave, limit[:, None]), enter, jnp.inf)
@@ -355,7 +360,8 @@ def _in_order(entry: Array) -> Array:
     Distances are not negative, so they can be sorted by their bits as integers. The last three bits are replaced by the
     child's number.
     """
-    kind, last = INTEGERS[entry.dtype], CHILDREN - 1
+    kind = INTEGERS[entry.dtype]
+    last = CHILDREN - 1
     bits, never = (jax.lax.bitcast_convert_type(value, kind) for value in (entry, jnp.full_like(entry[0, 0], jnp.inf)))
     keys = unpack(bits & ~last | jnp.arange(CHILDREN, dtype=kind)[None])
     for a, b in SORTING:

@@ -97,7 +97,8 @@ class FieldSurface(NamedTuple):
 
 def field_surfaces(model: Model, geom: Array) -> list[FieldSurface]:
     """The surfaces of the fields of k geoms (k,), one entry for each function."""
-    numbers, surfaces = model.topology.geom_sdf, []
+    numbers = model.topology.geom_sdf
+    surfaces = []
     for number in np.unique(numbers[numbers >= 0]).tolist():
         members = np.flatnonzero(numbers == number)
         # other geoms get the parameters of the first member
@@ -170,7 +171,8 @@ def may_meet_ball(bundles: Bundles, middle: Array, radius: Array) -> Array:
     """(b, n) whether rays of bundles (b,) may hit balls (n,); every ray may hit a ball of infinite radius."""
     offset = middle[None] - bundles.middle[:, None]
     axis = jnp.broadcast_to(bundles.axis[:, None], offset.shape)
-    ahead, away = dot(offset, axis), safe.norm(offset)
+    ahead = dot(offset, axis)
+    away = safe.norm(offset)
     reach = ROOM * radius[None] + bundles.radius[:, None]
     wide = reach + bundles.spread[:, None] * (away + reach)
     aside = jnp.sqrt(jnp.maximum(away * away - ahead * ahead, 0))
@@ -287,7 +289,8 @@ class _Met(NamedTuple):
 
     def surfaces(self, model: Model) -> list[tuple[Array, "_Local"]]:
         """For each type, the rays (k,) that hit it, and the surface that they hit; arbitrary for the other rays."""
-        topology, surfaces = model.topology, []
+        topology = model.topology
+        surfaces = []
         kind, asset = (jnp.asarray(column)[self.geom] for column in (topology.geom_type, topology.geom_dataid))
         for shape in self.kinds:
             mask = kind == shape

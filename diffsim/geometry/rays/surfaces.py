@@ -97,11 +97,14 @@ def sphere_distance(size: Array, origin: Array, direction: Array) -> Array:
 
 def capsule_distance(size: Array, origin: Array, direction: Array) -> Array:
     """A capsule along z: radius size[0], half length size[1] without the caps."""
-    height, candidates = size[..., 1], [_side(size, origin, direction)]
+    height = size[..., 1]
+    candidates = [_side(size, origin, direction)]
     for sign in (1, -1):
         local = _shift_z(origin, -sign * height)
         radius = size[..., 0]
-        a, b, c = dot(direction, direction), dot(direction, local), dot(local, local) - radius * radius
+        a = dot(direction, direction)
+        b = dot(direction, local)
+        c = dot(local, local) - radius * radius
         low, high, real = _roots(a, b, c)
         for x in (low, high):
             candidates.append((x, real & (sign * _along_z(origin, direction, x) >= height)))
@@ -124,7 +127,9 @@ def ellipsoid_signed_distance(size: Array, point: Array) -> Array:
 
 def cylinder_distance(size: Array, origin: Array, direction: Array) -> Array:
     """A cylinder along z: radius size[0], half length size[1]."""
-    radius, height, candidates = size[..., 0], size[..., 1], [_side(size, origin, direction)]
+    radius = size[..., 0]
+    height = size[..., 1]
+    candidates = [_side(size, origin, direction)]
     for sign in (-1, 1):
         x, steep = _quotient(sign * height - origin[..., 2], direction[..., 2])
         hit = origin + scale(direction, x)
@@ -226,7 +231,8 @@ def triangle_distance(size: Array, origin: Array, direction: Array) -> Array:
     The two sides from its first corner are (size[0], 0) and (size[1], size[2]).
     """
     x, steep = _quotient(-origin[..., 2], direction[..., 2])
-    hit, (a, b, c) = origin + scale(direction, x), (size[..., k] for k in range(3))
+    hit = origin + scale(direction, x)
+    a, b, c = (size[..., k] for k in range(3))
     across, steep_c = _quotient(hit[..., 1] + c / 3, c)
     along, steep_a = _quotient(hit[..., 0] + (a + b) / 3 - across * b, a)
     inside = steep & steep_a & steep_c & (across >= 0) & (along >= 0) & (across + along <= 1)

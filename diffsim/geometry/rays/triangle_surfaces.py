@@ -92,7 +92,10 @@ def _base(field: Field, origin: Array, direction: Array) -> tuple[Array, Array]:
 
 def _sides(field: Field, origin: Array, direction: Array) -> list[tuple[Array, Array]]:
     """Distances and facets on the four sides between height 0 and the rim."""
-    start, along, size, surfaces = unpack(origin), unpack(direction), unpack(field.size), []
+    start = unpack(origin)
+    along = unpack(direction)
+    size = unpack(field.size)
+    surfaces = []
     for axis, other in AXES:
         for sign in (-1, 1):
             steep = jnp.where(along[axis] == 0, 1, along[axis])
@@ -107,7 +110,8 @@ def _sides(field: Field, origin: Array, direction: Array) -> list[tuple[Array, A
 
 def _rim(field: Field, axis: int, sign: int, along: Array) -> Array:
     """Height of the rim on one side, at the distance `along` (m) from the lower end of this side."""
-    cells, place = field.cells[1 - axis], along / field.width[1 - axis]
+    cells = field.cells[1 - axis]
+    place = along / field.width[1 - axis]
     first = jnp.clip(jnp.floor(place), 0, jnp.maximum(cells - 1, 0)).astype(jnp.int32)
     fixed = jnp.broadcast_to(field.cells[axis] if sign > 0 else 0, first.shape)
     ends = [jnp.minimum(first + step, cells) for step in (0, 1)]
@@ -227,7 +231,8 @@ def mesh_facets(model: Model, assets: np.ndarray | Array, lines: Lines) -> tuple
     root = jax.lax.stop_gradient(pick(model.mesh_boxes, first))
     lower, upper = (unpack(corners[None]) for corners in (root[:, :3].min(axis=2), root[:, 3:].max(axis=2)))
     enter, leave = through_box(lower, upper, unpack(lines.origin), unpack(lines.direction))
-    shape, wanted = enter.shape, lines.wanted & (enter <= leave)
+    shape = enter.shape
+    wanted = lines.wanted & (enter <= leave)
     mesh = jnp.broadcast_to(jnp.asarray(assets, jnp.int32)[None], shape)
     flat = Queries(lines.origin.reshape(-1, 3), lines.direction.reshape(-1, 3), mesh.reshape(-1), wanted.reshape(-1))
     distance, facet = search_meshes(model, flat)
@@ -254,8 +259,10 @@ def hfield_corners(model: Model, assets: Array, facets: Array) -> Array:
     upper = jnp.maximum(facets, 0) % 2
     row = cell // field.ncol
     column = cell % field.ncol
-    second, third = (column + 1, row + upper), (column + 1 - upper, row + 1)
-    (width, length), (x, y, _, depth) = field.width, unpack(field.size)
+    second = (column + 1, row + upper)
+    third = (column + 1 - upper, row + 1)
+    width, length = field.width
+    x, y, _, depth = unpack(field.size)
     points = [pack([c * width - x, r * length - y, field.height(r, c)]) for c, r in ((column, row), second, third)]
     # a point of a face: the face -z is at -depth, the face +z at height 0
     face = jnp.maximum(-1 - facets, 0)

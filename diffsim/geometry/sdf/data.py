@@ -128,7 +128,8 @@ def _inside(root: Array, point: Array) -> _Inside:
     off = point - center
     past = jnp.abs(off) - half
     outside = jnp.any(past > 0, axis=-1, keepdims=True)
-    moved, upper = outside & (past >= 0), off > 0
+    moved = outside & (past >= 0)
+    upper = off > 0
     border = center + jnp.where(upper, 1, -1) * (half - INSIDE)
     beyond = jnp.where(moved, jnp.where(upper, past, -past), 0)
     return _Inside(jnp.where(moved, border, point), moved, beyond)
@@ -281,7 +282,9 @@ def _user_distance(hook: DistanceField, parameters: Array, point: Array) -> Arra
     Raises:
       ValueError: the hook returns something else than one number.
     """
-    numbers, pos, turn = parameters[:-POSE], parameters[-POSE:-4], quat_to_mat(parameters[-4:])
+    numbers = parameters[:-POSE]
+    pos = parameters[-POSE:-4]
+    turn = quat_to_mat(parameters[-4:])
 
     def distance(place: Array) -> Array:
         return jnp.asarray(hook(mul_vec(turn, place) + pos, numbers))
@@ -364,10 +367,12 @@ def fields(model: Model, geoms: tuple[int, ...], sizes: Sizes) -> FieldData | Oc
     search = (starts, jnp.arange(model.opt.sdf_iterations))
     per_geom = [jnp.broadcast_to(part, (len(index), *part.shape)) for part in search]
     # vertices that are spread evenly over the list of each mesh
-    topology, mesh = model.topology, model.topology.geom_dataid[index]
+    topology = model.topology
+    mesh = model.topology.geom_dataid[index]
     share = np.linspace(0, topology.mesh_vertnum[mesh] - 1, SURFACE, axis=1).round().astype(int)
     per_geom.append(model.mesh_vert[topology.mesh_vertadr[mesh][:, None] + share])
-    function, parameters = field_function(model, sizes[0]), field_parameters(model, index, sizes[0])
+    function = field_function(model, sizes[0])
+    parameters = field_parameters(model, index, sizes[0])
     if isinstance(parameters, Octree):
         return record_of(function, OctreeData)(*parameters, model.geom_aabb[index], *per_geom)
     return record_of(function, FieldData)(parameters, model.geom_aabb[index], *per_geom)
@@ -377,7 +382,8 @@ def halton(count: int) -> np.ndarray:
     """The first points (count, 3) of Halton's sequence with bases 2, 3 and 5; the first is 0."""
     points = np.zeros((count, 3))
     for axis, base in enumerate((2, 3, 5)):
-        number, digit = np.arange(count), 1 / base
+        number = np.arange(count)
+        digit = 1 / base
         while number.any():
             points[:, axis] += digit * (number % base)
             number = number // base

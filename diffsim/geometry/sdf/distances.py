@@ -133,7 +133,8 @@ def _search(field: Field, parameters: Any, point: Array, begin: Array) -> Array:
 
     def step(carry: tuple[Array, Array], _: None) -> tuple[tuple[Array, Array], None]:
         place, length = carry
-        way, slope = point - place, _value(field, parameters, place)[1]
+        way = point - place
+        slope = _value(field, parameters, place)[1]
         along = way - slope * safe.divide(dot(way, slope), dot(slope, slope))
         further = onto(place + length * along)
         nearer = cost(further) < cost(place)
@@ -150,7 +151,8 @@ def _moved(field: Field, parameters: Any, point: Array, nearest: Array) -> Array
     slope = jax.lax.stop_gradient(_value(field, parameters, nearest)[1])
     squared = dot(slope, slope)
     ratio = safe.divide(dot(jax.lax.stop_gradient(point) - nearest, slope), squared)
-    one, unit = jnp.eye(3, dtype=nearest.dtype), safe.normalize(slope)
+    one = jnp.eye(3, dtype=nearest.dtype)
+    unit = safe.normalize(slope)
     hessian = jax.jacfwd(lambda place: _value(field, jax.lax.stop_gradient(parameters), place)[1])(nearest)
     bent = one + ratio * jnp.asarray(hessian)
     tangent = one - outer(unit, unit)
@@ -193,7 +195,8 @@ class TriangleBoundary(NamedTuple):
 
 def _shares(corner: Array, point: Array) -> Array:
     """Shares (4, 3) of the corners: the nearest points on the three sides, and the foot on the plane."""
-    ends, shares = jnp.eye(3, dtype=point.dtype), []
+    ends = jnp.eye(3, dtype=point.dtype)
+    shares = []
     for first in range(3):
         second = (first + 1) % 3
         along = corner[second] - corner[first]
@@ -292,7 +295,8 @@ def _ends(surfaces: tuple[Boundary, Boundary], point: Array, *starts: Array) -> 
 
 def _surfaces(kind: GeomType, first: Shape, second: Shape) -> tuple[Boundary, Boundary]:
     """Both surfaces in the frame of the second."""
-    data, dtype = second.data, second.pos.dtype
+    data = second.data
+    dtype = second.pos.dtype
     boundary = FieldBoundary(data.field, data.parameters, jnp.eye(3, dtype=dtype), jnp.zeros(3, dtype))
     if kind == GeomType.MESH:
         return TriangleBoundary(seen_from(first, second), first.data.real), boundary

@@ -58,7 +58,8 @@ def _off_axis(size: Array, point: Array) -> Array:
 
 def ellipsoid_distance(size: Array, point: Array) -> Array:
     """k0 (k0 - 1) / k1, where k0 = |p / s| and k1 = |p / s^2|."""
-    k0, k1 = safe.norm(point / _along(size, point)), safe.norm(point / _along(size * size, point))
+    k0 = safe.norm(point / _along(size, point))
+    k1 = safe.norm(point / _along(size * size, point))
     return safe.divide(k0 * (k0 - 1), k1)
 
 
@@ -68,7 +69,8 @@ def ellipsoid_gradient(size: Array, point: Array) -> Array:
     once = point / half
     twice = point / (half * half)
     k0, k1 = safe.norm(once), safe.norm(twice)
-    by_k0, by_k1 = safe.divide(2 * k0 - 1, k0 * k1), safe.divide(k0 * (k0 - 1), k1 * k1 * k1)
+    by_k0 = safe.divide(2 * k0 - 1, k0 * k1)
+    by_k1 = safe.divide(k0 * (k0 - 1), k1 * k1 * k1)
     return safe.normalize(scale(twice, by_k0) - scale(twice / (half * half), by_k1))
 
 
@@ -83,10 +85,12 @@ def cylinder_gradient(size: Array, point: Array) -> Array:
     """Outside, the gradient of the distance; inside, the direction to the side or to an end, whichever is nearer."""
     x, y, z = unpack(point)
     beyond, above = _past_cylinder(size, point)
-    side, rise = safe.norm(pack([x, y])), jnp.abs(z)
+    side = safe.norm(pack([x, y]))
+    rise = jnp.abs(z)
     over, top = safe.maximum(beyond, 0), safe.maximum(above, 0)
     length = safe.norm(pack([over, top]))
-    first, inside = beyond > above, safe.maximum(beyond, above) < 0
+    first = beyond > above
+    inside = safe.maximum(beyond, above) < 0
     radial = jnp.where(inside, jnp.where(first, 1, 0), over / safe.maximum(length, SHORTEST))
     axial = jnp.where(inside, jnp.where(first, 0, 1), top / safe.maximum(length, SHORTEST))
     by_side = radial / safe.maximum(side, SHORTEST)
@@ -164,7 +168,8 @@ def gear_distance(parameters: Array, point: Array) -> Array:
     gear = _gear(parameters)
     x, y, z = unpack(point)
     # in the plane of the gear
-    radius, angle = safe.norm(pack([x, y])), safe.arctan2(y, x) + parameters[0]
+    radius = safe.norm(pack([x, y]))
+    angle = safe.arctan2(y, x) + parameters[0]
     teeth = _teeth(gear, radius, angle, 0.0035 * parameters[1])
     outline = jnp.where(gear.tip - radius < -FAR, radius - gear.tip, teeth)
     flat = jnp.where(gear.hole > radius, gear.hole - radius, outline)

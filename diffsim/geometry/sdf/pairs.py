@@ -140,8 +140,10 @@ def _field_rows(kind: GeomType, first: Shape, second: Shape, margin: Array) -> C
     half1 = bounding_boxes(np.array([kind]), first.size[None])[0]
     center1, half1 = jnp.split(first.data.box, 2) if kind == GeomType.SDF else (jnp.zeros_like(half1), half1)
     center2, half2 = jnp.split(second.data.box, 2)
-    center2, half2 = mul_vec(turn, center2) + shift, mul_vec(jnp.abs(turn), half2)
-    low, high = safe.maximum(center1 - half1, center2 - half2), safe.minimum(center1 + half1, center2 + half2)
+    center2 = mul_vec(turn, center2) + shift
+    half2 = mul_vec(jnp.abs(turn), half2)
+    low = safe.maximum(center1 - half1, center2 - half2)
+    high = safe.minimum(center1 + half1, center2 + half2)
     apart = high < low
     starts = second.data.starts
     begin = low[None] + (high - low)[None] * starts - shift[None]
@@ -192,7 +194,8 @@ def triangle_sizes(topology: Topology, mesh: int) -> Sizes:
 def triangles_of(model: Model, meshes: tuple[int, ...], sizes: Sizes) -> Triangles:
     """The triangles of some meshes, stacked."""
     topology = model.topology
-    vertex, real = np.zeros((len(meshes), sizes[0], 3), np.int32), np.zeros((len(meshes), sizes[0]), bool)
+    vertex = np.zeros((len(meshes), sizes[0], 3), np.int32)
+    real = np.zeros((len(meshes), sizes[0]), bool)
     for row, mesh in enumerate(meshes):
         faces = topology.mesh_face[rows_of(topology, "mesh_face", mesh)]
         vertex[row, : len(faces)] = faces + topology.mesh_vertadr[mesh]
@@ -241,7 +244,8 @@ def field_triangles(other: Shape, corner: Array, most: int) -> TriangleRows:
     local = mul_vec_t(jnp.broadcast_to(other.mat, (*corner.shape, 3)), corner - other.pos[None, None])
     still = jax.lax.stop_gradient(local)
     middle = _middles(still)
-    near, place = data.field.distance(data.parameters, middle) < _circumradius(still), jnp.arange(len(corner))
+    near = data.field.distance(data.parameters, middle) < _circumradius(still)
+    place = jnp.arange(len(corner))
     left_out = jnp.zeros((), jnp.int32)
     if len(corner) > FLEX_TRIANGLES:
         place = jnp.nonzero(near, size=FLEX_TRIANGLES, fill_value=len(near))[0]
@@ -253,7 +257,8 @@ def field_triangles(other: Shape, corner: Array, most: int) -> TriangleRows:
     best = jnp.argmin(depth, axis=1)
     near = near & (jnp.take_along_axis(depth, best[:, None], 1)[:, 0] < 0)
     chosen = jnp.nonzero(near, size=most, fill_value=len(near))[0]
-    exists, chosen = chosen < len(near), jnp.minimum(chosen, len(near) - 1)
+    exists = chosen < len(near)
+    chosen = jnp.minimum(chosen, len(near) - 1)
     point = _mixed(local[chosen], jnp.take_along_axis(share, best[:, None, None], 1)[chosen])[:, 0]
     rows = _contacts_with(other, point, data.field.distance(other.data.parameters, point), exists, 1)
     return TriangleRows(rows._replace(valid=rows.valid & ~repeated(point, exists)), place[chosen], left_out)

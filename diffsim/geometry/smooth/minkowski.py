@@ -192,7 +192,9 @@ def derivatives(
     first, second = dot(offset, basis[0]), dot(offset, basis[1])
     # a ball adds its radius to the curvature
     curvature = -value - pair.radius1 - pair.radius2
-    h11, h12, h22 = curvature, jnp.zeros_like(value), curvature
+    h11 = curvature
+    h12 = jnp.zeros_like(value)
+    h22 = curvature
     for segment in pair.segments:
         component = dot(segment.half, normal)
         limit = rounding(normal) * safe.norm(segment.half)
@@ -217,7 +219,8 @@ def newton_step(
 ) -> tuple[Array, Array]:
     """The step -(H - shift)^-1 g, at most 0.7 rad long; the shift makes H negative definite."""
     h11, h12, h22 = hessian
-    mean, spread = 0.5 * (h11 + h22), jnp.sqrt((0.5 * (h11 - h22)) ** 2 + h12 * h12 + 1e-30)
+    mean = 0.5 * (h11 + h22)
+    spread = jnp.sqrt((0.5 * (h11 - h22)) ** 2 + h12 * h12 + 1e-30)
     floor = flattest * (jnp.abs(mean) + spread)
     # if the Hessian is not negative definite, the shift flips the sign of its greatest eigenvalue
     greatest = mean + spread
@@ -257,7 +260,8 @@ def midpoint(pair: ConvexPair, best: Stratum, normal: Array, dist: Array) -> Arr
         points[ellipsoid.owner] = points[ellipsoid.owner] + (1 - 2 * ellipsoid.owner) * jnp.where(level, 0, support)
     missing = points[1] - points[0] - scale(normal, dist)
     shared, missing = _fill_crossing(pair, best, level_segments, level_discs, normal, missing)
-    parts, levels = (*pair.segments, *pair.ellipsoids), (*level_segments, *level_discs)
+    parts = (*pair.segments, *pair.ellipsoids)
+    levels = (*level_segments, *level_discs)
 
     def reach(k: int, axis: Array) -> Array:
         """How far a part perpendicular to n extends: a segment along the axis, a disc along any axis in its plane."""
@@ -393,7 +397,8 @@ def _starts(pair: ConvexPair, toward: Array) -> tuple[Array, list[int]]:
     seeds = _towards_second(pair, jnp.concatenate([sphere, around.reshape(-1, 3)]))
     gaps = jax.vmap(gap, (None, 0))(pair, seeds)
     best = _greatest(gaps[: len(sphere)], seeds[: len(sphere)], 4) + jnp.asarray(ASIDE, toward.dtype)[None]
-    starts, circles = [toward[None], safe.normalize(best)], [-1] * 5
+    starts = [toward[None], safe.normalize(best)]
+    circles = [-1] * 5
     for i in range(len(pair.segments)):
         part = slice(len(sphere) + 8 * i, len(sphere) + 8 * i + 8)
         axis = frames[i, 0]

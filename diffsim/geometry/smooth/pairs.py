@@ -101,7 +101,8 @@ def furthest_direction(points: Array, size: Array, is_disc: bool, likely: Likely
         poles = jnp.asarray([[0, 0, 1], [0, 0, -1]], points.dtype)
         pole_gaps = jax.vmap(lambda u: _lowest(points, size, u)[0])(poles)
         tie = 1e-2 * rounding(points) * (jnp.max(jnp.abs(values)) + size[0])
-        values, normals = jnp.append(values, pole_gaps + tie), jnp.concatenate([normals, poles])
+        values = jnp.append(values, pole_gaps + tie)
+        normals = jnp.concatenate([normals, poles])
     return normals[jnp.argmax(values)]
 
 
@@ -136,7 +137,8 @@ def _step(points: Array, size: Array, is_disc: bool, climb: Climb, turn: Array |
     # the newest takes a free slot
     kept = jnp.asarray(KEPT)[best]
     here = jnp.arange(3) == jnp.argmin(kept)
-    corners, used = jnp.where(here[:, None], climb.newest[None], climb.corners), kept | here
+    corners = jnp.where(here[:, None], climb.newest[None], climb.corners)
+    used = kept | here
     taken = repeated & used & (jnp.arange(3) == turn)
     other = total([jnp.where(taken[k], corners[k], 0) for k in range(3)])
     return Climb(
@@ -281,7 +283,8 @@ def _contact(corners: _Nearest, size: Array, point: Array, shift: Array, is_disc
     area = cross(point[1] - point[0], point[2] - point[0])
     sign = jnp.where(jax.lax.stop_gradient(dot(area, direction)) < 0, -1, 1).astype(area.dtype)
     axis = safe.normalize(jnp.where(count == 2, point[1] - point[0], 1)) * (count == 2)
-    pair, none = pair_of(point[0], size, is_disc), jnp.zeros_like(size[0])
+    pair = pair_of(point[0], size, is_disc)
+    none = jnp.zeros_like(size[0])
     nearer = _step_from(*jax.lax.stop_gradient((pair, direction, axis, none)), rounding(direction))
     step = _step_from(pair, nearer, axis, none, rounding(direction))
     normal = jnp.where(count == 3, scale(safe.normalize(area), sign), step)
@@ -311,7 +314,8 @@ def _touching(points: Array, normal: Array, nearest: Array, size: Array) -> tupl
     # the feature may be a line between two corners of a side, which has the side's normal
     above = safe.norm(feature.normal - normal) < 1e2 * rounding(points)
     # then the corner of this side that is farthest from the line makes it a triangle, if one is far enough
-    begin, sweep = aside[places[0]], aside[places[1]] - aside[places[0]]
+    begin = aside[places[0]]
+    sweep = aside[places[1]] - aside[places[0]]
     off = jnp.where(level & above, safe.norm(cross(aside - begin[None], sweep[None])), 0)
     third = jnp.argmax(off)
     wide = (feature.corners == 2) & (off[third] > LEAST_WIDTH * reach * safe.norm(sweep))

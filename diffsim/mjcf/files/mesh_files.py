@@ -359,7 +359,8 @@ def _cut(vertex: Array, corner: Array, count: Array, short_diagonals: bool) -> A
     result[place[three]] = start[three][:, None] + np.arange(3)
     rest = np.flatnonzero(count > 3)
     if short_diagonals:
-        four, rest = np.flatnonzero(count == 4), np.flatnonzero(count > 4)
+        four = np.flatnonzero(count == 4)
+        rest = np.flatnonzero(count > 4)
         points = vertex[corner[start[four][:, None] + np.arange(4)]]
         first, second = ((points[:, k + 2] - points[:, k]) ** 2 for k in range(2))
         shorter = first.sum(axis=1, dtype=np.float32) < second.sum(axis=1, dtype=np.float32)

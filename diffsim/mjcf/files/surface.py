@@ -171,7 +171,8 @@ def _corner_sums(
       smooth: whether triangles at a large angle count.
       single: whether to add in float32, in order.
     """
-    place, owner = index[corner], corner // 3
+    place = index[corner]
+    owner = corner // 3
 
     def gather(place: Array, owner: Array) -> Array:
         values = weighted[:, owner]

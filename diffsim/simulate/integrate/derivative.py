@@ -42,7 +42,8 @@ def velocity_derivative(model: Model, state: State, inputs: Inputs, data: Data, 
 
     Without `coriolis` the bias is left out and the rest is made symmetric, as `implicitfast` does.
     """
-    topology, blocks = model.topology, data.M.blocks
+    topology = model.topology
+    blocks = data.M.blocks
     total = _spatial_derivative(model, state.qvel, data, coriolis)
 
     def add_along(total: BlockDiagonal, rows: Array, slope: Array) -> BlockDiagonal:
@@ -140,7 +141,9 @@ def _over_subtrees(model: Model, data: Data, blocks: Array, drift: Array | None)
 def _factors(topology: Topology, data: Data, total: Array, drift: Array | None) -> tuple[Array, Array, Array]:
     """(nv, 6 or 12) left and right factors where the row's dof is the deeper one; right factor where it is not."""
     cdof = data.cdof
-    left, right, upper = mul_vec_t(total, cdof), cdof, mul_vec(total, cdof)
+    left = mul_vec_t(total, cdof)
+    right = cdof
+    upper = mul_vec(total, cdof)
     if drift is not None:
         inertia = data.crb[topology.dof_bodyid]
         pairs = (left, -inertia_mul(inertia, cdof)), (right, drift)

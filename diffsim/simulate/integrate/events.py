@@ -91,7 +91,9 @@ class Change(NamedTuple):
         times = jnp.concatenate(there)
         if not times.size:
             return self.guess
-        value, part, (first, last) = times[self.signal], self.guess, self.ends
+        value = times[self.signal]
+        part = self.guess
+        first, last = self.ends
         # one Newton step, with the slope at the guess of the parabola through begin, guess and end
         slope = (1 - part) * safe.divide(value - first, part) + part * safe.divide(last - value, 1 - part)
         return safe.clip(part - safe.divide(value - self.goal, slope), 0.0, 1.0)
@@ -99,7 +101,8 @@ class Change(NamedTuple):
 
 def first_change(three: tuple[Signals, Signals, Signals]) -> Change:
     """The first signal to become negative, touches before others, from values at begin, middle and end of a piece."""
-    touches, jumps = three[0].touches.size, three[0].touches.size + three[0].leaves.size
+    touches = three[0].touches.size
+    jumps = three[0].touches.size + three[0].leaves.size
     all_three = [jnp.concatenate(column) for column in three]
     first, middle, end = jax.lax.stop_gradient(all_three)
     if not first.size:
@@ -107,7 +110,8 @@ def first_change(three: tuple[Signals, Signals, Signals]) -> Change:
         return Change(zero > 0, jnp.zeros((), jnp.int32), one, (zero, zero), zero)
     # which signals have become negative; the midpoint of a rise counts only if the motion stays within the rise
     *others, rises, turns = (jax.lax.stop_gradient(signal) < 0 for signal in three[2])
-    crosses, place = jnp.concatenate([*others, rises, turns & ~rises]), jnp.arange(first.size)
+    crosses = jnp.concatenate([*others, rises, turns & ~rises])
+    place = jnp.arange(first.size)
     # how far behind its zero each piece ends; the earliest zero is chosen without derivatives, then found with them
     part = jnp.where(place < jumps, BEYOND[first.dtype.itemsize], PAST)
     order = _zero(first, middle, end, part * end) + jnp.where(place < touches, 0.0, 1.0)
@@ -210,7 +214,8 @@ def at_end(model: Model, state: State, h: Array, seen: Seen, holds: Array) -> Pa
 
 def at_change(model: Model, part: Part, seen: Seen) -> Part:
     """The part where decisions change: by Simpson's rule to the guess, then at constant rates to the corrected time."""
-    guess, when = part.change.guess, part.change.corrected(row(seen.signals, 3))
+    guess = part.change.guess
+    when = part.change.corrected(row(seen.signals, 3))
     rates = jnp.concatenate([part.known, seen.rates])
     guessed = at_node(model, part.state, rates, part.rest, simpson(guess))
     behind = coast(model, guessed, seen.rates[3], (when - guess) * part.rest)
@@ -243,7 +248,9 @@ def split_step(model: Model, state: State, inputs: Inputs, data: Data) -> Split:
     Raises:
       UnsupportedError: options whose decisions no active set can fix.
     """
-    opt, layout, reasons = model.opt, layout_of(model), []
+    opt = model.opt
+    layout = layout_of(model)
+    reasons = []
     if opt.solver == Solver.PGS or opt.noslip_iterations:
         reasons.append("its solver must be Newton or CG, without noslip")
     if layout.culls or any(block.kept < block.stop - block.start for block in layout.blocks):
@@ -254,7 +261,8 @@ def split_step(model: Model, state: State, inputs: Inputs, data: Data) -> Split:
         reasons.append("delays of controls and sensors are not supported")
     if reasons:
         raise UnsupportedError([Problem("", 0, "<option events>", reason, unsupported=True) for reason in reasons])
-    h, end = model.opt.timestep, _Pieces(model, state, inputs, seen_in(model, data)).to_the_end()
+    h = model.opt.timestep
+    end = _Pieces(model, state, inputs, seen_in(model, data)).to_the_end()
     path = position_difference(model, end.state.qpos, state.qpos) / h
     qacc = (end.state.qvel - state.qvel) / h
     return Split(Slopes(path, qacc, (end.state.act - state.act) / h), end.state.qvel, *end.last)
@@ -330,7 +338,8 @@ class _Pieces:
             return look(self.model, at_node(self.model, state, rates, rest, node), self.inputs, active_set)
 
         def at_place(carry: tuple[Array, ActiveSet], here: tuple[Array, Nodes, Array]) -> tuple[Any, Any]:
-            (rates, active_set), (place, node, holds) = carry, here
+            rates, active_set = carry
+            place, node, holds = here
             seen = at(part.state, part.rest, rates, active_set._replace(binds=holds), node)
             return (rates.at[place].set(seen.rates), seen.active_set), (seen.signals, seen.actuator_velocity)
 

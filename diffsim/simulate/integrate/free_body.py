@@ -85,7 +85,9 @@ def midpoint_velocity(model: Model, xquat: Array, qvel: Array, force: Array, pla
     gravity = jnp.zeros_like(model.opt.gravity) if model.opt.disabled(DisableBit.GRAVITY) else model.opt.gravity
 
     # rotation, in the inertial frame
-    spin, torque, arm = rotate_inv(iquat, qvel[:, 3:]), rotate_inv(iquat, force[:, 3:]), rotate_inv(iquat, ipos)
+    spin = rotate_inv(iquat, qvel[:, 3:])
+    torque = rotate_inv(iquat, force[:, 3:])
+    arm = rotate_inv(iquat, ipos)
     push = rotate_inv(frame, force[:, :3])
     middle = jax.vmap(midpoint_spin, in_axes=(0, 0, 0, None))(inertia, spin, torque - cross(arm, push), h)
     turning = rotate(iquat, middle)

@@ -159,7 +159,8 @@ def implicit_fast(model: Model, state: State, inputs: Inputs, data: Data) -> Mot
     if not free.dofs.size or model.opt.enabled(EnableBit.INVDISCRETE):
         return plain
     # free bodies by the midpoint rule, which has the gyroscopic force itself: give it the force without bias
-    applied, rates = pick(force + data.qfrc_bias, free.dofs), pick(plain.qvel, free.dofs)
+    applied = pick(force + data.qfrc_bias, free.dofs)
+    rates = pick(plain.qvel, free.dofs)
     half, full = midpoint_velocity(model, pick(data.xquat, free.bodies), pick(state.qvel, free.dofs), applied, rates)
     loose = unconstrained(model, data.efc)[:, None]
     path = plain.qvel.at[free.dofs].set(jnp.where(loose, half, rates))

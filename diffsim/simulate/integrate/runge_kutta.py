@@ -89,7 +89,8 @@ def mean_rates(rates: Array, weights: Array) -> Array:
 def at_node(model: Model, state: State, rates: Array, h: Array, node: Nodes) -> State:
     """The state at one node of a piece that begins at `state`."""
     nv = model.nv
-    gain, path = mean_rates(rates, node.gain), mean_rates(rates[:, :nv], node.path)
+    gain = mean_rates(rates, node.gain)
+    path = mean_rates(rates[:, :nv], node.path)
     return state.replace(
         time=state.time + node.part * h,
         qpos=integrate_position(model, state.qpos, state.qvel + h * path, node.part * h),

@@ -107,7 +107,8 @@ class Translated:
             Numbers(aval.shape, InMemory(next(rest), 0)) if aval.size else known(np.zeros(aval.shape, aval.dtype))
             for aval in self.avals
         ]
-        problem, start = inputs[: self.count], inputs[self.count :]
+        problem = inputs[: self.count]
+        start = inputs[self.count :]
         # how many registers each array of the state has, and where they end in the carry of the loop
         counts = [-(-x.size // LANES) for x in start]
         ends = np.cumsum(counts)
@@ -145,7 +146,8 @@ class Translated:
         advance, unfinished = map(core.jaxpr_as_fun, (self.advance, self.unfinished))
 
         def one(*leaves: Any) -> tuple[Any, ...]:
-            problem, start = leaves[: self.count], leaves[self.count :]
+            problem = leaves[: self.count]
+            start = leaves[self.count :]
             return while_loop(lambda x: unfinished(*x)[0], lambda x: tuple(advance(*problem, *x)), start)
 
         shared = [len(x) == 1 < worlds for x in operands]
