@@ -176,7 +176,7 @@ def absent(kind: str, name: str, known: Iterable[str], listed: int = 0) -> tuple
       kind: the type of object, such as "joint".
       name: the name that was asked for.
       known: the names of all objects of this kind; "" for objects without one.
-      listed: the hint lists all names if there are at most so many.
+      listed: the hint lists all names if there are at most this many.
     """
     names = [other for other in known if other]
     hint = near_match(name, names, listed) if names else f"the model has no {kind} with a name"

@@ -227,7 +227,7 @@ WORTH = 4096
 MORE_VERTICES = 512
 # factor by which the vertices in the search of a pair may grow, if the kind has few pairs
 TIMES = 4
-# a kind with at most so many pairs has few pairs
+# a kind with at most this many pairs has few pairs
 FEW = 64
 # edges of a geom that is not a mesh: a box has most
 EDGES = 12

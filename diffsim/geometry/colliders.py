@@ -4,9 +4,9 @@ The first geom of a pair has the smaller type number, as in MuJoCo. In MuJoCo, p
 with each other, so these pairs are not candidates.
 
 A pair function sees geoms as shapes, together with the data of their type, such as the hull of a mesh (`DATA`). An
-`Asset` says how large the arrays of such data are, and stacks several of them. Floats come from leaves of the model and
-are kept once per asset, whatever the number of geoms and worlds; integers are static. Assets with equal padded sizes
-form a bucket. A pair function runs once over all pairs of a bucket. So the program does not grow with the number of
+`Asset` says how large the arrays of such data are, and stacks several of them. The floats are leaves of the model,
+stored once per asset and not once per geom or world; the integers are static. Assets with equal padded sizes form a
+bucket, and a pair function runs once over all pairs of a bucket. So the program does not grow with the number of
 assets, and floats can change without recompilation.
 """
 
@@ -64,12 +64,12 @@ Index = Array | np.ndarray
 
 
 class Asset(NamedTuple):
-    """A kind of data that shapes carry.
+    """How one kind of geom data, such as hulls, is sized and stacked.
 
     Attributes:
       sizes: (topology, id) -> padded sizes of the arrays of one asset.
       rows: (model, ids, sizes) -> a record of several assets, whose arrays have a leading axis of assets.
-      shared: names of fields of the record that have no such axis.
+      shared: names of the record's fields that have no such axis, because all assets share them.
       of_geoms: whether each geom has its own data, so that ids are geom ids.
     """
 
@@ -129,7 +129,8 @@ def row_axes(shape: Shape, bucket: Bucket | None) -> Any:
     if bucket is None or not bucket.asset.shared:
         return 0
     names = type(shape.data)._fields
-    return Shape(0, 0, 0, type(shape.data)(*(None if name in bucket.asset.shared else 0 for name in names)))  # type: ignore[arg-type]
+    axes: Any = type(shape.data)(*(None if name in bucket.asset.shared else 0 for name in names))
+    return Shape(0, 0, 0, axes)  # type: ignore[arg-type]
 
 
 def bucket_of(topology: Topology, kinds: Sequence[int], asset: Asset, sizes: Sizes) -> Bucket:
@@ -161,7 +162,7 @@ class Collider(NamedTuple):
 
     Attributes:
       function: (shape1, shape2, margin) -> Candidates.
-      rows: the number of rows that it returns; 0 stands for the option `sdf_initpoints`.
+      rows: the number of rows that it returns; 0 means the number in the option `sdf_initpoints`.
       parts: for a first shape with many parts, such as a height field: chooses the few parts that the second shape may
         touch. `function` then gets one part.
       steady: a function whose rows keep their order while the shapes turn, if the rows of `function` do not; some
@@ -234,7 +235,7 @@ COLLIDERS: dict[Types, Collider] = {
     **{(kind, SDF): Collider(field_pair(kind), 0) for kind in (SPHERE, CAPSULE, ELLIPSOID, CYLINDER, BOX, SDF)},
 }
 
-# the colliders that replace these if the `multiccd` flag is disabled
+# the colliders that replace the ones above if the `multiccd` flag is disabled
 SINGLE: dict[Types, Collider] = {
     (kind1, kind2): Collider(convex_pair(kind1, kind2, 1), 1, searches=True)
     for kind1, kind2 in ((CAPSULE, CYLINDER), (CYLINDER, CYLINDER), (CYLINDER, BOX), (CYLINDER, MESH))
@@ -249,7 +250,7 @@ UNSUPPORTED: dict[Types, str] = {
 
 # pairs that collide but have no distance
 NO_DISTANCE: dict[Types, str] = {
-    types: "height fields have no distance, in MuJoCo 3.8.1 neither: its sensors refuse them; rays see them"
+    types: "distances to height fields are not computed; MuJoCo 3.8.1 refuses them in sensors too, but rays hit them"
     for types in (COLLIDERS | UNSUPPORTED)
     if types[0] == HFIELD
 }
@@ -307,7 +308,7 @@ def common_sizes(topology: Topology, first: ProgramKey, second: ProgramKey) -> t
 
     If the search walks from vertex to vertex, the hulls are graphs. Two geoms of one type both get the larger sizes: so
     there is one program for each size, not for each pair of sizes. A height field gets a window as large as the other
-    geom can span. A distance field keeps its sizes, which are the number of its function.
+    geom can span. The only size of a distance field is the number of its function, which stays as it is.
     """
     if (first.kind, second.kind) in DATA_IN_PAIRS:
         ends = zip(DATA_IN_PAIRS[first.kind, second.kind], (first, second), strict=True)
@@ -327,8 +328,8 @@ def common_sizes(topology: Topology, first: ProgramKey, second: ProgramKey) -> t
 def distance_collider(types: Types) -> Collider:
     """The collider whose smallest row is the signed distance of two geoms, also if they penetrate.
 
-    It is the function for collisions. Where MuJoCo runs its convex collider, it is one row of nearest points instead.
-    Distance fields have their own functions.
+    Usually it is the collider in the pair table. For pairs where MuJoCo runs its general convex collider, it returns
+    the nearest points as one row. Distance fields have their own functions.
     """
     if types[1] == SDF and types[0] != PLANE:
         return Collider(field_distance(types[0]), 0)

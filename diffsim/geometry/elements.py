@@ -50,9 +50,9 @@ from diffsim.math.vector import cross, dot, mul_vec, mul_vec_t, scale, unpack
 SPHERE, CAPSULE, BOX = GeomType.SPHERE, GeomType.CAPSULE, GeomType.BOX
 # the sides of a triangle (its front and its back), and of a tetrahedron of positive volume
 SIDES = {3: [[0, 1, 2], [0, 2, 1]], 4: [[0, 2, 1], [0, 1, 3], [1, 2, 3], [0, 3, 2]]}
-# the faces of a tetrahedron, and the vertex beyond each
+# the faces of a tetrahedron, each with the opposite vertex
 FACES = [[0, 1, 2, 3], [0, 2, 3, 1], [0, 3, 1, 2], [1, 3, 2, 0]]
-# a nearest point in this share of a segment at either end belongs to the end
+# a nearest point that is closer to an end than this fraction of the segment counts as the end
 END = 1e-15
 
 
@@ -61,7 +61,7 @@ class PrismsUnder(NamedTuple):
 
     Attributes:
       place: (n, p, 3) column, row and triangle.
-      near: (n, p) which are near.
+      near: (n, p) whether each prism is near.
       left_out: (n,) number of cells under an element that were not examined.
     """
 
@@ -288,7 +288,7 @@ def vertex_element(vertex: Array, element: Array, radius: Array) -> Candidates:
 
 
 def faces_of_tetrahedron(vertices: Array, radius: Array) -> Candidates:
-    """The plane of each face of a tetrahedron (4, 3) against the opposite vertex, which stays two radii inside.
+    """The plane of each face of a tetrahedron (4, 3) against the opposite vertex, which must stay two radii inside.
 
     The normal points from the face to the vertex, into the tetrahedron. The rows are for vertices 3, 1, 2 and 0.
     """

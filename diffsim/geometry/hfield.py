@@ -1,9 +1,9 @@
 """Height fields against convex bodies: which prisms a body can touch, and one prism against the body.
 
 Each cell has two triangles, lower right and upper left of the diagonal from its first to its last corner. A prism
-stands between a triangle and the bottom of the base. A window of cells under the body is examined; its size is static,
-the number of cells that the body can span at any orientation when the model is loaded. All prisms of the window are
-considered. MuJoCo allows 50 contacts per pair: if more prisms may touch, the deepest are kept, and the others counted.
+stands between a triangle and the bottom of the base. All prisms in a window of cells under the body are examined. The
+size of the window is static: the most cells that the body can span in any orientation, computed when the model is
+loaded. MuJoCo allows 50 contacts per pair: if more prisms may touch, the deepest are kept, and the others are counted.
 The choice of prisms has no derivatives; derivatives with respect to the heights of the model exist.
 
 As in MuJoCo 3.8.1, the surface is raised by the margin, and the body is rounded by half of the margin. If the two
@@ -152,7 +152,7 @@ def terrains(model: Model, fields: tuple[int, ...], sizes: Sizes) -> Terrain:
 
 
 def prisms_under_body(kind: GeomType, field: Shape, body: Shape, margin: Array) -> tuple[Shape, Array]:
-    """The k prisms of a height field that a body may touch, in MuJoCo's order, and the number of omitted ones.
+    """The k prisms of a height field that a body may touch, in MuJoCo's order, and the number of prisms left out.
 
     As in MuJoCo, the surface is raised by the margin.
     """
@@ -195,7 +195,7 @@ def _height(terrain: Terrain, column: Array, row: Array) -> Array:
 
 
 def _choose_prisms(kind: GeomType, terrain: Terrain, body: Shape, margin: Array) -> tuple[Array, Array, Array]:
-    """Column, row, triangle (k, 3) of prisms under a body, whether it may touch them (k,), number of others ()."""
+    """Column, row, triangle (k, 3) of prisms under a body, which it may touch (k,), number () of prisms left out."""
     lower, upper = bounds(kind, body)
     window = window_under(terrain, lower, upper)
     columns = window.first[0] + terrain.columns

@@ -25,8 +25,9 @@ from diffsim.xla.shared_values import stored_where_shared
 # the indices of two points, or of two points for each of several lines
 Places = tuple[Array, Array]
 
-# first diagonals of a quadrilateral: extremes along these directions
+# the first diagonals join the two extreme points along each of these directions
 STARTS = np.array([[1.0, 0.0], [0.6, 0.8], [-0.1, 1.0], [-0.8, 0.6]])
+# steps from one diagonal to the next
 SWEEPS = 4
 # for points at distances of about 1: a shorter line, or a smaller distance from the line, is rounding error
 AREA = 1e-6

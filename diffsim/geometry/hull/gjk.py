@@ -36,7 +36,7 @@ from diffsim.xla.gather import pick_existing
 from diffsim.xla.loops import while_loop
 from diffsim.xla.select import first, where_tree
 
-# the search stops after so many steps of GJK, even if rounding prevents convergence
+# the search stops after this many steps of GJK, even if rounding prevents convergence
 ITERATIONS = 40
 # steps of GJK that try to show that hulls are apart, before the full search
 TRIES = 6
@@ -361,7 +361,7 @@ def _rim(face: Array, seen: Array, most: int) -> Array:
 
     An edge from corner i to j of a seen face is on the rim if no seen face has the edge from j to i.
     """
-    # a matrix of edges; those of faces that are not seen go to a row of their own, which is dropped
+    # a matrix of edges; edges of faces that are not seen go to an extra row, which is dropped
     start = jnp.where(seen[:, None], face, most)
     edges = jnp.zeros((most + 1, most), bool).at[start, jnp.roll(face, -1, axis=1)].set(True)[:most]
     rim = edges & ~edges.T

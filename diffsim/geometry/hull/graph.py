@@ -1,7 +1,7 @@
 """Hulls with many vertices as graphs, one after another and without padding; searches walk along their edges.
 
 In a small hull, all vertices are compared to find the furthest one along a direction. With thousands of vertices, hill
-climbing is quicker: a walk goes from each vertex to the neighbour that is furthest, as long as that is further. The
+climbing is quicker: a walk goes on to the neighbour furthest along the direction until no neighbour is further. The
 touching feature is then found among the polygons and facets at one vertex. So the work grows only with the length of
 the walks (the first walk is the longest), and one program serves hulls of any size.
 """
@@ -151,7 +151,7 @@ def heights_along(vert: Array, direction: Array) -> Array:
     return total([x * d for x, d in zip(unpack(vert), unpack(direction), strict=True)])
 
 
-# the padded sizes of every hull in a graph, which needs no padding; no other data have these sizes
+# stands for the padded sizes of hulls in a graph, which need no padding; no other data have this value
 GRAPH: Sizes = (-1,)
 
 

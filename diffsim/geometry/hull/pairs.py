@@ -1,11 +1,12 @@
 """Contacts of meshes with spheres, capsules, boxes and meshes: one point, or the overlap of two flat sides.
 
-The closest features of two hulls are found among all of their sides (`sat.py`). Hulls of many edges are graphs
-(`graph.py`) and are searched by GJK and EPA (`gjk.py`). The contact normal may be the normal of a side of one body, and
-either the normal of a side of the other body or perpendicular to one of its edges. Then this side or edge is clipped to
-the first side. Up to four points then share the depth (MuJoCo's `multiccd`); a capsule has its two ends and their
-middle. Bodies that are apart are treated in the same way, while MuJoCo clips them only if the margin is zero. Most
-pairs whose boxes overlap do not touch. A few trial directions show this before the full search.
+M is the Minkowski difference of two hulls (polytope.py). Its feature closest to the origin is found among all sides of
+the hulls (`sat.py`). Hulls of many edges are graphs (`graph.py`) and are searched by GJK and EPA (`gjk.py`). The
+contact normal may be the normal of a side of one body, and either the normal of a side of the other body or
+perpendicular to one of its edges. Then this side or edge is clipped to the first side. Up to four points then share the
+depth (MuJoCo's `multiccd`); a capsule has its two ends and their middle. Bodies that are apart are treated in the same
+way, while MuJoCo clips them only if the margin is zero. Most pairs whose boxes overlap do not touch. A few trial
+directions show this before the full search.
 Source: `engine_collision_gjk.c` of 3.8.1 for the test of flat features and the positions of the points.
 """
 
@@ -42,11 +43,11 @@ Pose = tuple[Array, Array]
 # and the normal of a side that it lies in (mjEDGE_TOL)
 FACING = 0.99999872
 LEVEL = 0.0016
-# all sides are compared if two hulls have at most so many pairs of edges,
+# all sides are compared if two hulls have at most this many pairs of edges,
 MOST = 4096
-# or, for a hull and a ball, at most so many pairs of facets and vertices
+# or, for a hull and a ball, at most this many pairs of facets and vertices
 MOST_HEIGHTS = 2**19
-# a hull with at most so many vertices is searched by comparing all of them
+# a hull with at most this many vertices is searched by comparing all of them
 MOST_VERTICES = 128
 # cosine of the angle between the contact normal and a side that can be flat on the other body
 TOWARD = 0.99
@@ -70,8 +71,8 @@ class _Body(NamedTuple):
 
     Attributes:
       hull: the body.
-      points: numbers of vertices -> their positions, m.
-      place: (3,) numbers of the vertices of the feature.
+      points: indices of vertices -> their positions, m.
+            place: (3,) indices of the vertices of the feature.
       side: the polygon at the feature that faces the other body most.
       number: the number of this side.
       faces: whether the side faces the other body closely enough to be flat on it.
@@ -107,6 +108,8 @@ def convex_hull_pair(
 
 
 def _single(kinds: Kinds, shape1: Shape, shape2: Shape, margin: Array, near: Array | bool = True) -> Candidates:
+    """One row at the closest points."""
+
     def search(pair: HullPair, hull1: AnyHull, hull2: AnyHull) -> Feature:
         few = MOST_HEIGHTS if kinds[0] == GeomType.SPHERE else 0
         if isinstance(hull2, Hull) and 0 < len(hull2.facet) * len(hull2.vert) <= few:
@@ -137,8 +140,7 @@ def convex_hull_bound(kinds: Kinds, shape1: Shape, shape2: Shape, enough: Array,
 def _searched(
     search: Callable[..., Tree], pose: Pose, hull1: Any, hull2: Any, near: Array | bool, *further: Array
 ) -> Tree:
-    """The result of `search(pair, hull1, hull2, *further)` where two hulls are `near` (); elsewhere any finite numbers.
-
+    """The result of `search(pair, hull1, hull2, *further)` if two hulls are `near` (); otherwise any finite numbers.
     It has no derivatives.
     """
 
@@ -198,6 +200,7 @@ def _several(
     margin: Array,
     near: Array | bool = True,
 ) -> Candidates:
+    """Rows at the corners of overlapping sides; one row at the closest points if no sides overlap."""
     (hull1, radius1), (hull2, radius2) = (core(*body) for body in zip(kinds, (shape1, shape2), strict=True))
     pose = relative_pose(shape1, shape2)
     touching = _searched(functools.partial(_overlap_of, kinds, lesser), pose, hull1, hull2, near)
@@ -266,7 +269,7 @@ def _overlap_of(kinds: Kinds, lesser: Sizes | None, pair: HullPair, hull1: AnyHu
     line1, level1 = _edge(body1, side2)
     line2, level2 = _edge(body2, side1)
     # the edge belongs to the body whose feature has fewer vertices
-    size1, size2 = _dimension(body1.place), _dimension(body2.place)
+    size1, size2 = _vertex_count(body1.place), _vertex_count(body2.place)
     lesser_first = jnp.asarray(True) if kinds[0] == GeomType.CAPSULE else (size1 < 3) & (size1 <= size2)
     edge1 = decided(~both & lesser_first & body2.faces & level1)
     edge2 = decided(~both & ~lesser_first & (size2 < 3) & body1.faces & level2)
@@ -317,7 +320,9 @@ def _on_sides(pair: HullPair, hull1: AnyHull, hull2: AnyHull) -> Feature:
 
 
 def closest(pair: HullPair, feature_of: Callable[[HullPair], Feature] = searched, near: Array | bool = True) -> Contact:
-    """The closest points of two hulls, or the deepest if they overlap: searched without derivatives, then closed forms.
+    """The closest points of two hulls, or the deepest points if they overlap.
+
+    The feature is searched without derivatives; the points follow from it in closed form.
 
     Args:
       pair: the hulls.
@@ -367,7 +372,7 @@ class HullPairs(NamedTuple):
     near: Array
 
 
-# hulls with at most so many vertices share one search
+# hulls with at most this many vertices share one search
 SMALL = 8
 
 
@@ -472,7 +477,7 @@ def _edge(body: _Body, other: Polygon) -> tuple[Polygon, Array]:
     return edge, rows_at(slope, best) < LEVEL
 
 
-def _dimension(place: Array) -> Array:
+def _vertex_count(place: Array) -> Array:
     """The number of vertices of a body's feature."""
     a, b, c = place[0], place[1], place[2]
     return 1 + (a != b).astype(jnp.int32) + ((c != a) & (c != b))

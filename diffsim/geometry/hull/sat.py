@@ -9,10 +9,10 @@ distance is the greatest of all these gaps in both cases. For a point (`nearest_
 edges of the hull.
 
 `gjk.py` searches step by step; this module uses a few wide operations, which grow with the product of the numbers of
-edges. All arrays have the components first, so that formulas run over corners, facets or edges. Lengths are in units of
-the pair's size. So numbers are of order one, and each is the result of a division, which XLA for CPU computes once,
-while it repeats sums and products in each of their uses. If several points are equally close, as on parallel sides, the
-result may be any of them.
+edges. All arrays have the components first, so that formulas run over corners, facets or edges. Lengths are divided by
+the size of the pair. So all numbers are of order one. The divisions also save time: XLA for CPU computes a quotient
+once, but repeats sums and products wherever they are used. If several points are equally close, as on parallel sides,
+the result may be any of them.
 Source: Gregorius, The separating axis test between convex polyhedra (GDC 2013).
 """
 
@@ -155,7 +155,7 @@ def outline_alone(hull: Hull) -> Hull:
 
 
 def _outlined(pair: HullPair, hull1: Hull, hull2: Hull) -> tuple[Outlined, Outlined]:
-    """Both bodies in the first's frame. The unit of length is independent of poses: worlds share the first outline."""
+    """Both bodies in the frame of the first. The unit of length is independent of poses: worlds share one outline."""
     none = jnp.zeros_like(pair.offset)
     size = jnp.maximum(size_of(pair._replace(offset=none)), jnp.finfo(none.dtype).tiny)
     first = outlined(_filled(hull1), jnp.eye(3, dtype=none.dtype), none, size)
@@ -210,11 +210,11 @@ def _crossing(body1: Outlined, body2: Outlined) -> _Candidate:
     # a table of all pairs of edges. The body with fewer edges makes the rows, so that vector lanes are full
     turns = len(body1.length) > len(body2.length)
     rows, columns = (body2, body1) if turns else (body1, body2)
-    table = _gaps(*_turned(turns, _at(rows, np.s_[:, :, None]), _at(columns, np.s_[:, None, :])))
+    table = _gaps(*_swapped_if(turns, _at(rows, np.s_[:, :, None]), _at(columns, np.s_[:, None, :])))
     row = greatest(jnp.max(table, axis=1), 1)
-    gaps = _gaps(*_turned(turns, _edge_at(rows, row), columns.edges))
+    gaps = _gaps(*_swapped_if(turns, _edge_at(rows, row), columns.edges))
     column = greatest(gaps, 1)
-    place, second = _turned(turns, row, column)
+    place, second = _swapped_if(turns, row, column)
     one, other = (_edge_at(body, at) for body, at in ((body1, place), (body2, second)))
     normal = pack(cross_components(one.along, other.along))[0]
     normal = _unit(jnp.where(dot_components(one.right, other.along)[0] > 0, -normal, normal))
@@ -235,7 +235,7 @@ def _edge_at(body: Outlined, place: Array) -> Edges:
     return Edges(*(rows_at(x, place, 1)[..., None] for x in body.edges))
 
 
-def _turned(turns: bool, one: Thing, other: Thing) -> tuple[Thing, Thing]:
+def _swapped_if(turns: bool, one: Thing, other: Thing) -> tuple[Thing, Thing]:
     """Both things, swapped if `turns`."""
     return (other, one) if turns else (one, other)
 

@@ -189,16 +189,16 @@ def _representatives(vertex: np.ndarray, triangle: np.ndarray) -> np.ndarray:
     links = np.where((area[one] >= area[other])[:, None], np.stack([one, other], 1), np.stack([other, one], 1))
     links = links[flat(links[:, 1], links[:, 0])]
     number = np.arange(len(triangle))
-    standing = number.copy()
+    representative = number.copy()
     left = np.ones(len(triangle), bool)
     for _ in range(ROUNDS):
         largest = _largest_of_parts(links[left[links].all(axis=1)], area, left)
         joins = left & flat(number, largest)
         if not joins.any():
             break
-        standing[joins] = largest[joins]
+        representative[joins] = largest[joins]
         left &= ~joins
-    return standing
+    return representative
 
 
 def _largest_of_parts(links: np.ndarray, area: np.ndarray, left: np.ndarray) -> np.ndarray:
@@ -214,7 +214,7 @@ def _largest_of_parts(links: np.ndarray, area: np.ndarray, left: np.ndarray) -> 
 Sizes = tuple[int, ...]
 
 SMALLEST = 8
-# MuJoCo searches the hull of a mesh with at least so many vertices by hill climbing (mjMESH_HILLCLIMB_MIN)
+# MuJoCo searches the hull of a mesh with at least this many vertices by hill climbing (mjMESH_HILLCLIMB_MIN)
 SEARCHED = 10
 
 

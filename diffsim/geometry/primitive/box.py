@@ -89,7 +89,7 @@ def _ball_row(center: Vector, radius: Array, box: Shape, rounding: Array | float
 
 
 def _nearest_face(center: Vector, size: Vector, rounding: Array | float) -> tuple[Array, Vector]:
-    """(depth, inward normal) of the face nearest to a point inside the box; of equally near ones the first."""
+    """(depth, inward normal) of the face nearest to a point inside the box; the first of equally near faces."""
     depths = [s + sign * c for c, s in zip(center, size, strict=True) for sign in (1, -1)]
     # a later face must be nearer by more than rounding; the handicap is part of what the reduction compares
     handicapped = [jnp.abs(depth) + k * rounding for k, depth in enumerate(depths)]
@@ -132,7 +132,7 @@ class _Segment(NamedTuple):
       size: half sides of the box, m.
       inverse: for edges along x, y and z, 1 / (ma mc - mb mb), or zero if edge and segment are parallel.
       mc: m^2.
-      turn: c . h, m^2.
+      product: c . h, m^2.
     """
 
     center: Vector
@@ -140,7 +140,7 @@ class _Segment(NamedTuple):
     size: Vector
     inverse: Vector
     mc: Array
-    turn: Array
+    product: Array
 
 
 def _segment(center: Vector, half: Vector, size: Vector) -> _Segment:
@@ -155,13 +155,13 @@ def _segment(center: Vector, half: Vector, size: Vector) -> _Segment:
         limit = 1e-15 if mc.dtype == jnp.float64 else 1e-15 + 1e-6 * ma * mc
         parallel = jax.lax.stop_gradient(jnp.abs(determinant) < limit)
         inverse.append(jnp.where(parallel, 0, 1 / jnp.where(parallel, 1, determinant)))
-    return _Segment(center=center, half=half, size=size, inverse=inverse, mc=mc, turn=dot_components(half, center))
+    return _Segment(center=center, half=half, size=size, inverse=inverse, mc=mc, product=dot_components(half, center))
 
 
 def _nearest_feature(center: Vector, half: Vector, size: Vector) -> _Feature:
     """The nearest among the two ends of the segment, where they face a side of the box, and the twelve edges.
 
-    The first is number 0, the edges are numbers 1 to 12, four along x, four along y and four along z.
+    The end is number 0; the edges are numbers 1 to 12, four along x, four along y and four along z.
     """
     segment = _segment(center, half, size)
     fixed = jax.lax.stop_gradient(segment)
@@ -238,7 +238,7 @@ def _closest(segment: _Segment, signs: Vector, parallel: Sequence[Array | np.nda
 
     `signs`: of the coordinates of the edge's middle, zero along the edge; `parallel`: whether it is along x, y, z.
     """
-    center, half, size, inverses, mc, turn = segment
+    center, half, size, inverses, mc, product = segment
     c, h, s, inverse = (
         jnp.where(parallel[0], x, jnp.where(parallel[1], y, z)) for x, y, z in (center, half, size, inverses)
     )
@@ -246,7 +246,7 @@ def _closest(segment: _Segment, signs: Vector, parallel: Sequence[Array | np.nda
     mb = -s * h
     u = s * c
     # v = half . (middle of the edge - center)
-    v = total([sign * (x * y) for sign, x, y in zip(signs, size, half, strict=True)]) - turn
+    v = total([sign * (x * y) for sign, x, y in zip(signs, size, half, strict=True)]) - product
     # the minimum of the quadratic, then clipped to the edge, then to the segment, each time solved for the other one
     free1 = (mc * u - mb * v) * inverse
     free2 = (ma * v - mb * u) * inverse
@@ -275,8 +275,9 @@ def _ratio(numerator: Array, denominator: Array) -> Array:
 def _from_corner(axis: Vector, half: Vector, size: Vector, differ: Vector, near: _Feature) -> tuple[Array, Array]:
     """From a corner: the second ball is along one of its edges or over one of its faces, where box or segment end.
 
-    If the segment leads away from the corner along one axis, or along all but one, that axis decides: a segment steeper
-    along it than 45 degrees follows its edge, another one runs back over the face across it.
+    One axis decides: the only axis along which the segment leads away from the corner or, if it leads away along two
+    axes, the third. A segment within 45 degrees of this axis follows the edge along it. Another segment runs back over
+    the face perpendicular to it.
     """
     number = differ[0].astype(jnp.int32) + differ[1] + differ[2]
     reverse = number == 2

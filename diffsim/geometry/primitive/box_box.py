@@ -31,8 +31,8 @@ class LeastAxis(NamedTuple):
 
     Attributes:
       depth: m, negative if the boxes are apart.
-      code: 0 to 5, the face +x, +y, +z, -x, -y, -z of box 1 that looks at box 2; 6 to 11, of box 2 that looks at box 1;
-        12 + 3 i + j, edge i of box 1 and edge j of box 2.
+      code: 0 to 5, the face +x, +y, +z, -x, -y, -z of box 1 that is turned to box 2; 6 to 11, the same for box 2 and
+              box 1; 12 + 3 i + j, edge i of box 1 and edge j of box 2.
       away: whether a product of edges points from box 2 to box 1.
     """
 
@@ -122,7 +122,7 @@ class Overlap(NamedTuple):
 
 
 def face_overlap(box1: Shape, box2: Shape, axis: LeastAxis) -> Overlap:
-    """A face of one box, and of the other box the lowest corner with those sides that rise by less than 30 degrees.
+    """A face of one box, and the lowest corner of the other box with its sides that rise by less than 30 degrees.
 
     MuJoCo's rule: two such sides span the incident face, one is an edge, and without any the corner alone is left.
     """
@@ -151,7 +151,7 @@ def face_overlap(box1: Shape, box2: Shape, axis: LeastAxis) -> Overlap:
 
 
 def edge_overlap(box1: Shape, box2: Shape, axis: LeastAxis) -> Overlap:
-    """Two edges: of the two faces at each edge, the one to which the edge of the other box is least inclined."""
+    """Two edges, each with the face of its box to which the edge of the other box is least inclined."""
     edge1 = jnp.maximum(axis.code - 12, 0) // 3
     edge2 = jnp.maximum(axis.code - 12, 0) % 3
     rotation = mul_mat(transpose(box1.mat), box2.mat)
@@ -159,7 +159,7 @@ def edge_overlap(box1: Shape, box2: Shape, axis: LeastAxis) -> Overlap:
     # product of the edges, in the frame of box 1
     one_hot = (jnp.arange(3) == edge1).astype(rotation.dtype)
     normal = safe.normalize(cross(one_hot, _column(rotation, edge2)))
-    # which face of each box: of the axes across the edge, the one less along the other edge is its normal
+    # the normals of these faces: of the two axes perpendicular to an edge, the one that is less along the other edge
     absolute = jnp.abs(jax.lax.stop_gradient(rotation))
     _, normal1 = _order(edge1, _column(absolute, edge2))
     side2, _ = _order(edge2, _column(transpose(absolute), edge1))
@@ -221,7 +221,7 @@ class Points(NamedTuple):
 
 
 class _Projection(NamedTuple):
-    """What projects the parallelogram to the face: x -> x - n x_z `slope`; `rise` turns heights into distances.
+    """The projection of the parallelogram to the face: x -> x - n x_z `slope`; `rise` turns heights into distances.
 
     Candidates further from the face than `margin` (m) do not count.
     """
@@ -245,7 +245,7 @@ def clip(overlap: Overlap, margin: Array) -> Points:
     crossings, incident, points, flat = one_by_one(functools.partial(_edge_and_corner, projection), (edges, ends))
     crossings = Points(*(part.reshape(16, *part.shape[2:]) for part in crossings))
     alone = jnp.sum(crossings.valid) == 0
-    # the corners of the face, from those of the parallelogram (4, 3) and their projections (4, 3)
+    # the corners of the face, from the corners of the parallelogram (4, 3) and their projections (4, 3)
     side1 = flat[1, :2] - flat[0, :2]
     side2 = flat[2, :2] - flat[0, :2]
     determinant = side1[0] * side2[1] - side2[0] * side1[1]
@@ -352,9 +352,9 @@ def _incident(
     return inside[0] | inside[1], both, Points(depth, middle, reached)
 
 
-# MuJoCo's most contacts of two boxes
+# the most contacts of two boxes in MuJoCo
 ROWS = 8
-# relative size of the box outside of which points are dropped
+# points outside of a box enlarged by this factor are dropped
 OUTSIDE = 1.01
 
 
@@ -365,12 +365,12 @@ def box_box(box1: Shape, box2: Shape, margin: Array) -> Candidates:
     face, edge = face_overlap(box1, box2, axis), edge_overlap(box1, box2, axis)
     is_edge = axis.code >= 12
     overlap = Overlap(*(jnp.where(is_edge, b, a) for a, b in zip(face, edge, strict=True)))
-    # stored: 24 points joined from four parts, which all that follows would join again (a tenth of the time)
+    # stored: otherwise every later use would join the 24 points from their four parts again (a tenth of the time)
     points = stored(clip(overlap, margin))
     pos = overlap.origin[None] + pack(_coordinates(transpose(overlap.frame), points.point))
     valid = points.valid & (axis.depth >= -margin) & _kept(pos, box1, box2, margin)
     valid &= ~_repeated(points.point, valid)
-    # the first eight that count, in MuJoCo's order: before the point of row k there are k that count
+    # the first eight valid points, in MuJoCo's order: k valid points come before the point of row k
     count, rows = jnp.cumsum(valid), jnp.arange(ROWS)
     filled = rows < count[-1]
     row = jnp.where(filled, jnp.sum(count[None] <= rows[:, None], axis=1), 0)

@@ -41,16 +41,16 @@ class Rounding(NamedTuple):
     same: float
 
 
-# by the name of the number type; in single precision about the square root of what double precision has
+# by the name of the number type; the tolerances of float32 are about the square roots of the ones of float64
 ROUNDINGS = {
     "float64": Rounding(apart=1e-13, parallel=1e-8, level=1e-9, same=1e-7),
     "float32": Rounding(apart=1e-6, parallel=10**-3.5, level=1e-5, same=1e-5),
 }
-# an edge must be better than the axes before by this part of its own separation
+# an edge must be better than the earlier axes by this fraction of its own separation
 EDGE_BIAS = 1e-6
-# cosine of 8 degrees: the angle of an edge axis and a face normal up to which the face may stand in for the edge, ...
+# cosine of 8 degrees: a face may replace an edge axis that is within this angle of the face normal
 NEARLY_NORMAL = 0.99
-# ... and by which part of the separation of the face the edge must be better all the same
+# but it does not if the edge is better by more than this fraction of the separation of the face
 MUCH_BETTER = 0.05
 
 
@@ -127,15 +127,15 @@ def _unit(index: Array, like: Array) -> Array:
 
 # ------------------------------------------------------------------------------------------------------ two edges
 
-# which of the components that are nearly zero have their other sign
+# for both boxes: whether the component that is nearly zero has its other sign
 SIGNS = np.array([[0, 0], [0, 1], [1, 0], [1, 1]], bool)
 
 
 def edge_contact(box1: Shape, box2: Shape, rotation: Array, offset: Array, best: BestAxis) -> tuple[Array, ...]:
     """(distance (), m, position (3,), m, normal (3,)) of two edges, in the frame of box 1.
 
-    Each box has four edges of a direction; the axis n tells which of them reaches farthest. Where n has a component
-    that is nearly zero, two of them reach equally far: of these the pair counts that is nearest.
+    Each box has four parallel edges; the axis n tells which of them reaches farthest. If a component of n is nearly
+        zero, two of them reach equally far, and the nearest pair of edges counts.
     """
     plain = edge_axis(rotation, best.edge1, best.edge2)
     normal = plain * jnp.where(dot(jax.lax.stop_gradient(plain), offset) < 0, -1, 1).astype(plain.dtype)
@@ -186,13 +186,13 @@ def edge_contact(box1: Shape, box2: Shape, rotation: Array, offset: Array, best:
 
 # for each axis of a box the frame with this axis as z, as columns
 UPRIGHT = np.stack([np.roll(np.eye(3), shift, axis=1) for shift in (-1, -2, 0)])
-# corners of a face in units of its half sides, one after the other, and the corners that end its edges
+# corners of a face in units of its half sides, in order around the face, and the next corner after each
 CORNERS = np.array([[1, 1], [-1, 1], [-1, -1], [1, -1]])
 NEXT = np.array([1, 2, 3, 0])
 
 
 class Facing(NamedTuple):
-    """A reference face and what looks at it, in the frame of the reference face: x, y along it, z out of it, in m.
+    """A reference face and the face opposite it, in the frame of the reference face: x, y along it, z out of it, in m.
 
     Attributes:
       half: (2,) half sizes of the reference face.
@@ -209,7 +209,7 @@ class Facing(NamedTuple):
 
 
 def facing_faces(box1: Shape, box2: Shape, rotation: Array, best: BestAxis) -> Facing:
-    """The reference face, and the face of the other box that looks at it most."""
+    """The reference face, and the face of the other box that is turned to it most."""
     second = best.face >= 3
     mine, other = (where_tree(second, b, a) for a, b in ((box1[:3], box2[:3]), (box2[:3], box1[:3])))
     upright = jnp.asarray(UPRIGHT, box1.size.dtype)[best.face % 3]
@@ -289,7 +289,7 @@ def boxes(box1: Shape, box2: Shape, margin: Array) -> Candidates:
     facing = facing_faces(box1, box2, rotation, best)
     points, counts = corners_of_overlap(facing, rounding_of(box1).same)
     counts &= points[:, 2] <= margin
-    # the first eight that count: before the point of row k there are k that count
+    # the first eight points that count: k such points come before the point of row k
     number, rows = jnp.cumsum(counts), jnp.arange(ROWS)
     filled = rows < number[-1]
     point = points[jnp.where(filled, jnp.sum(number[None] <= rows[:, None], axis=1), 0)]

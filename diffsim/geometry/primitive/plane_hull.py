@@ -83,8 +83,8 @@ class _Turn(NamedTuple):
 def _wide(corner: Array, count: Array) -> Array:
     """Places (4,) of corners (k, 3) that span a large area, the first of them place 0.
 
-    The last corner moves on while the area grows. After each of its moves, the one before it does the same, and after
-    each move of that one, the one before it.
+    The fourth corner moves on while the area grows. After each of its moves, the third corner does the same, and after
+        each move of the third corner, the second does.
     """
 
     def area(places: Array) -> Array:
@@ -96,7 +96,7 @@ def _wide(corner: Array, count: Array) -> Array:
         moved = jnp.where(np.arange(KEPT) == state.moving, (state.places + 1) % count, state.places)
         larger = area(moved)
         grows = larger > state.area
-        # a corner that stops gives the turn back to the one after it
+        # when a corner stops, the next corner moves on
         last = state.moving == KEPT - 1
         given = jnp.where(last, 0, state.moving + 1)
         return _Turn(

@@ -21,7 +21,7 @@ from diffsim.xla.gather import rows_at
 from diffsim.xla.select import first as first_of
 from diffsim.xla.select import where_tree
 
-# of the bounding radius: how far from the first contact of a mesh the others must be
+# least distance of the other contacts of a mesh from the first, relative to the bounding radius
 ASIDE = 0.3
 
 
@@ -69,9 +69,9 @@ def plane_cylinder(plane: Shape, cylinder: Shape, margin: Array) -> Candidates:
 
 
 def plane_box(plane: Shape, box: Shape, margin: Array) -> Candidates:
-    """The four corners below the centre, of each pair of opposite corners the lower one; in MuJoCo's order."""
+    """The lower corner of each of the four pairs of opposite corners, in MuJoCo's order."""
     corners, places = map(jnp.stack, _lower_corners(plane, box))
-    # a sort of few, without a sort
+    # sorted by counting: the rank of a corner is the number of corners before it
     rank = jnp.sum(places[None] < places[:, None], axis=1)
     ordered = [jnp.sum(jnp.where((rank == i)[:, None], corners, 0), axis=0) for i in range(len(corners))]
     return _at_corners(plane, box, ordered)
@@ -242,7 +242,7 @@ def _parallel_parameters(
 ) -> tuple[tuple[Array, Array], tuple[Array, Array], Array]:
     """The first two of the four end points that lie within reach of the other segment, and whether there are two.
 
-    Order: both ends of the first segment, then both ends of the second. Without any in reach: the nearest one.
+    Order: both ends of the first segment, then both ends of the second. If none is in reach, the nearest is taken.
     """
     ma, mb, mc, u, v = quadratic
     one = jnp.ones_like(u)
@@ -257,14 +257,14 @@ def _parallel_parameters(
     none = ~(near[0] | near[1] | near[2] | near[3])
     nearest = jnp.minimum(jnp.minimum(gaps[0], gaps[1]), jnp.minimum(gaps[2], gaps[3]))
     taken = [hit | (none & (gap <= nearest)) for gap, hit in zip(gaps, near, strict=True)]
-    # from the last end to the first: each one that is taken moves the first of those after it to the second place
+    # from the last end to the first: an end that is taken becomes the first, and the first so far becomes the second
     first = ends[3]
     second = ends[3]
-    count = jnp.zeros_like(near[0])
+    two = jnp.zeros_like(near[0])
     some = jnp.zeros_like(near[0])
     for end, here in reversed(list(zip(ends, taken, strict=True))):
         second = where_tree(here, first, second)
-        count = jnp.where(here, some, count)
+        two = jnp.where(here, some, two)
         some = some | here
         first = where_tree(here, end, first)
-    return first, second, count & ~none
+    return first, second, two & ~none

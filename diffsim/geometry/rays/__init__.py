@@ -1,1 +1,1 @@
-"""Rays: what each one meets first."""
+"""Ray casting: the first surface that each ray hits."""

@@ -19,7 +19,8 @@ from diffsim.base.enums import GeomType
 from diffsim.math import safe
 from diffsim.math.vector import Components, dot, pack, scale
 
-# smaller components of a direction count as this: the ray is as good as parallel to both faces, and stays between them
+# smaller components of a direction are replaced by this: the ray is all but parallel to two faces, and stays between
+# them
 SMALLEST = 1e-20
 
 

@@ -1,7 +1,9 @@
 """Surfaces made of triangles for ray casting: meshes and height fields.
 
 For each type, a search (not differentiated) finds the first facet that a ray hits. The exact distance then follows from
-the facet's plane, which is a closed form of vertices, heights and sizes (leaves of the model). bvh.py searches meshes.
+the facet's plane, which is a closed form of vertices, heights and sizes (leaves of the model). bvh_search.py searches
+meshes.
+
 A height field is solid: it has two triangles per cell on top, vertical sides below its rim, and a base box below height
 0. A ray visits the cells along its path in order, from its entry into the box of the heights to its exit, and stops at
 the first triangle. Numbers of facets: 2 (row columns + column) + 0 or 1 is the lower right or upper left triangle of a
@@ -18,7 +20,8 @@ import numpy as np
 from jax import Array
 
 from diffsim.base.enums import GeomType
-from diffsim.geometry.rays.bvh import Queries, search_meshes, trees
+from diffsim.geometry.rays.bvh import trees
+from diffsim.geometry.rays.bvh_search import Queries, search_meshes
 from diffsim.geometry.rays.surfaces import box_distance, through_box
 from diffsim.math import safe
 from diffsim.math.vector import cross, dot, pack, scale, unpack

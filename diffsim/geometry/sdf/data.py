@@ -186,11 +186,12 @@ def _between(share: Array, values: list[Array]) -> list[Array]:
 
 
 def _no_sides(parameters: Array) -> list[Array]:
-    """None: octrees and users' fields have a mesh, so the compiler does not search for their surface."""
+    """An empty list: octrees and users' fields have a mesh, so the compiler does not search for their surface."""
     return []
 
 
-FAR = 1e20  # square metres
+# m^2, more than any squared distance between two points
+FAR = 1e20
 
 
 def repeated(point: Array, wanted: Array) -> Array:
@@ -241,7 +242,7 @@ def field_function(model: Model, number: int) -> FieldFunction:
     hook = dict(model.hooks.sdf or ()).get(name)
     if hook is None:
         reason = (
-            f"the distance field '{name}' is unknown: model.replace(hooks=Hooks(sdf={{'{name}': ...}})) says what it is"
+            f"the distance field '{name}' is unknown: define it by model.replace(hooks=Hooks(sdf={{'{name}': ...}}))"
         )
         raise UnsupportedError.of("<plugin>", reason)
     return _function_of(hook)
@@ -314,7 +315,7 @@ class FieldData(NamedTuple):
 
     @property
     def field(self) -> Field:
-        """The function of the field; it stands in the class, which `record_of` makes."""
+        """The function of the field, which `record_of` puts into the class."""
         raise NotImplementedError
 
 
@@ -337,7 +338,7 @@ class OctreeData(NamedTuple):
 
     @property
     def field(self) -> Field:
-        """The function of the field; it stands in the class, which `record_of` makes."""
+        """The function of the field, which `record_of` puts into the class."""
         raise NotImplementedError
 
 

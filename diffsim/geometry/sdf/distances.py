@@ -16,7 +16,7 @@ how q moves (implicit function theorem):
 
   n . dq = -dA / |g|,   T (I + l H) dq = T (dx - l dg)
 
-Here dA and dg are the changes at a fixed point, by pose and shape.
+Here dA and dg are the changes at a fixed point due to changes of pose and shape.
 
 The second is a fixed point of the body: it moves only with the body, not with x. This is enough for the derivative of
 the smallest distance, even at edges, where g is the normal of only one of the sides. On a mesh, the nearest point is
@@ -224,7 +224,7 @@ FLAT = 1e-7
 
 
 class Ends(NamedTuple):
-    """`Boundary.views` of two surfaces at a point x; `slope_*` (3, 3): the derivative of a first view by x."""
+    """`Boundary.views` of two surfaces at a point x; `slope_*` (3, 3): derivatives of the first views by x."""
 
     one: Array
     other: Array

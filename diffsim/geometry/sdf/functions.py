@@ -144,6 +144,7 @@ PRIMITIVES: dict[GeomType, Field] = {
 
 # the distance ignores the teeth inside the hole, and farther than this (m) outside the tips
 FAR = 0.2
+# m, less than any distance from an involute
 NOTHING = -1e6
 
 
@@ -228,8 +229,10 @@ def _smooth_union(a: Array, b: Array, width: Array) -> Array:
     return b * (1 - share) + a * share - width * share * (1 - share)
 
 
+# turns of a thread per metre
 TURNS = 12
-HALF = sqrt(2) / 2
+# sine of 45 degrees: the slope of threads and cones
+SLOPE = sqrt(2) / 2
 
 
 class FieldFunction(NamedTuple):
@@ -278,16 +281,16 @@ def bolt_distance(parameters: Array, point: Array) -> Array:
     past = _past(parameters, point)
     z = point[..., 2]
     thread = safe.maximum(_thread(past, point), jnp.abs(z + 0.5) - 0.5)
-    thread = safe.maximum(thread, -((z - past) * HALF + HALF))
+    thread = safe.maximum(thread, -((z - past) * SLOPE + SLOPE))
     return safe.minimum(thread, _head(past, point))
 
 
 def nut_distance(parameters: Array, point: Array) -> Array:
     """A hexagon with a threaded hole of the given radius."""
     past = _past(parameters, point)
-    cone = (point[..., 2] - past) * HALF
-    hole = safe.maximum(_thread(past, point), -(cone + 0.5 * HALF))
-    hole = safe.minimum(hole, -cone - 0.05 * HALF)
+    cone = (point[..., 2] - past) * SLOPE
+    hole = safe.maximum(_thread(past, point), -(cone + 0.5 * SLOPE))
+    hole = safe.minimum(hole, -cone - 0.05 * SLOPE)
     return safe.maximum(_head(past, point), -hole)
 
 
@@ -302,7 +305,7 @@ def _thread(past: Array, point: Array) -> Array:
     x, y, z = unpack(point)
     turn = z * TURNS - safe.arctan2(y, x) / (2 * pi)
     wave = jnp.abs(turn - jnp.floor(turn) - 0.5)
-    return (past - wave / TURNS) * HALF
+    return (past - wave / TURNS) * SLOPE
 
 
 def _head(past: Array, point: Array) -> Array:
@@ -310,7 +313,7 @@ def _head(past: Array, point: Array) -> Array:
     x, y, z = unpack(point)
     sector = jnp.floor(safe.arctan2(y, x) * (3 / pi) + 0.5) * (pi / 3)
     side = jnp.cos(sector) * x + jnp.sin(sector) * y - 0.5
-    return safe.maximum(safe.maximum(side, jnp.abs(z + 0.25) - 0.25), (z + past - 0.22) * HALF)
+    return safe.maximum(safe.maximum(side, jnp.abs(z + 0.25) - 0.25), (z + past - 0.22) * SLOPE)
 
 
 def _thread_sides(parameters: Array) -> list[Array]:

@@ -124,6 +124,7 @@ def half_at(pair: ConvexPair, index: Array) -> Array:
     return half
 
 
+# Newton steps of each search
 ITERATIONS = 20
 
 

@@ -52,6 +52,7 @@ from diffsim.xla.batched_loops import in_groups
 from diffsim.xla.loops import fori_loop, scan
 from diffsim.xla.select import first, if_anywhere, where_tree
 
+# steps of a climb, and number of climbs besides the one that starts towards the middle of the hull
 STEPS = 24
 STARTS = 6
 
