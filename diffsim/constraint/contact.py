@@ -177,7 +177,7 @@ def rows_within_reach(contacts: RawRows, reach: float) -> RawRows:
     elif isinstance(jacobian, Segment) and isinstance(jacobian.stencil, PairRows):
         normals = Segment(None, jacobian.stencil.leading(1))
     else:
-        reason = "contact_reach knows no contacts of flexes; set it to 0"
+        reason = "contact_reach does not support contacts of flexes; set it to 0"
         raise UnsupportedError.of("<option contact_reach>", reason)
     # pushed as if the surface began `reach` outside of the margin, where the impedance is still near zero
     surface = contacts.margin + reach

@@ -216,7 +216,7 @@ def _rotation_jacobian(
 
 
 def _rotation_axes(frames: Frames, torquescale: Array) -> Array:
-    """(3, n, 3) for each component of the rotation residuals of n welds, its change per omega1 - omega2.
+    """(3, n, 3) the derivatives of the rotation residuals of n welds, component by component, by omega1 - omega2.
 
     The residual changes by 1/2 torquescale vec(q2^-1 (0, omega1 - omega2) q1 relpose), which is linear in omega.
     """

@@ -145,7 +145,7 @@ def strains(source: Sources) -> list[RawRows]:
     for cells, equality in _strained(topology):
         most = _most_modes(cells)
         size = cells.node.shape[1]
-        # eq_data, which is of floats, says which cell an equality holds
+        # eq_data holds, as floats, the cell whose shape an equality keeps
         place = jax.lax.stop_gradient(model.eq_data[equality, :3]).astype(jnp.int32)
         y, z = (int(n) for n in topology.flex_cellnum[cells.flex, 1:])
         shell = topology.flex_interp[cells.flex] < 0

@@ -128,7 +128,7 @@ def regularization(impedance: Array, diagonal: Array) -> Array:
 
 
 class Sources(NamedTuple):
-    """What the rows of constraints are computed from: results of earlier stages, and settings. Construct by keyword.
+    """The inputs of the constraint rows: results of earlier stages, and settings. Construct by keyword.
 
     Attributes:
       flexes: None in a model without flexes.
@@ -341,7 +341,7 @@ def _products(jacobian: BlockColumns | SparseRows, qvel: Array, start: Array) ->
 
 @_products.defjvp
 def _products_jvp(primals: tuple, tangents: tuple) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
-    """One product at a time: reverse mode computes the step again but not the search, and then needs no J start."""
+    """One product at a time: reverse mode recomputes the step without its search, and so does not need J start."""
     jacobian, qvel, start = primals
     d_jacobian, d_qvel, _ = tangents
     vel, warm = jacobian.mul_vec(qvel), jacobian.mul_vec(start)

@@ -2,7 +2,7 @@
 
 A camera looks along its -z axis, x to the right, y up; pixel rows run downwards from the top edge. A rangefinder reads
 the distance to the nearest surface along a site's z axis, or through every pixel of a camera. For each ray it lists the
-fields that the element asks for, in this order: dist (-1 for nothing), dir, origin, point, normal, depth.
+fields that the element selects, in this order: dist (-1 for nothing), dir, origin, point, normal, depth.
 Source: MuJoCo XML reference, "body/camera", "sensor/camprojection" and "sensor/rangefinder"; pinhole model.
 """
 
@@ -99,13 +99,13 @@ def rangefinder(readings: Readings, group: Group) -> Array:
 
 
 def _cast(readings: Readings, origin: Array, direction: Array, exclude: np.ndarray) -> RayHits:
-    """What rays (k,) meet; each does not see the geoms of its body `exclude` (k,)."""
+    """The hits of rays (k,); each ray passes through the geoms of its body `exclude` (k,)."""
     data = readings.data
     return cast(readings.model, data.geom_xpos, data.geom_xmat, Rays(origin, direction, exclude))
 
 
 def _fields(group: Group, hits: RayHits, origin: Array, direction: Array, depth: Array) -> Array:
-    """(k, dim) the fields that the attribute `data` asks for, in the order of RayDataField, for k rays."""
+    """(k, dim) the fields that the attribute `data` selects, in the order of RayDataField, for k rays."""
     hit = (hits.distance >= 0)[:, None]
     values = {
         RayDataField.DIST: hits.distance[:, None],

@@ -5,9 +5,10 @@ the strongest, or one net force. Contacts are taken in MuJoCo's order, by bodies
 contacts of equal distance or force; unused slots are zero. All contacts within the margin count (`dist <= margin`);
 contacts in a gap have no force.
 
-Touch reads the normal force on a site's body that passes through the site's volume. A contact counts if its force, as a
-half line from the contact point into the sensing body's surroundings, meets the volume or starts in it. Forces are
-differentiated. Which contacts count, and whether an object is inside a volume, are discrete and have no derivative.
+Touch reads the normal force on a site's body that passes through the site's volume. A contact counts if
+the half line from the contact point along the normal, away from the sensing body, meets the volume or starts in it.
+Forces are differentiated. Which contacts count, and whether an object is inside a volume, are discrete and have no
+derivative.
 Source: MuJoCo XML reference, "sensor/contact", "sensor/touch", "sensor/insidesite".
 """
 

@@ -37,7 +37,7 @@ class Pairs(NamedTuple):
       types: of the first and of the second geoms.
       geom1, geom2: (n,).
       flip: (n,) whether the sensor names them the other way round.
-      sensor: (n,) which sensor of the group asks for the pair.
+      sensor: (n,) the index in the group of the sensor that needs the pair.
     """
 
     types: Types
@@ -69,7 +69,7 @@ def geom_distance(readings: Readings, group: Group) -> Array:
 
 
 def geom_normal(readings: Readings, group: Group) -> Array:
-    """Unit vector from the first object's nearest point to the second's, (n, 3); it turns round in penetration."""
+    """Unit vector from the first object's nearest point to the second's, (n, 3); reversed if the objects overlap."""
     nearest = _closest(readings, group)
     sign = jnp.where(nearest.dist < 0, -1, 1).astype(nearest.pos.dtype)
     return jnp.where(nearest.near[:, None], scale(nearest.normal, sign), 0)

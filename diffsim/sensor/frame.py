@@ -1,4 +1,4 @@
-"""Sensors of frames, and instruments mounted at a site: where objects are, how they move, what an IMU feels.
+"""Sensors of frames, and instruments mounted at a site: where objects are, how they move, what an IMU measures.
 
 Objects are bodies, geoms, sites and cameras; `body` means the inertial frame, `xbody` the body's own frame. Results are
 in world axes. With a reference object they are in its axes, and velocities are relative to an observer who turns with
@@ -24,7 +24,7 @@ from diffsim.xla.gather import pick
 
 @dataclass(frozen=True)
 class Frame:
-    """Names of the fields that hold an object's pose, its body (None: it is one) and its quaternion in that body."""
+    """Names of the fields of an object's pose, its body (None if it is a body) and its quaternion in that body."""
 
     position: str
     orientation: str

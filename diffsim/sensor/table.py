@@ -19,7 +19,7 @@ from diffsim.types import Topology
 
 
 class Demand(enum.Enum):
-    """What a sensor demands of the joint or tendon that it is attached to."""
+    """What a sensor requires of the joint or tendon that it is attached to."""
 
     NOTHING = enum.auto()
     SCALAR_JOINT = enum.auto()
@@ -40,15 +40,15 @@ class Sensor:
     """One kind of sensor.
 
     Attributes:
-      stage: the stage of the pipeline after which it can be read; None where the element says (`needstage`).
-      dim: how many numbers it gives, or (compiled fields, id of its object) -> how many; None where the element says
-        (`dim`) or `fields` do.
-      function: what the sensors of a group read, (n, dim).
-      datatype: what the numbers are; None where the element says (`datatype`).
+      stage: the stage of the pipeline after which it can be read; None if the element's `needstage` gives it.
+      dim: the number of its readings, or (compiled fields, id of its object) -> this number; None if the element's
+        `dim` or `fields` give it.
+      function: the readings of the sensors of a group, (n, dim).
+      datatype: the type of the readings; None if the element's `datatype` gives it.
       fields: for sensors with data fields, the width of each; they come once per ray or contact slot.
-      demands: what the sensor demands of its joint or tendon.
+      demands: what the sensor requires of its joint or tendon.
       variant: splits the sensors of this type further, so that each group is homogeneous.
-      clipped: whether cutoff limits the numbers; else it is a largest distance, or without effect.
+      clipped: whether cutoff clamps the readings; otherwise it is a largest distance, or has no effect.
       refusal: (topology, sensor) -> why a sensor of this type cannot be evaluated, empty if it can.
     """
 

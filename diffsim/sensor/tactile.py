@@ -107,7 +107,7 @@ def unsupported_tactile(topology: Topology, sensor: int) -> str:
     body = topology.geom_bodyid[topology.sensor_refid[sensor]]
     partners = _partners(topology, 0, None, (int(topology.body_weldid[body]),))
     fields = any(one.kind == GeomType.HFIELD for one in partners)
-    return "its body may touch a height field, in which nothing has a depth; MuJoCo stops there" if fields else ""
+    return "its body may touch a height field, where depth is not defined; MuJoCo exits with an error" if fields else ""
 
 
 @per_topology

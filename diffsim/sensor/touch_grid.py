@@ -106,7 +106,7 @@ def plugin_sensor(readings: Readings, group: Group) -> Array:
     """(n, dim) the readings of a plugin's sensors.
 
     Raises:
-      ValueError: a plugin of the user's returned another shape.
+      ValueError: a user's plugin returned an array of another shape.
     """
     topology = readings.topology
     number = readings.topology.sensor_plugin[group.sensors[0]]
@@ -120,11 +120,11 @@ def plugin_sensor(readings: Readings, group: Group) -> Array:
             if values.shape != shape:
                 raise ValueError(f"sensor of a plugin returned shape {values.shape}, expected {shape}")
             return values[place]
-    raise AssertionError("a sensor's plugin has no function; the compiler sees to that")
+    raise AssertionError("a sensor's plugin has no function; the compiler should have refused it")
 
 
 def _cell(angle: Array, count: int, fov: float, gamma: float) -> Array:
-    """Which of `count` cells angles (n, ncon), rad, are in, -1 for none; an edge belongs to the cell below it."""
+    """The cell, of `count`, that contains each angle (n, ncon), rad; -1 for none; an edge belongs to the cell below."""
     even = -1 + np.arange(count + 1) * (2 / count)
     edges = jnp.asarray((gamma * even**5 + (1 - gamma) * even) * np.radians(fov), angle.dtype)
     above = jnp.sum(angle[..., None] > edges[None, None], axis=-1)

@@ -1,7 +1,7 @@
 """Checks of what users pass to `forward`, `step` and the like, when tracing; an error says what to do instead.
 
 Shapes are compared with the declared shapes, so that a forgotten `vmap`, the state of another model, or a scalar in
-place of a vector does not broadcast silently. Nothing of this is in the compiled program. In a batch of models
+place of a vector does not broadcast silently. None of these checks is in the compiled program. In a batch of models
 `model_axes` says which leaves differ between worlds; all other leaves are stored once.
 """
 

@@ -164,9 +164,9 @@ def _bodies(topology: Topology) -> tuple[np.ndarray, ...]:
     return tuple(tables)
 
 
-# m, radius of an infinite plane for the statistics, until MuJoCo 3.10
+# m, radius that an infinite plane has in the statistics, until MuJoCo 3.10
 LARGE_PLANE = 1.0
-# m, and since then
+# m, the same since MuJoCo 3.10
 SMALL_PLANE = 0.01
 # m, lower bound of body sizes and of the extent
 SMALLEST_SIZE = 1e-5
@@ -199,11 +199,11 @@ def constants(model: Model, meshes: bool = True) -> dict[str, Any]:
     computed |= inverse_weights(model, *at_qpos0)
     computed |= {"tendon_length0": tendons.ten_length, "actuator_length0": transmission.actuator_length}
     computed |= _fixed_views(model, kinematics, com)
-    # without the armature of tendons
-    without = inertia
+    # dof_M0 leaves out the armature of tendons
+    plain = inertia
     if has_reflected(model.topology, "tendon_armature"):
-        without = compute_inertia(model, com, tendons.replace(ten_J=jnp.zeros_like(tendons.ten_J)))
-    computed["dof_M0"] = without.M.diagonal
+        plain = compute_inertia(model, com, tendons.replace(ten_J=jnp.zeros_like(tendons.ten_J)))
+    computed["dof_M0"] = plain.M.diagonal
     if meshes:
         computed |= around(trees(model.topology), model.mesh_vert)
     computed["eq_data"] = _relative_poses(model, kinematics)
@@ -228,7 +228,7 @@ def constants(model: Model, meshes: bool = True) -> dict[str, Any]:
 
 
 class Position(NamedTuple):
-    """The records of the stages of positions."""
+    """The results of the stages that depend on positions only."""
 
     kinematics: Kinematics
     com: ComFrame
@@ -238,7 +238,7 @@ class Position(NamedTuple):
 
 
 def position(model: Model, qpos: Array) -> Position:
-    """The stages of positions at qpos (nq,)."""
+    """The stages that depend on positions only, at qpos (nq,)."""
     inputs = make_inputs(model)
     kinematics = compute_kinematics(model, qpos, inputs.mocap_pos, inputs.mocap_quat)
     com = compute_com_frame(model, kinematics)
@@ -269,7 +269,7 @@ def _operational_inertia(inertia: Inertia, transmission: Transmission) -> Array:
 def _damping_from_ratio(model: Model, reflected: Array) -> Array:
     """actuator_biasprm (nu, 10), in which damping ratios of position servos have become damping, with a minus sign.
 
-    damping = 2 ratio sqrt(kp m), where m (nu,) is the inertia that an actuator feels.
+    damping = 2 ratio sqrt(kp m), where m (nu,) is the inertia that the actuator moves.
     """
     kp = model.actuator_gainprm[:, 0]
     bias = model.actuator_biasprm
@@ -316,7 +316,7 @@ def _fixed_views(model: Model, kinematics: Kinematics, com: ComFrame) -> Fields:
 
 
 def _relative_poses(model: Model, kinematics: Kinematics) -> Array:
-    """eq_data with what connect and weld constraints take from qpos0; layout: mjcf/elements/constraints.py."""
+    """eq_data with the relative poses at qpos0 that connect and weld need; layout: mjcf/elements/constraints.py."""
     topology, data = model.topology, model.eq_data
     on_bodies = topology.eq_objtype == ObjType.BODY
     connect = (topology.eq_type == EqType.CONNECT) & on_bodies
@@ -324,7 +324,7 @@ def _relative_poses(model: Model, kinematics: Kinematics) -> Array:
     between_sites = (topology.eq_type == EqType.CONNECT) & ~on_bodies
     first = np.where(connect | weld, topology.eq_obj1id, 0)
     second = np.where(connect | weld, topology.eq_obj2id, 0)
-    # the anchor stands in the frame of body 1 of a connect, of body 2 of a weld
+    # the anchor is given in the frame of body 1 for a connect, and of body 2 for a weld
     anchored, other = np.where(weld, second, first), np.where(weld, first, second)
     anchor = kinematics.xpos[anchored] + rotate(kinematics.xquat[anchored], data[:, :3])
     anchor_in_other = rotate_inv(kinematics.xquat[other], anchor - kinematics.xpos[other])

@@ -36,7 +36,7 @@ class Program(NamedTuple):
 
     Attributes:
       model: the model that was exported; its numbers may be replaced, its structure is the program's.
-      step: (model, states, inputs) -> states, differentiable if it was exported so.
+      step: (model, states, inputs) -> states; it has derivatives if they were exported.
       batch: number of worlds; None for one world without a batch axis.
       steps: number of timesteps per call.
     """

@@ -175,7 +175,7 @@ def inverse_dynamics(data: Data, qacc: Array) -> Inverse:
 def compute_forward_inverse(model: Model, data: Data, applied: Array) -> ForwardInverse:
     """solver_fwdinv (2,): norms of the differences from inverse dynamics at qacc, of constraint and applied forces.
 
-    Zero unless the `fwdinv` flag asks for it.
+    Zero unless the flag `fwdinv` is set.
     """
     if not model.opt.enabled(EnableBit.FWDINV):
         return ForwardInverse(solver_fwdinv=jnp.zeros((2,), data.qacc.dtype))

@@ -150,7 +150,7 @@ def sleeps(model: Model) -> bool:
 def wake_and_collide(
     model: Model, state: State, inputs: Inputs, tendons: Tendons, poses: Poses
 ) -> tuple[Contacts, Rest]:
-    """Wakes what has a reason to wake, and finds the contacts of all that is awake.
+    """Wakes the trees that have a reason to wake, and finds the contacts of all awake trees.
 
     Args:
       model, state, inputs: where the step begins.
@@ -468,7 +468,7 @@ def sleepless_equalities(model: Model) -> list[tuple[int, str]]:
         return []
     kinds = [(index, EqType(int(kind))) for index, kind in enumerate(topology.eq_type)]
     return [
-        (index, f"with the flag sleep an equality of type {kind.name.lower()} does not know what to wake")
+        (index, f"the flag sleep does not support equalities of type {kind.name.lower()}")
         for index, kind in kinds
         if kind not in (EqType.CONNECT, EqType.WELD, EqType.JOINT)
     ]

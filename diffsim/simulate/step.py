@@ -116,10 +116,10 @@ def integrate(model: Model, state: State, inputs: Inputs, data: Data) -> State:
     if model.opt.events and (model.opt.integrator != Integrator.RK4 or sleeps(model)):
         reason = f"a step with events needs the integrator RK4, not {model.opt.integrator.name}"
         if sleeps(model):
-            reason = "a step with events has no trees that sleep; clear the flag sleep, or set events to 0"
+            reason = "a step with events does not support sleeping trees; clear the flag sleep, or set events to 0"
         raise UnsupportedError.of("<option events>", reason)
     if model.opt.events and model.topology.nflex:
-        reason = "a step with events does not know contacts of flexes; take them out, or set events to 0"
+        reason = "a step with events does not support contacts of flexes; remove the flexes, or set events to 0"
         raise UnsupportedError.of("<option events>", reason)
     motion = INTEGRATORS[model.opt.integrator].move(model, state, inputs, data)
     history = record_controls(model, state.history, state.time, inputs.ctrl)
@@ -151,7 +151,7 @@ def inverse(model: Model, state: State, qacc: Array, inputs: Inputs | None = Non
       qacc: (nv,) the acceleration.
       inputs: controls and applied forces; None for `make_inputs(model)`.
       contacts: False computes as if nothing could touch anything, as for gravity compensation in free space; the
-        program then compiles in a part of the time.
+        program then compiles faster.
 
     Returns:
       Inverse; `qfrc_inverse` (nv,) equals qfrc_applied + J^T xfrc_applied + qfrc_actuator of forward dynamics.

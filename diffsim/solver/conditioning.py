@@ -1,9 +1,9 @@
 """Solves in float32 with matrices at the limit of float32, for models whose inertia matrix is ill-conditioned.
 
-Chains of light links that carry heavy ones have an inertia matrix M of which only the smallest pivots, differences of
-large numbers, say how light the links are. Where rounding makes a pivot negative there is no Cholesky factor. A
-diagonal that is larger by a few epsilons has one; refinement then takes away most of the error of the change
-(Golub and Van Loan 2013, sec. 3.5.3). Models that are not ill-conditioned have none of this in their programs.
+If light links carry heavy ones, the small masses show only in the smallest pivots of the inertia matrix M, which are
+differences of large numbers. If rounding makes such a pivot negative, M has no Cholesky factor. With a diagonal that is
+larger by a few epsilons it has one, and iterative refinement then removes most of the error of this change (Golub and
+Van Loan 2013, sec. 3.5.3). Models that are not ill-conditioned have none of this in their programs.
 """
 
 import jax

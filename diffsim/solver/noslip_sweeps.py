@@ -5,7 +5,7 @@ one for each pair of opposing edges; an elliptic contact has rows of y = force /
 circular. Intervals come first, then balls.
 
 Constraints are swept in MuJoCo's order, so that an early end gives the same forces: dry friction of dofs, then of
-tendons, then contacts. Constraints that can carry no friction are left out. Each island stops for itself. Sweeps are
+tendons, then contacts. Constraints that can carry no friction are left out. Each island stops on its own. Sweeps are
 never differentiated. Two differences from MuJoCo: the multiplier of a ball is found to rounding, where MuJoCo makes at
 most 20 Newton iterations; and bodies so heavy that the determinant of the block is below 1e-10 get friction too.
 

@@ -121,7 +121,7 @@ def solve(
     if model.opt.noslip_iterations and constraints.groups:
         qacc, forces, sweeps = without_slip(model, objective, qacc, forces, contact_order)
         iterations = iterations + sweeps
-    # what mjData's solver statistics say, in MuJoCo's scaling
+    # mjData's solver statistics, in MuJoCo's scaling
     improvement, gradient_norm = jax.lax.stop_gradient((minimum.improvement, jnp.linalg.norm(minimum.gradient)))
     scale = jax.lax.stop_gradient(cost_scale(model))
     return Solution(

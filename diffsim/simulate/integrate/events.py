@@ -1,8 +1,9 @@
 """A timestep split where contacts begin or end, so that its derivative is the slope that a user sees.
 
-The plain step looks at contacts only at its own times. Whether bodies touch early or late within a step then changes
-the impulse by more than the motion itself does. The derivative of the step is exact, but does not see this: for two
-elastic balls it is wrong by 13 at 4 ms, where the truth is 0 and 1. Here, with `opt.events` = n:
+The plain step finds contacts only at the beginnings of steps. Whether bodies touch early or late within a step then
+changes the impulse by more than the motion itself does. The derivative of the step is exact, but does not see this:
+for two elastic balls and a timestep of 4 ms, it is wrong by 13, where the true values are 0 and 1. Here, with
+`opt.events` = n:
 
 1. The rest of the step is tried by Runge-Kutta with a fixed active set (constraint/active_set.py): smooth, of fourth
    order.
@@ -147,7 +148,7 @@ class Part(NamedTuple):
       state, rest: the state, and the time that is left, s.
       event, change: whether a change ends the piece, and which.
       known: (KNOWN, nv + na) rates of the piece at its begin, in the mean and at its end.
-      active_set: what holds in it.
+      active_set: the active set of the piece.
       last: acceleration and velocities of actuators of the last evaluation.
     """
 
@@ -194,7 +195,8 @@ def at_end(model: Model, state: State, h: Array, seen: Seen, holds: Array) -> Pa
     """The end of a Runge-Kutta step of h seconds, or its begin `state` with the change that ends it earlier.
 
     Args:
-      seen: at its nodes; holds: whether the active set is fixed, so that a change ends it.
+      seen: the dynamics at its nodes.
+      holds: whether the active set is fixed, so that a change ends it.
     """
     # the Runge-Kutta step as if nothing changed; if something does, the piece stays at its begin and keeps its change
     end = row(runge_kutta(seen.rates.dtype), VISITS - 1)
