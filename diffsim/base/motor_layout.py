@@ -1,6 +1,6 @@
 """Where MuJoCo 3.8.1 puts the parameters of a DC motor in gainprm, dynprm and biasprm, and its states in act.
 
-The MJCF reader, the compiler and the physics all use these names. Units are those of a motor on a hinge; on a slide
+The MJCF reader, the compiler and the physics all use these names. Units are given for a motor on a hinge; on a slide
 joint or tendon, torques (N m) become forces (N) and angles (rad) become lengths (m).
 """
 

@@ -128,7 +128,7 @@ def collide(model: Model, poses: Poses, awake: Array | None = None) -> Contacts:
 
     Args:
       model: the model.
-      poses: `geom_xpos` (ngeom, 3) and `geom_xmat` (ngeom, 3, 3), world frame, or those of `colliding_frames`.
+      poses: `geom_xpos` (ngeom, 3) and `geom_xmat` (ngeom, 3, 3), world frame, or the result of `colliding_frames`.
       awake: (nbody,) which bodies are awake; two sleeping bodies make no contact and take no slot. None: all are awake.
 
     Returns:

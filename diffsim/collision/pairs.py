@@ -231,7 +231,7 @@ TIMES = 4
 FEW = 64
 # edges of a geom that is not a mesh: a box has most
 EDGES = 12
-# pairs with a box run as those of two meshes do
+# pairs with a box run like pairs of two meshes
 INSTEAD = {(GeomType.BOX, GeomType.MESH): (GeomType.MESH, GeomType.MESH)}
 
 

@@ -90,7 +90,7 @@ class Draft:
         return (self.spec.compiler.first(LengthRange) or LengthRange()).filled()
 
     def settings(self, node: "Node") -> Compiler:
-        """The compiler settings for an object; an object of an attached model has those of its own model."""
+        """The compiler settings for an object; for an object of an attached model, the settings of that model."""
         return self.spec.compiler_of(node.source)
 
     def add(self, kind: str, node: Node) -> Node:

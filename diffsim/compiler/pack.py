@@ -66,8 +66,9 @@ def pack(
       keep: names of switch fields that stay in the program even if they are zero. The terms of other switch fields are
         left out where they are zero.
       like: an earlier topology, which is used again if it has the same content.
-      draft: whether the leaves are numpy arrays in float64, those of meshes in the precision that they have. That saves
-        copies of large arrays, for a model that only gives derived constants (`derive`).
+      draft: whether the leaves are numpy arrays, in float64 except for arrays of meshes, which keep their precision.
+        That
+              saves copies of large arrays, for a model that only gives derived constants (`derive`).
 
     Returns:
       The Model, with floats on the default device and in the default precision.

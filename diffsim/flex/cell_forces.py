@@ -191,7 +191,7 @@ def with_cells(model: Model, qvel: Array, data: Data, matrix: BlockDiagonal, for
     jacobian = node_rows(model, data, nodes)
     moved = node_dofs(topology)
     stiff = implicit_stiffness(model, nodes, jacobian)
-    # rows and columns of all other dofs become those of the identity: their acceleration is known
+    # rows and columns of all other dofs become rows and columns of the identity: their acceleration is known
     parts = []
     for part, index in zip(matrix.plus(stiff).parts, matrix.blocks.index, strict=True):
         lower = jnp.tril(part)

@@ -210,8 +210,8 @@ def shell_edges(topology: Topology, flex: int) -> tuple[np.ndarray, np.ndarray, 
     """Edges between faces of a shell: the two faces (k, 2), and the middle of the edge on the first (k, 2) and second.
 
     The faces cover the six sides of a box, side by side. Within a side, the neighbour across an edge is the next face
-    along one axis. At the rim of a side, it is a face of the adjacent side, whose own axes are those of the box in
-    cyclic order.
+    along one axis. At the rim of a side, it is a face of the adjacent side, whose axes are axes of the box in
+        cyclic order.
     """
     count = topology.flex_cellnum[flex]
     sizes = [(count[(axis + 1) % 3], count[(axis + 2) % 3]) for axis in (0, 0, 1, 1, 2, 2)]

@@ -7,7 +7,7 @@ gradients of the barycentric coordinates. Therefore the matrix follows from the 
     k(ab, cd) = mu tr(B_ab B_cd) + lambda tr(B_ab) tr(B_cd)
               = mu (G_ac G_bd + G_ad G_bc) / 2 + lambda G_ab G_cd
 
-Bending of a surface is that of a cubic shell. The two triangles at an edge have a 4 x 4 matrix, which follows from the
+A surface bends as a cubic shell. The two triangles at an edge have a 4 x 4 matrix, which follows from the
 cotangents of their angles, and one number for their curvature at rest. Source: ComputeStiffness, ComputeBending of
 user_mesh.cc (MuJoCo 3.8.1); Weischedel 2012; Wardetzky et al. 2007, Garg et al. 2007.
 """
@@ -139,7 +139,7 @@ def _bending(model: Model, flex: int, rest: RestShape, node0: Array, known: Arra
     """The bending stiffness of all edges of a surface, 17 numbers each; 0 on the border.
 
     x0 and x1 are the ends of the edge, x2 and x3 the opposite corners of its two triangles. The quadratic energy is
-    that of Wardetzky et al., whose matrix is proportional to w w^T with sums of cotangents w_i. The last number is the
+        from Wardetzky et al.; its matrix is proportional to w w^T with sums of cotangents w_i. The last number is the
     cubic term of Garg et al., which makes the rest shape a minimum even where it is curved.
 
     known: the present entries, which are kept if the material is unknown.

@@ -80,7 +80,7 @@ def compute_velocities(
     `actuation` is disabled, as in MuJoCo.
     """
     topology = model.topology
-    # one sum gives both the velocities of bodies and those of the frames to which the motion axes are fixed
+    # one sum gives the velocities of the bodies and of the frames to which the motion axes are fixed
     last = np.concatenate([last_dof(topology), earlier_dof(topology)])
     sums = sum_dofs(topology, last, (com.cdof, qvel))
     idle = model.opt.disabled(DisableBit.ACTUATION)

@@ -4,7 +4,7 @@ The problem is planar: it is solved in the projection along the cylinder's axis,
 and the two ends of the path. The path goes around the outside of a circle; if the side site is inside the geom, it
 touches the circle from within at one point instead. Lengths and points are differentiated. Whether the path wraps, and
 on which side, are discrete decisions without derivative. Source: MuJoCo documentation, "Modeling", "Spatial tendons";
-the decisions follow MuJoCo 3.8.1; those of 4.0 were found by comparing lengths with it.
+the decisions follow MuJoCo 3.8.1. The decisions of 4.0 were found by comparing lengths with it.
 """
 
 from typing import NamedTuple

@@ -305,7 +305,7 @@ def _places(touched: Fixed, points: int) -> _Places | None:
     if not rounds or rounds * points > WASTE * len(ids):
         return None
     number = np.arange(rounds)[:, None]
-    # `order` lists the occurrences of point 0, then those of point 1, and so on
+    # `order` lists the occurrences of point 0, then the occurrences of point 1, and so on
     first = np.cumsum(count) - count
     at = np.minimum(first[None] + number, len(order) - 1)
     entry = np.where(number < count[None], order[at], -1)

@@ -124,7 +124,7 @@ def solve3(matrix: Array, b: Array) -> Array:
 
 
 def _scaled(factor: Array, v: Array) -> Array:
-    """The transpose of `dot` with v: its arguments are those of `scale` in the other order."""
+    """The transpose of `dot` with v: `scale` with its arguments in the other order."""
     return scale(v, factor)
 
 

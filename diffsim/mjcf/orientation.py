@@ -1,8 +1,8 @@
 """Orientations and frames on the host, in numpy float64.
 
 MJCF gives an orientation as quat, axisangle, xyaxes, zaxis or euler; the compiled model has only unit quaternions
-(w, x, y, z). The tolerances (1e-14, 1e-12) and the order of sums are those of MuJoCo's compiler, so that compiled
-fields agree to rounding. Source: MuJoCo "Modeling", frame orientations; Eberly, eigenvectors by Jacobi sweeps.
+(w, x, y, z). The tolerances (1e-14, 1e-12) and the order of sums match MuJoCo's compiler, so that compiled fields
+agree to rounding. Source: MuJoCo "Modeling", frame orientations; Eberly, eigenvectors by Jacobi sweeps.
 """
 
 from collections.abc import Callable, Sequence

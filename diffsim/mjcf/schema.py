@@ -7,7 +7,7 @@ once.
 
 A field is None if the file does not give it; `Spec.resolve(element)` returns a copy with all fields filled. Field names
 are MJCF's (`class` is `class_`, `file` is `file_`). Values that a Python program assigns are checked at once, like
-those of a file: `geom.type = "box"; geom.size = [1, 2, 3]; geom.mass = None`.
+values in a file: `geom.type = "box"; geom.size = [1, 2, 3]; geom.mass = None`.
 Source: the table at the top of MuJoCo 3.8.1's xml_native_reader.cc, and the XML reference.
 """
 

@@ -132,7 +132,7 @@ class Defaults:
         return values.get(element.default_key) or Element()
 
     def resolved(self, element: Element, problems: Problems) -> Element:
-        """The complete element: its attributes, those of its class, and what they mean together."""
+        """The complete element: its own attributes, then its class's attributes, then values that follow from both."""
         return self._resolved(element, self.class_of(element), problems)
 
     def _resolved(self, element: Element, name: str, problems: Problems) -> Element:
@@ -445,7 +445,7 @@ class Spec:
         return self.defaults.resolved(element, Problems())  # type: ignore[return-value]
 
     def compiler_of(self, element: Element) -> Compiler:
-        """The compiler settings for an element; an element of an attached model has those of its own model."""
+        """The compiler settings for an element; for an element of an attached model, the settings of that model."""
         return element.settings if isinstance(element.settings, Compiler) else self.compiler
 
     def read_file(self, element: Element, attribute: str = "file_") -> bytes:
@@ -461,7 +461,7 @@ class Spec:
         return self.home_of(element).asset(name, folder, element.file, compiler.strippath)
 
     def home_of(self, element: Element) -> Resources:
-        """Where the files of an element are; an element of an attached model has the files of its own model."""
+        """Where the files of an element are; for an element of an attached model, where that model's files are."""
         return self.homes.get(id(element.settings), self.resources)
 
     @property

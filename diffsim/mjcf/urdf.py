@@ -102,7 +102,7 @@ class _Robot:
     # ------------------------------------------------------------------------------------------------------ settings
 
     def _compiler(self) -> Node:
-        """The compiler settings: MuJoCo's for URDF, then those of the `<mujoco>` element."""
+        """The compiler settings: MuJoCo's settings for URDF, then the settings in the `<mujoco>` element."""
         for tag in dict.fromkeys(section.tag for section in self.sections):
             same = [section for section in self.sections if section.tag == tag]
             if tag not in EXTENSION:

@@ -75,7 +75,7 @@ class Bound:
             raise AttributeError(f"{name} is not available for this type, {self._kind}{near(name, shown)}")
         array = getattr(holder, field.name)
         declared = type(holder).__dataclass_fields__[field.name].metadata.get("shape", array.shape)
-        # axes beyond the declared ones are those of a batch, and come first
+        # axes beyond the declared ones are batch axes, and come first
         axis = array.ndim - len(declared)
         rows = [np.arange(array.shape[axis])[view.rows(name)] for view in self._views]
         index = rows[0] if self._alone else np.concatenate([np.zeros(0, int), *map(np.atleast_1d, rows)])

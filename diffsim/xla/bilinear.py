@@ -121,7 +121,7 @@ def arrow_product(tip: Array, side: Array, diagonal: Array, y: Array) -> Array:
 
     Args:
       tip: (1, n, ...) the first entries.
-      side: (k, n, ...) the other entries of the first row, which are also those of the first column.
+      side: (k, n, ...) the other entries of the first row, which equal the other entries of the first column.
       diagonal: (k, n, ...) the other entries of the diagonal.
       y: (k + 1, n, ...) the vectors; the other arguments broadcast against it.
 

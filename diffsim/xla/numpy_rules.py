@@ -5,7 +5,7 @@ runs GPU kernels in numpy, for machines without a GPU. `warp/translate.py` appli
 out where a primitive that only moves values puts them. Control flow is not in the table; the interpreters handle it.
 
 A rule is a function of the primitive's inputs and, by keyword, of its parameters. A rule that is a ufunc of numpy takes
-no parameters, because those of its primitive are only shapes and types. A rule may return `NotImplemented` for
+no parameters, because the parameters of its primitive are only shapes and types. A rule may return `NotImplemented` for
 parameters that it cannot handle. diffsim's own primitives add their rules where they are defined.
 """
 

@@ -1,6 +1,6 @@
 """Reverse mode: which values it stores in the forward pass, and which it computes again.
 
-- The results of searches (the solver's, those of convex collisions) are stored under the name `SEARCH_RESULT`, so that
+- The results of searches (by the solver, and for convex collisions) are stored under the name `SEARCH_RESULT`, so that
   reverse mode does not search again.
 - `recomputed` makes reverse mode store nothing else of the body of a scan.
 - `recorded` splits a function into a first part that returns its results, and a second part for their derivatives.
@@ -76,7 +76,7 @@ def recorded(function: Callable[..., tuple[Any, Any]], *inputs: Any) -> Recorded
         values = [*closed.consts, *jax.tree.leaves(inputs), *needed[1]]
         known = dict(zip([*given, *(read[place] for place in found)], values, strict=True))
         leaves = [var.val if isinstance(var, Literal) else known[var] for var in read]
-        # zeros, whose derivatives are those of `moving`
+        # zeros with the derivatives of `moving`
         moved = jax.tree.map(lambda now: now - jax.lax.stop_gradient(now), moving)
         return jax.tree.map(_with_slope, needed[0], jax.tree.unflatten(change, leaves)(moved))
 

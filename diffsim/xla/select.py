@@ -317,8 +317,8 @@ NEAR = 1e-30
 def largest(values: Array, count: int) -> tuple[Array, Array]:
     """The `count` largest of values (n,), in decreasing order, and their indices; equal values in order of indices.
 
-    The result is that of `jax.lax.top_k`, for which NaN is the largest value. Where `extracted` is used, values count
-    as equal if they differ only in the last bits, which hold an index there.
+    The result is the same as from `jax.lax.top_k`, for which NaN is the largest value. Where `extracted` is used,
+    values count as equal if they differ only in the last bits, which hold an index there.
     """
     n = values.shape[0]
     few = count <= FEW and count < n <= SOME

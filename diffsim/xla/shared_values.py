@@ -124,7 +124,7 @@ class _Graph:
         self.ends: list[int] = []
 
     def add(self, size: int, name: str | None, cost: float, reads: Sequence[_Read]) -> int:
-        """A further value; `name` is that of its operation if XLA fuses it."""
+        """Adds a value; `name` is the name of its operation if XLA fuses the operation."""
         self.size.append(size)
         self.cost.append(cost)
         self.reads.append(tuple(reads))
@@ -510,7 +510,7 @@ class _Evaluation:
 
 
 def stored_where_shared(function: Function) -> Function:
-    """The function; on a CPU, with barriers behind those of its values that would otherwise be computed several times.
+    """The function; on a CPU, with a barrier after each value that would otherwise be computed several times.
 
     Its arguments and results are pytrees; leaves of arguments that are not arrays stay as they are. Loops and searches
     inside it stay unchanged.

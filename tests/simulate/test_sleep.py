@@ -284,5 +284,5 @@ def test_equalities_that_cannot_wake_are_refused() -> None:
         f'<mujoco><option><flag sleep="enable"/></option><worldbody>{tree("a")}{tree("bb")}</worldbody>'
         f'<tendon>{fixed}</tendon><equality><tendon tendon1="a" tendon2="bb"/></equality></mujoco>'
     )
-    with pytest.raises(diffsim.UnsupportedError, match="does not know what to wake"):
+    with pytest.raises(diffsim.UnsupportedError, match="does not support equalities"):
         diffsim.load(text)

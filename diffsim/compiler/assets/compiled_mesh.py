@@ -51,7 +51,7 @@ FURTHEST = 1e10
 
 # relative precision of a mesh's principal axes since MuJoCo 3.14: its vertices are float32
 AXES_PRECISION = 1e-7
-# No principal moment exceeds the sum of the other two. Rounding may violate this by so much, in moments of unit
+# No principal moment exceeds the sum of the other two. Rounding may violate this by this much, in moments of unit
 # density, m^5 ...
 MOMENT_ABSOLUTE = 1e-9
 # ... plus this fraction of the moment

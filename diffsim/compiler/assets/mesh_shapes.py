@@ -1,7 +1,8 @@
 """Builtin meshes: sphere, hemisphere, cone, supersphere, supertorus, wedge, plate.
 
 Vertices and triangles have MuJoCo's order, which is visible in the readings of tactile sensors. Shapes without
-triangles (cone, wedge) get those of their convex hull. Source: MuJoCo "XML reference", mesh, builtin and params.
+triangles (cone, wedge) get the triangles of their convex hull. Source: MuJoCo "XML reference", mesh, builtin and
+params.
 """
 
 from collections.abc import Callable
@@ -33,9 +34,9 @@ _ICOSAHEDRON_FACES = np.array(
 )  # fmt: skip
 
 
-# vertices of a wedge: Qhull takes about 3 s for so many points on a sphere
+# vertices of a wedge: Qhull takes about 3 s for this many points on a sphere
 MOST_IN_HULL = 100_000
-# edges of a cone: Qhull takes about 3 s for two flat polygons with so many corners
+# edges of a cone: Qhull takes about 3 s for two flat polygons with this many corners
 MOST_IN_RING = 5_000
 
 

@@ -1,7 +1,7 @@
 """Integer tables of a flex that follow from its elements: edges, flaps, shell, layers, pairs for self-collisions.
 
 A fragment is what an element of dimension d can share with a neighbour: d of its d + 1 vertices. Fragments that belong
-to only one element form the border. All orders are those of mjCFlex::Compile, CreateFlapStencil and CreateShellPair
+to only one element form the border. All orders match mjCFlex::Compile, CreateFlapStencil and CreateShellPair
 (MuJoCo 3.8.1).
 """
 

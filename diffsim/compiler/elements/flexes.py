@@ -207,7 +207,7 @@ def _elements(e: Any) -> Array:
 
 
 def _texture_corners(e: Any, element: Array) -> Array:
-    """(m (dim + 1),) the texture coordinate of each corner of the elements; by default that of its vertex."""
+    """(m (dim + 1),) the texture coordinate of each corner of the elements; by default its vertex's."""
     if e.texcoord is None:
         return element.ravel()
     corners = np.array(e.element if e.elemtexcoord is None else e.elemtexcoord)

@@ -1,6 +1,6 @@
 """Plugins: their instances, the elements that use them, and their settings.
 
-Instances are numbered as in MuJoCo: first the named ones of `<extension>`, then those of elements without a named
+Instances are numbered as in MuJoCo: first the named instances of `<extension>`, then one for each element that names no
 instance, in the order of meshes, actuators, sensors, bodies and geoms. MuJoCo's own plugins are implemented, with their
 settings, in `actuator/pid.py`, `sensor/touch_grid.py`, `flex/cable.py` and `assets/field_plugins.py`; a plugin of the
 user is a hook (`types/hooks.py`). Source: MuJoCo "XML reference", extension.

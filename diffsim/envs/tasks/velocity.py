@@ -258,7 +258,7 @@ class Velocity:
         off = (velocity[0] - command[0]) ** 2 + (velocity[1] - command[1]) ** 2 + velocity[2] ** 2
         turning = (spin[2] - command[2]) ** 2 + spin[0] ** 2 + spin[1] ** 2
         lift = memory["peak"] / self.robot.swing - 1
-        # feet that move at another height than that of the swing
+        # feet that do not move at the height of the swing
         low_steps = jnp.sum(memory["speed"] * jnp.abs(memory["clearance"] - self.robot.swing))
         down = memory["clearance"] < TOUCHING
         values = {

@@ -145,7 +145,7 @@ class Actuator(Element):
         return {}
 
     def first_law(self, law: "Actuator", plain: "Actuator") -> dict[str, Any]:
-        """The general fields from which `law` starts since MuJoCo 3.16: those of the general actuator's defaults.
+        """The general fields from which `law` starts since MuJoCo 3.16: the general actuator's defaults.
 
         Args:
           law: the actuator from which parameters are inherited.

@@ -95,7 +95,7 @@ class Replicate(Element):
 
 @dataclass(eq=False)
 class Inertial(Oriented):
-    """Mass and inertia of a body, used instead of those of its geoms."""
+    """Mass and inertia of a body, used instead of the mass and inertia of its geoms."""
 
     pos: Vector = Reals(3, required=True)
     mass: float = Real(required=True)

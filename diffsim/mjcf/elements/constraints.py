@@ -5,7 +5,7 @@ add its tag to `TAGS`. The property `data` gives eq_data (11,):
 
     connect         [0:3] anchor on the first body, [3:6] anchor on the second body
     weld            [0:3] anchor on the second body, [3:6] anchor on the first body,
-                    [6:10] relative orientation (all zero: that of qpos0), [10] torque scale
+                    [6:10] relative orientation (all zero: as in qpos0), [10] torque scale
     joint, tendon   [0:5] coefficients of the polynomial
 
 `simulate.constants` completes the numbers that depend on poses.
@@ -121,7 +121,7 @@ class BodyEquality(Equality):
 def _check_ends(element: Equality, problems: Problems, body: Sequence[str], needed: Sequence[str]) -> None:
     """Notes an error unless the constraint is given by two sites, or by bodies, but not by both.
 
-    body: attributes that are only for a constraint given by bodies; `needed` are those of them that it must have.
+    body: attributes that only a constraint given by bodies has; `needed`: the attributes among them that it must have.
     """
     sites = [name for name in ("site1", "site2") if getattr(element, name) is not None]
     bodies = [name for name in body if getattr(element, name) is not None]

@@ -84,7 +84,7 @@ def _first_of_equals(corners: Array) -> tuple[Array, Array]:
     """The first occurrence of each distinct vertex (by its bits), and the vertex of each corner."""
     bits = np.ascontiguousarray(corners).view(np.uint32)
     one, two, three = (word.astype(np.uint64) for word in bits.T)
-    # It is faster to sort one hash of the three words than to sort rows (the multipliers are those of splitmix64). If
+    # It is faster to sort one hash of the three words than to sort rows (the multipliers are from splitmix64). If
     # two different vertices share a hash, rows are sorted after all.
     mixed = one * np.uint64(0x9E3779B97F4A7C15)
     mixed = (mixed ^ (mixed >> np.uint64(29)) ^ two) * np.uint64(0xBF58476D1CE4E5B9)

@@ -68,8 +68,8 @@ class _Cloud:
       point: (n, 3) m, in the frame of the parent body.
       element: (m, dim + 1) points of each element.
       texcoord: (k, 2) texture coordinates, or no rows.
-      elemtexcoord: (m, dim + 1) texture coordinates of the elements' corners, or no rows if they are those of the
-        points.
+      elemtexcoord: (m, dim + 1) texture coordinates of the elements' corners, or no rows if they equal the texture
+              coordinates of the points.
     """
 
     point: Array

@@ -34,7 +34,8 @@ REPORT_EVERY = 1.0
 LEAST_NOISE = {4: 1e-5, 8: 1e-7}
 # the noise of a reading whose rows are too few to estimate it, as a part of its range
 ASSUMED_NOISE = 1e-3
-# singular values of the information matrix below this part of the largest count as zero; they are squares of those of J
+# singular values of the information matrix below this part of the largest count as zero; they are squared singular
+# values of J
 LEAST_INFORMATION = 1e-12
 # what the data do not show goes back to the first guess if the sum of squares rises by less than this: 0.3 standard
 # deviations
@@ -49,7 +50,7 @@ class Fit(Record):
       window: rows of each window; 0 to choose automatically: whole recordings, and where things touch, more and more of
         them, points nearby, and short windows that are then chained.
       held_out: number of windows, the last ones, that only test the result.
-      known_start: initial states are those of the recordings, not unknowns.
+      known_start: initial states are taken from the recordings, and are not unknowns.
       iterations: of one search, at most.
       mode: of differentiation: "steps", "forward", "reverse" (residuals.py), or "auto", the cheapest of them.
       starts: number of starts to search from, if the first one does not lead to a minimum that explains the data.

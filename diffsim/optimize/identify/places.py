@@ -123,7 +123,7 @@ def _with_inertia(leaves: Leaves, body: int, parts: Iterable[Array]) -> Leaves:
 
 @dataclass(frozen=True)
 class Inertia:
-    """The whole inertia of a body, in log-Cholesky coordinates; its principal axes stay near those of the model."""
+    """The whole inertia of a body, in log-Cholesky coordinates; its principal axes stay near the model's."""
 
     body: int
     log: ClassVar[bool] = False

@@ -66,7 +66,7 @@ START_NOISE_ACTIVATION = 10.0
 ROWS_AHEAD = 2
 # a parameter is no suspect if all but this part of its effect is also the effect of other unknowns
 LEAST_EFFECT = 1e-6
-# a window begins at rest if its first rows, this many, are near those of a body at rest
+# a window begins at rest if this many rows at its beginning are near the rows of a body at rest
 REST_ROWS = 8
 # near means within this number of standard deviations
 REST_DEVIATIONS = 3.0

@@ -158,7 +158,7 @@ def learn(task: Task, proposal: Proposal, knots: Array, costs: Array, settings: 
     mean = (1 - keen) * proposal.mean + keen * jnp.mean(elites, axis=0)
     deviation = (1 - shrink) * proposal.deviation + shrink * jnp.std(elites, axis=0)
     deviation = jnp.maximum(deviation, settings.floor * half_ranges(task, deviation.shape))
-    # the best sample is tried again in the next round, so that its cost is always that of this round's worlds
+    # the best sample is tried again in the next round, so that its cost always refers to this round's worlds
     return Proposal(mean=mean, deviation=deviation, best=elites[0], cost=costs[order[0]])
 
 

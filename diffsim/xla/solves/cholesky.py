@@ -72,7 +72,7 @@ def is_tiny(matrix: Array) -> bool:
 
 
 def is_written_out(matrix: Array, limbs: Limbs | None = None) -> bool:
-    """Whether matrices (..., n, n) are for tpu_cholesky.py on a TPU: those of a batch that are small enough."""
+    """Whether matrices (..., n, n) go to tpu_cholesky.py on a TPU: batches of small matrices."""
     largest = tpu_cholesky.LARGEST_WITH_LIMBS if limbs else tpu_cholesky.LARGEST
     return _switched_on() and matrix.ndim > 2 and 0 < matrix.shape[-1] <= largest
 

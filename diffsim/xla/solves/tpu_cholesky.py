@@ -108,7 +108,7 @@ def _eliminate(matrix: Array, order: Sequence[tuple[int, ...]], b: Array | None)
             if b is not None:
                 row = jnp.concatenate([row, b[j : j + 1]])
             for other in below:
-                # the columns of the other row end in those of this one
+                # the columns of the other row end with the columns of this row
                 tail = other[len(other) - len(row) :]
                 row = row - tail[:1] * tail
             pivot = row[:1] if b is None else jnp.maximum(row[:1], floor * size)

@@ -22,7 +22,7 @@ LANES = 32
 
 
 class Machine(Protocol):
-    """The instructions of a warp. Arrays are those of one world, and positions in them count elements."""
+    """The instructions of a warp. Arrays belong to one world, and positions in them count elements."""
 
     def zero(self) -> Any:
         """0 in all lanes."""
@@ -45,7 +45,7 @@ class Machine(Protocol):
         ...
 
     def moved(self, array: Any, index: Any, stride: int) -> Any:
-        """The array from element `index * stride` on, where `index` is that of a `loop`."""
+        """The array from element `index * stride` on, where `index` is the index of a `loop`."""
         ...
 
     def lane(self, value: Any, lane: int) -> Any:
@@ -229,7 +229,7 @@ class Interpreter:
 
 
 def interpret(kernel: Kernel, operands: Sequence[Any], results: Sequence[jax.ShapeDtypeStruct]) -> list[np.ndarray]:
-    """The results of a kernel, computed in numpy; arguments and results are those of `ptx.call`."""
+    """The results of a kernel, computed in numpy; arguments and results as in `ptx.call`."""
     worlds = results[0].shape[0]
     arrays = [np.broadcast_to(np.asarray(x).reshape(len(x), -1), (worlds, math.prod(x.shape[1:]))) for x in operands]
     # results start as NaN, so that tests find elements that a kernel does not write
