@@ -75,7 +75,7 @@ def meeting_of(topology: Topology, flex: int, geoms: np.ndarray, all_elements: b
     for owner in others:
         kind = GeomType(int(topology.geom_type[owner]))
         if kind in SEARCHED:
-            # distance fields touch triangles alone, and as many as may stay, as in MuJoCo
+            # as in MuJoCo, distance fields touch only triangles, and at most MOST contacts are kept
             count = min(MOST, len(touching)) if dim == 2 else 0
             if kind == GeomType.HFIELD:
                 prisms = len(touching) * prism_window(topology, flex, int(owner))[2]
@@ -90,7 +90,7 @@ def meeting_of(topology: Topology, flex: int, geoms: np.ndarray, all_elements: b
 
 @per_topology
 def prism_window(topology: Topology, flex: int, geom: int) -> tuple[int, int, int]:
-    """Columns and rows of cells of a height field that are looked at under an element, and how many prisms that is."""
+    """Columns and rows of cells of a height field that are examined under an element, and their number of prisms."""
     field = int(topology.geom_dataid[geom])
     cells = int(topology.hfield_ncol[field]) - 1, int(topology.hfield_nrow[field]) - 1
     columns, rows, _ = window_sizes(tuple(topology.geom_fieldcells[topology.ngeom + flex, field].tolist()), cells)
@@ -126,14 +126,12 @@ class InternalRows(NamedTuple):
 
 @per_topology
 def internal_rows(topology: Topology, flex: int) -> InternalRows:
-    """Elements beside vertices, then the faces of tetrahedra."""
+    """The rows of vertices with adjacent elements, then the rows of the faces of tetrahedra."""
     pairs = topology.flex_evpair.reshape(-1, 2)[rows_of(topology, "flex_evpair", flex)]
     none = np.full(len(pairs), -1)
     dim = [np.full(len(pairs), topology.flex_condim[flex])]
-    vert = []
-    elem = []
-    vert.append(np.stack([pairs[:, 1], none], axis=1))
-    elem.append(np.stack([none, pairs[:, 0]], axis=1))
+    vert = [np.stack([pairs[:, 1], none], axis=1)]
+    elem = [np.stack([none, pairs[:, 0]], axis=1)]
     if topology.flex_dim[flex] == 3:
         element = flex_elements(topology, flex) - topology.flex_vertadr[flex]
         opposite = element[:, [face[3] for face in FACES]].ravel()

@@ -141,9 +141,9 @@ def collide(model: Model, poses: Poses, awake: Array | None = None) -> Contacts:
     layout = layout_of(model)
     describe(layout.described)
     table = pair_parameters(model, layout.pairs)
-    moves = None if awake is None else awake[model.topology.geom_bodyid]
-    examined, culled = _examine(model, poses, layout, table, moves)
-    rows, depth, left_out = _rows(model, poses, layout, examined, table, moves)
+    is_awake = None if awake is None else awake[model.topology.geom_bodyid]
+    examined, culled = _examine(model, poses, layout, table, is_awake)
+    rows, depth, left_out = _rows(model, poses, layout, examined, table, is_awake)
     row, dropped = _nearest(layout, depth)
     columns = layout.row_pair, layout.row_part, layout.row_order
     place, part, made = (x if row is None else pick_existing(jnp.asarray(x), row) for x in columns)
@@ -167,7 +167,7 @@ def collide(model: Model, poses: Poses, awake: Array | None = None) -> Contacts:
 
 
 def _examine(
-    model: Model, poses: Poses, layout: ContactLayout, table: PairParameters, moves: Array | None
+    model: Model, poses: Poses, layout: ContactLayout, table: PairParameters, is_awake: Array | None
 ) -> tuple[list[Index], Array]:
     """Indices of the pairs to examine in each section, and the number () of other pairs that may touch."""
     chosen: list[Index] = []
@@ -176,22 +176,22 @@ def _examine(
         if grid is None:
             chosen.append(np.arange(section.start, section.stop))
             continue
-        depth = _depths(model, poses, grid, table.margin[grid.pair], moves)
+        depth = _depths(model, poses, grid, table.margin[grid.pair], is_awake)
         nearest = largest(depth, section.kept)[1]
         chosen.append(pick_existing(jnp.asarray(grid.pair.reshape(-1)), nearest))
         missed = missed + jnp.maximum(count(depth > 0) - section.kept, 0)
     return chosen, missed
 
 
-def _depths(model: Model, poses: Poses, grid: Grid, margin: Array, moves: Array | None) -> Array:
+def _depths(model: Model, poses: Poses, grid: Grid, margin: Array, is_awake: Array | None) -> Array:
     """(n * m,) m, the overlap of the bounds of each pair of a grid, including a margin (n, m).
 
     Pairs of two sleeping geoms come after all others. Grid entries without a pair come last, so that they are chosen
     only if no pair is left.
     """
     depth = -jax.lax.stop_gradient(bounding_gap(model, poses, grid) - margin)
-    if moves is not None:
-        depth = jnp.where(moves[grid.geom1][:, None] | moves[grid.geom2][None], depth, -FAR)
+    if is_awake is not None:
+        depth = jnp.where(is_awake[grid.geom1][:, None] | is_awake[grid.geom2][None], depth, -FAR)
     return stored(jnp.where(grid.pair < 0, -2 * FAR, depth)).reshape(-1)
 
 
@@ -214,7 +214,7 @@ class _GroupPairs(NamedTuple):
       axes: which arrays of each shape have an axis of pairs, for `vmap`.
       margin: (n,) m, the distance below which a contact exists.
       reach: () m, rows matter up to this distance beyond the margin (`opt.contact_reach`).
-      moves: (n,) whether one of the two geoms is awake; None if no geom can sleep.
+      is_awake: (n,) whether one of the two geoms is awake; None if no geom can sleep.
     """
 
     group: PairGroup
@@ -224,7 +224,7 @@ class _GroupPairs(NamedTuple):
     axes: tuple[Any, Any]
     margin: Array
     reach: Array | float
-    moves: Array | None
+    is_awake: Array | None
 
     def rows(self) -> tuple[Candidates, Array]:
         """The rows of all pairs, and the number () of parts of first shapes that may touch but were left out."""
@@ -238,8 +238,8 @@ class _GroupPairs(NamedTuple):
             rows = self._of_near_pairs()
         else:
             rows = self._of_all_pairs()
-        if self.moves is not None:
-            rows = rows._replace(valid=rows.valid & self.moves.reshape(-1, *(1,) * (rows.valid.ndim - 1)))
+        if self.is_awake is not None:
+            rows = rows._replace(valid=rows.valid & self.is_awake.reshape(-1, *(1,) * (rows.valid.ndim - 1)))
         return rows, left_out
 
     def _mapped(self, *further: int) -> PairFunction:
@@ -255,7 +255,7 @@ class _GroupPairs(NamedTuple):
         """For a first shape with many parts, such as a height field: chooses the parts that the second may touch."""
         choose = jax.vmap(self.group.collider.parts, (*self.axes, 0))  # type: ignore[arg-type]
         parts, left_out = choose(self.first, self.second, self.margin)
-        left_out = left_out if self.moves is None else jnp.where(self.moves, left_out, 0)
+        left_out = left_out if self.is_awake is None else jnp.where(self.is_awake, left_out, 0)
         of_parts = jax.vmap(self.function, (0, None, None))
         chosen = self._replace(function=of_parts, first=parts, axes=(0, self.axes[1]))
         return chosen._of_all_pairs(), jnp.sum(left_out)
@@ -313,7 +313,7 @@ def _rows(
     layout: ContactLayout,
     examined: list[Index],
     table: PairParameters,
-    moves: Array | None,
+    is_awake: Array | None,
 ) -> tuple[Candidates, Array, Array]:
     """The rows of all pair functions, and the data by which the buffer chooses among them.
 
@@ -337,7 +337,7 @@ def _rows(
             axes=(row_axes(first, group.buckets[0]), row_axes(second, group.buckets[1])),
             margin=pick_existing(table.margin, chosen),
             reach=model.opt.contact_reach,
-            moves=None if moves is None else moves[geoms[0]] | moves[geoms[1]],
+            is_awake=None if is_awake is None else is_awake[geoms[0]] | is_awake[geoms[1]],
         )
         # the name by which profiles and `make measure WHAT=compile` tell kinds of pairs apart
         with jax.named_scope(f"pairs {'-'.join(kind.name.lower() for kind in group.kinds)}"):

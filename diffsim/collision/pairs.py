@@ -11,7 +11,7 @@ capacities of rows, for each contact dimension: up to `CONTACTS` rows are all ke
 with room for two contacts of every moving body that has geoms. A body with a flat geom has room for eight contacts,
 because two faces that lie on each other make eight. A body with a distance field has room for all its contacts with two
 other geoms. So small models are exact. A height field examines the prisms under a body, at most MuJoCo's 50, in a
-window of as many cells as the body can span when the model is loaded. `ncon_dropped` counts everything that does not
+window of the cells that the body can span when the model is loaded. `ncon_dropped` counts everything that does not
 fit. `max_pairs` and `max_contacts` of the topology replace the two numbers; they come from `diffsim.load` or from MJX's
 custom numerics.
 MuJoCo's `size nconmax` is ignored.
@@ -79,7 +79,7 @@ def contact_capacity(topology: Topology, rows: int, searches: int = STARTS) -> i
 def capacities_of_numerics(names: tuple[str, ...], values: np.ndarray) -> dict[str, int]:
     """Capacities that a model requests with MJX's custom numerics; `values` holds the first datum of each numeric.
 
-    A value that is not positive asks for everything, as in MJX, and is left to the default rule.
+    A value that is not positive requests everything, as in MJX; the default rule then applies.
     """
     places = {key: names.index(name) for key, name in NUMERICS.items() if name in names}
     return {key: int(values[at]) for key, at in places.items() if values[at] > 0}
@@ -243,7 +243,7 @@ class Kind(NamedTuple):
 
 
 def shared_kinds(pairs: Mapping[Kind, int]) -> dict[Kind, Kind]:
-    """The kind as which each kind runs, given the number of pairs of each kind."""
+    """For each kind, the kind in whose arrays it runs, given the number of pairs of each kind."""
     runs: dict[Kind, Kind] = {}
     for kind in sorted(pairs, key=_work, reverse=True):
         larger = [run for run in runs.values() if _joins(kind, run, pairs[kind])]
