@@ -1,8 +1,8 @@
 """The table of changes that MuJoCo made to its results after 3.8.1: models that load in both versions move differently.
 
 A model has the semantics of MuJoCo 3.8.1, unless it names a later version (`diffsim.load(path, mujoco="4.0")`). Then it
-follows each change of the table up to this version. The stage that a change concerns asks `model.opt.follows(name)`,
-and the readers of MJCF, which have no model yet, ask `changes.follows(version, name)`. To add a change, write a row, a
+follows each change of the table up to this version. Each stage calls `model.opt.follows(name)` where a change concerns
+it; the readers of MJCF, which have no model yet, call `changes.follows(version, name)`. To add a change, write a row, a
 branch in its stage, and a test in tests/newer/.
 
 diffsim does not follow the changes whose row has no stage, whatever version the model names.
@@ -22,7 +22,7 @@ class Change(NamedTuple):
 
     Attributes:
       since: the version that made the change.
-      stage: the file that asks whether the model follows it; "" if diffsim does not follow it.
+      stage: the file that implements both behaviors; "" if diffsim does not follow the change.
       before: the behavior of 3.8.1, in one sentence.
       now: the behavior since the change, in one sentence.
     """
@@ -313,7 +313,7 @@ def version_of(version: object) -> str:
     """The entry of `VERSIONS` for a version as users write it: "4.0" for "4.0.0", "3.8.1" for "3.8".
 
     Raises:
-      ValueError: diffsim does not know the semantics of this version.
+      ValueError: diffsim does not support this version.
     """
     numbers = str(version).split(".")
     short = DEFAULT if numbers[:2] == ["3", "8"] else ".".join(numbers[:2])

@@ -67,8 +67,7 @@ def pack(
         left out where they are zero.
       like: an earlier topology, which is used again if it has the same content.
       draft: whether the leaves are numpy arrays, in float64 except for arrays of meshes, which keep their precision.
-        That
-              saves copies of large arrays, for a model that only gives derived constants (`derive`).
+        This saves copies of large arrays where the model only gives derived constants (`derive`).
 
     Returns:
       The Model, with floats on the default device and in the default precision.

@@ -48,7 +48,7 @@ class Cells(NamedTuple):
     Attributes:
       flex: index of the flex.
       node: (m, n) indices into the nodes of all flexes.
-      slots: their entries of flex_stiffness.
+      slots: the entries of flex_stiffness with their matrices.
     """
 
     flex: int

@@ -211,7 +211,7 @@ def shell_edges(topology: Topology, flex: int) -> tuple[np.ndarray, np.ndarray, 
 
     The faces cover the six sides of a box, side by side. Within a side, the neighbour across an edge is the next face
     along one axis. At the rim of a side, it is a face of the adjacent side, whose axes are axes of the box in
-        cyclic order.
+    cyclic order.
     """
     count = topology.flex_cellnum[flex]
     sizes = [(count[(axis + 1) % 3], count[(axis + 2) % 3]) for axis in (0, 0, 1, 1, 2, 2)]

@@ -139,10 +139,9 @@ def _bending(model: Model, flex: int, rest: RestShape, node0: Array, known: Arra
     """The bending stiffness of all edges of a surface, 17 numbers each; 0 on the border.
 
     x0 and x1 are the ends of the edge, x2 and x3 the opposite corners of its two triangles. The quadratic energy is
-        from Wardetzky et al.; its matrix is proportional to w w^T with sums of cotangents w_i. The last number is the
-    cubic term of Garg et al., which makes the rest shape a minimum even where it is curved.
-
-    known: the present entries, which are kept if the material is unknown.
+    from Wardetzky et al.; its matrix is proportional to w w^T with sums of cotangents w_i. The last number is the cubic
+    term of Garg et al., which makes the rest shape a minimum even where it is curved. `known` has the present entries,
+    which are kept if the material is unknown.
     """
     topology = model.topology
     if topology.flex_elastic2d[flex] == UNKNOWN:

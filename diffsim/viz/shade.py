@@ -40,7 +40,7 @@ HIGHLIGHT = 0.36
 SHARPNESS = 80.0
 # most surfaces that a ray meets; the last one looks opaque
 LAYERS = 6
-# part of the light below which what is behind clear objects is not drawn: less than a step of 8 bits
+# a ray ends when clear objects have left less than this fraction of its light: less than one step of 8 bits
 FAINT = 2e-3
 # types without an inside: both of their sides are drawn
 OPEN = (GeomType.PLANE, GeomType.HFIELD, GeomType.FLEX)
@@ -58,9 +58,9 @@ def radiance(scene: Scene, plan: Plan, rays: BundledRays, hits: BundledHits, lig
     if not plan.clear:
         return _met(scene, plan, rays, hits, light).colour
 
-    # From front to back: a surface of opacity a adds a times its colour to what is seen through the surfaces before it,
-    # and leaves 1 - a of the light from behind it. A ray goes on a little behind the surface, and does not hit the back
-    # of the same object, so that what touches it there is seen.
+    # Surfaces are blended from front to back: a surface of opacity a adds a times its colour, and lets 1 - a of the
+    # light from behind it pass. The next ray starts a little behind the surface. It does not hit the back of the same
+    # object, so that another object that touches this back is drawn.
     def layer(carry: tuple, last: Array) -> tuple[tuple, None]:
         """The rays, their hits, the colours so far and the light that is left, after one more surface."""
         return jax.lax.cond(jnp.any(carry[0].wanted), partial(through, last), lambda *carry: carry, *carry), None
@@ -188,7 +188,7 @@ def sky_colour(atlas: Atlas, sky: int, direction: Array, angle: Array) -> Array:
       atlas: textures of the model.
       sky: index of the skybox texture, -1 for the plain sky.
       direction: in the world frame.
-      angle: rad, that a pixel spans.
+      angle: rad, the angle that a pixel spans.
     """
     if sky < 0:
         height = jnp.clip(direction[:, 2:], DARK, 1) ** SKY_EXPONENT

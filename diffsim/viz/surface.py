@@ -158,7 +158,8 @@ def _on_triangle(scene: Scene, facet: Array, corners: Array, point: Array, flat:
     weights = [1 - second - third, second, third]
     normals = unpack(scene.model.mesh_normal[jnp.asarray(rows.normal)[facet]], axis=1)
     smooth = safe.normalize(sum((scale(n, w) for n, w in zip(normals, weights, strict=True)), 0 * a))
-    # a file is wrong where its normal differs from the triangle's by more than about 80 degrees (cosine 0.2)
+    # ignore a normal of the file that differs from the triangle's by more than about 80 degrees (cosine 0.2): it is
+    # wrong
     normal = jnp.where((dot(smooth, flat) > 0.2)[:, None], smooth, flat)
     if not len(scene.model.mesh_texcoord):
         return normal, jnp.full_like(a, -1)

@@ -16,8 +16,7 @@ Each function has the form that XLA runs fastest. (To choose between two arrays,
   - On a CPU, for few values (`extracted`), it makes `count` passes. Each pass takes the maximum of the values below the
     previous one, with worlds in vector lanes.
   - On a CPU, for many values in many worlds (`taken_out`), it makes the same passes, but keeps the maximum of each
-  piece
-    of the values, so that only the piece of the previous value is searched again.
+    piece of the values, so that only the piece of the previous value is searched again.
   - Otherwise it is `jax.lax.top_k`, which on a CPU handles one world after another on one thread.
 """
 

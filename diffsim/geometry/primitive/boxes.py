@@ -135,7 +135,7 @@ def edge_contact(box1: Shape, box2: Shape, rotation: Array, offset: Array, best:
     """(distance (), m, position (3,), m, normal (3,)) of two edges, in the frame of box 1.
 
     Each box has four parallel edges; the axis n tells which of them reaches farthest. If a component of n is nearly
-        zero, two of them reach equally far, and the nearest pair of edges counts.
+    zero, two of them reach equally far, and the nearest pair of edges counts.
     """
     plain = edge_axis(rotation, best.edge1, best.edge2)
     normal = plain * jnp.where(dot(jax.lax.stop_gradient(plain), offset) < 0, -1, 1).astype(plain.dtype)

@@ -84,7 +84,7 @@ def _wide(corner: Array, count: Array) -> Array:
     """Places (4,) of corners (k, 3) that span a large area, the first of them place 0.
 
     The fourth corner moves on while the area grows. After each of its moves, the third corner does the same, and after
-        each move of the third corner, the second does.
+    each move of the third corner, the second does.
     """
 
     def area(places: Array) -> Array:
