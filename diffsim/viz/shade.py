@@ -22,7 +22,7 @@ from diffsim.math import safe
 from diffsim.math.vector import dot, pack, scale, unpack
 from diffsim.viz.material import GAMMA, Atlas, Spot, on_cube, sample
 from diffsim.viz.scene import Plan, Scene
-from diffsim.viz.surface import Met, Surface, ends, surface_of, trace
+from diffsim.viz.surface import HitPoints, Surface, ends, surface_of, trace
 
 # linear colour of the light of the sun: slightly warm
 SUNLIGHT = np.array([1.0, 0.96, 0.88]) * 1.9
@@ -56,20 +56,20 @@ class Light(NamedTuple):
 def radiance(scene: Scene, plan: Plan, rays: BundledRays, hits: BundledHits, light: Light) -> Array:
     """Linear colours (b, l, 3) of b bundles of l rays whose first hits are `hits`."""
     if not plan.clear:
-        return _met(scene, plan, rays, hits, light).colour
+        return _layer(scene, plan, rays, hits, light).colour
 
     # Surfaces are blended from front to back: a surface of opacity a adds a times its colour, and lets 1 - a of the
     # light from behind it pass. The next ray starts a little behind the surface. It does not hit the back of the same
     # object, so that another object that touches this back is drawn.
-    def layer(carry: tuple, last: Array) -> tuple[tuple, None]:
+    def next_layer(carry: tuple, last: Array) -> tuple[tuple, None]:
         """The rays, their hits, the colours so far and the light that is left, after one more surface."""
         return jax.lax.cond(jnp.any(carry[0].wanted), partial(through, last), lambda *carry: carry, *carry), None
 
     def through(last: Array, rays: BundledRays, hits: BundledHits, total: Array, left: Array) -> tuple:
-        """`layer` where some ray still goes on; `last` says that the surface looks opaque."""
-        met = _met(scene, plan, rays, hits, light)
-        opacity = jnp.where(rays.wanted, jnp.where(last, 1, met.opacity), 0)[..., None]
-        total = total + left * opacity * met.colour
+        """`next_layer` where some ray still goes on; `last` says that the surface looks opaque."""
+        layer = _layer(scene, plan, rays, hits, light)
+        opacity = jnp.where(rays.wanted, jnp.where(last, 1, layer.opacity), 0)[..., None]
+        total = total + left * opacity * layer.colour
         left = left * (1 - opacity)
         on = BundledRays(
             ends(rays, hits) + 1e-3 * scene.tile * rays.direction,
@@ -80,35 +80,35 @@ def radiance(scene: Scene, plan: Plan, rays: BundledRays, hits: BundledHits, lig
 
     nothing = jnp.zeros_like(rays.direction)
     last = np.arange(LAYERS) == LAYERS - 1
-    (*_, total, _), _ = jax.lax.scan(layer, (rays, hits, nothing, nothing[..., :1] + 1), last)
+    (*_, total, _), _ = jax.lax.scan(next_layer, (rays, hits, nothing, nothing[..., :1] + 1), last)
     return total
 
 
-class _Met(NamedTuple):
+class _Layer(NamedTuple):
     """Linear `colour` (b, l, 3) of what rays met, and its `opacity` (b, l)."""
 
     colour: Array
     opacity: Array
 
 
-def _met(scene: Scene, plan: Plan, rays: BundledRays, hits: BundledHits, light: Light) -> _Met:
+def _layer(scene: Scene, plan: Plan, rays: BundledRays, hits: BundledHits, light: Light) -> _Layer:
     """Colours and opacities of the surfaces that rays hit, or of the sky."""
     hit = (hits.thing >= 0).reshape(-1)
     shape = rays.direction.shape
     direction = rays.direction.reshape(-1, 3)
     sky = sky_colour(scene.atlas, plan.sky, direction, light.angle)
     if not plan.groups:
-        return _Met(sky.reshape(shape), jnp.ones(shape[:2], sky.dtype))
+        return _Layer(sky.reshape(shape), jnp.ones(shape[:2], sky.dtype))
     distance = jnp.where(hit, hits.distance.reshape(-1), 0)
     point = ends(rays, hits)
-    met = Met(
+    points = HitPoints(
         thing=hits.thing.reshape(-1),
         facet=hits.facet.reshape(-1),
         point=point.reshape(-1, 3),
         width=light.angle * distance,
     )
-    thing = jnp.maximum(met.thing, 0)
-    surface = surface_of(scene, plan.groups, met)
+    thing = jnp.maximum(points.thing, 0)
+    surface = surface_of(scene, plan.groups, points)
     # flip the normals of surfaces that are seen from behind, as from inside a shape
     away = dot(surface.normal, direction) > 0
     surface = surface._replace(normal=jnp.where(away[:, None], -surface.normal, surface.normal))
@@ -137,12 +137,12 @@ def _met(scene: Scene, plan: Plan, rays: BundledRays, hits: BundledHits, light: 
         shaded = shaded + (horizon - shaded) * faded
     colour = jnp.where(hit[:, None], shaded, sky).reshape(shape)
     if not plan.clear:
-        return _Met(colour, jnp.ones(shape[:2], colour.dtype))
+        return _Layer(colour, jnp.ones(shape[:2], colour.dtype))
     # of a clear shape only the outside is drawn, as in MuJoCo
     closed = np.concatenate([np.full(group.number, group.kind not in OPEN) for group in plan.groups])
     alpha = jnp.asarray(scene.looks.alpha)[thing]
     alpha = jnp.where(away & jnp.asarray(closed)[thing] & (alpha < 1), 0, alpha)
-    return _Met(colour, jnp.where(hit, alpha, 1).reshape(shape[:2]))
+    return _Layer(colour, jnp.where(hit, alpha, 1).reshape(shape[:2]))
 
 
 def _casting(scene: Scene) -> Scene:

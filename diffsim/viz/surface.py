@@ -34,8 +34,8 @@ from diffsim.xla.batched_loops import fold_wanted
 TILES = np.array([[0.10, 0.13, 0.17], [0.19, 0.24, 0.30]])
 
 
-class Met(NamedTuple):
-    """k hits.
+class HitPoints(NamedTuple):
+    """k points that rays hit.
 
     Attributes:
       thing: (k,) index of the object, -1 for none.
@@ -74,11 +74,11 @@ class _Corners(NamedTuple):
 
 
 @computed_once
-def surface_of(scene: Scene, groups: tuple[Group, ...], met: Met) -> Surface:
+def surface_of(scene: Scene, groups: tuple[Group, ...], hits: HitPoints) -> Surface:
     """The surfaces at hits; where `thing` is -1 the result is arbitrary."""
-    thing = jnp.maximum(met.thing, 0)
+    thing = jnp.maximum(hits.thing, 0)
     xpos, xmat, size = (values[thing] for values in scene.places[:3])
-    point = mul_vec_t(xmat, met.point - xpos)
+    point = mul_vec_t(xmat, hits.point - xpos)
     normal = jnp.zeros_like(point)
     uv = jnp.full_like(point, -1)
     plane = jnp.zeros(len(point), bool)
@@ -86,7 +86,7 @@ def surface_of(scene: Scene, groups: tuple[Group, ...], met: Met) -> Surface:
     for group in groups:
         inside = (thing >= group.first) & (thing < group.first + group.number)
         if group.kind in FACETED:
-            facet = jnp.where(inside, met.facet, 0)
+            facet = jnp.where(inside, hits.facet, 0)
             asset = jnp.where(inside, scene.asset[thing], 0)
             corners = FACETED[group.kind].corners(scene.model, asset, facet)
             outward = outward_normals(corners)
@@ -98,7 +98,7 @@ def surface_of(scene: Scene, groups: tuple[Group, ...], met: Met) -> Surface:
         normal = jnp.where(inside[:, None], outward, normal)
         plane = plane | inside if group.kind == GeomType.PLANE else plane
         mirror = mirror | (inside & (outward[:, 2] > 0.5)) if group.kind in MIRRORS else mirror
-    colour = scene_colour(scene, thing, point, met.width, uv)
+    colour = scene_colour(scene, thing, point, hits.width, uv)
     bare = plane & (jnp.asarray(scene.looks.texture)[thing] < 0)
     # a floor without texture is a checker of two blue-grays, tinted by its material
     odd = jnp.mod(jnp.floor(point[:, 0] / scene.tile) + jnp.floor(point[:, 1] / scene.tile), 2)[:, None]
@@ -158,8 +158,7 @@ def _on_triangle(scene: Scene, facet: Array, corners: Array, point: Array, flat:
     weights = [1 - second - third, second, third]
     normals = unpack(scene.model.mesh_normal[jnp.asarray(rows.normal)[facet]], axis=1)
     smooth = safe.normalize(sum((scale(n, w) for n, w in zip(normals, weights, strict=True)), 0 * a))
-    # ignore a normal of the file that differs from the triangle's by more than about 80 degrees (cosine 0.2): it is
-    # wrong
+    # a normal of the file is wrong if it differs from the triangle's by more than about 80 degrees (cosine 0.2)
     normal = jnp.where((dot(smooth, flat) > 0.2)[:, None], smooth, flat)
     if not len(scene.model.mesh_texcoord):
         return normal, jnp.full_like(a, -1)

@@ -251,8 +251,8 @@ def cast(model: Model, geom_xpos: Array, geom_xmat: Array, rays: Rays, seen: Arr
     geom = jnp.argmin(distance, axis=1).astype(jnp.int32)
     distance, facet = (jnp.take_along_axis(column, geom[:, None], 1)[:, 0] for column in (distance, facet))
     hit = distance < jnp.inf
-    met = _Met([kind for kind, _ in groups], geom, facet, all_geoms.at(geom))
-    distance, normal = _refine(model, met, rays, jnp.where(hit, distance, 0))
+    hit_geoms = _HitGeoms([kind for kind, _ in groups], geom, facet, all_geoms.at(geom))
+    distance, normal = _refine(model, hit_geoms, rays, jnp.where(hit, distance, 0))
     return RayHits(jnp.where(hit, distance, -1), jnp.where(hit, geom, -1), jnp.where(hit[:, None], normal, 0))
 
 
@@ -279,7 +279,7 @@ def _search(model: Model, kind: GeomType, geoms: np.ndarray, scene: _Scene) -> t
     return jnp.where(wanted & (distance >= 0), distance, jnp.inf), jnp.zeros(distance.shape, jnp.int32)
 
 
-class _Met(NamedTuple):
+class _HitGeoms(NamedTuple):
     """The geom (k,) that each of k rays hits, its facet (k,), pose and size; `kinds`: all possible types, static."""
 
     kinds: list[GeomType]
@@ -287,7 +287,7 @@ class _Met(NamedTuple):
     facet: Array
     geoms: _Geoms
 
-    def surfaces(self, model: Model) -> list[tuple[Array, "_Local"]]:
+    def surfaces(self, model: Model) -> list[tuple[Array, "_LocalSurface"]]:
         """For each type, the rays (k,) that hit it, and the surface that they hit; arbitrary for the other rays."""
         topology = model.topology
         surfaces = []
@@ -296,21 +296,23 @@ class _Met(NamedTuple):
             mask = kind == shape
             if shape == GeomType.SDF:
                 fields = field_surfaces(model, jnp.where(mask, self.geom, 0))
-                surfaces += [(mask & field.mask, _Local(field.distance, field.slope, field.normal)) for field in fields]
+                surfaces += [
+                    (mask & field.mask, _LocalSurface(field.distance, field.slope, field.normal)) for field in fields
+                ]
             elif shape in FACETED:
                 corners = FACETED[shape].corners(model, jnp.where(mask, asset, 0), jnp.where(mask, self.facet, 0))
                 normal = outward_normals(corners)
                 across = partial(lambda normal, point: normal, normal)
-                surfaces.append((mask, _Local(partial(height_over, corners), across, across)))
+                surfaces.append((mask, _LocalSurface(partial(height_over, corners), across, across)))
             else:
                 # a size that a type lacks is 0
                 size = jnp.where(mask[:, None], self.geoms.size, 1)
                 across = partial(SURFACES[shape].normal, size)
-                surfaces.append((mask, _Local(partial(SURFACES[shape].signed_distance, size), across, across)))
+                surfaces.append((mask, _LocalSurface(partial(SURFACES[shape].signed_distance, size), across, across)))
         return surfaces
 
 
-class _Local(NamedTuple):
+class _LocalSurface(NamedTuple):
     """Functions of points (k, 3) in their geoms' frames: signed distance (k,), its slope and the normal (k, 3).
 
     Slope and normal are unit vectors. They are equal, except for octrees.
@@ -321,10 +323,10 @@ class _Local(NamedTuple):
     normal: Callable[[Array], Array]
 
 
-def _refine(model: Model, met: _Met, rays: Rays, distance: Array) -> tuple[Array, Array]:
-    """Differentiable distance (k,) and world normal (k, 3) on the geom that each ray was found to meet."""
-    xpos, xmat, _ = met.geoms
-    surfaces = met.surfaces(model)
+def _refine(model: Model, hit_geoms: _HitGeoms, rays: Rays, distance: Array) -> tuple[Array, Array]:
+    """Differentiable distance (k,) and world normal (k, 3) on the geom that each ray hits."""
+    xpos, xmat, _ = hit_geoms.geoms
+    surfaces = hit_geoms.surfaces(model)
     local_origin = mul_vec_t(xmat, rays.origin - xpos)
     local_direction = mul_vec_t(xmat, rays.direction)
     distance = jax.lax.stop_gradient(distance)
