@@ -58,10 +58,10 @@ def search_fields(model: Model, geoms: np.ndarray, lines: Lines) -> tuple[Array,
         function = field_function(model, number)
         part = Lines(*(values[:, members] for values in lines))
         parameters = jax.lax.stop_gradient(field_parameters(model, geoms[members], number))
-        met = jax.vmap(partial(_march, function), (parameter_axes(parameters), 1), 1)(parameters, part)
+        found = jax.vmap(partial(_march, function), (parameter_axes(parameters), 1), 1)(parameters, part)
         size = jnp.broadcast_to(model.geom_size[geoms[members]][None], part.origin.shape)
         around = box_distance(size, part.origin, part.direction) >= 0
-        distance = distance.at[:, members].set(jnp.where(part.wanted & around, met, jnp.inf))
+        distance = distance.at[:, members].set(jnp.where(part.wanted & around, found, jnp.inf))
     return distance, jnp.zeros(distance.shape, jnp.int32)
 
 
