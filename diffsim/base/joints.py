@@ -40,6 +40,11 @@ class JointKind:
         return self.nq == 1
 
     @property
+    def rotational(self) -> bool:
+        """Whether all degrees of freedom are rotations: hinges and balls."""
+        return all(self.angular)
+
+    @property
     def free(self) -> bool:
         """Whether qpos is a position and a quaternion, relative to the world."""
         return self.quaternion == 3

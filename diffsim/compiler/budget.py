@@ -1,7 +1,7 @@
 """Limits of the size of a model, checked before the work is done, and the capacities for contacts.
 
-A model file may come from an untrusted source. With sizes, counts and macros that are all legal, a short file can ask
-for more memory or time than any machine has. The limits are far above what the engine simulates at a useful speed.
+A model file may come from an untrusted source. With sizes, counts and macros that are all legal, a short file can need
+more memory or time than any machine has. The limits are far above what the engine simulates at a useful speed.
 
 The second half is about capacities: the numbers of contacts and of pairs of geoms for which a model has room. They come
 from the caller or from two custom numerics that MJX defined. Capacities from numerics can drop contacts that MuJoCo
@@ -31,7 +31,7 @@ MOST_GEOMS = 6000
 MOST_PAIRS = 4_000_000
 # actuators and sensors: reading, checking and compiling one of them takes about 0.25 ms, all of them 3 to 4 s
 MOST_OBJECTS = {"actuator": 12_000, "sensor": 15_000}
-# contacts or pairs that a caller can ask for
+# the largest number of contacts or pairs for which a model can have room
 MOST_CONTACTS = 10_000_000
 
 
@@ -110,14 +110,14 @@ def check_capacities(max_contacts: object, max_pairs: object) -> None:
 
 
 def asked_capacities(draft: Draft) -> dict[str, int]:
-    """The capacities that a model's custom numerics ask for, by the name of the argument of `load`."""
+    """The capacities that a model's custom numerics set, by the name of the argument of `load`."""
     names = tuple(node.name for node in draft.nodes["numeric"])
     first = draft.fields["numeric_data"][draft.fields["numeric_adr"]]
     return capacities_of_numerics(names, first.clip(max=MOST_CONTACTS))
 
 
 def warn_of_cuts(model: Model) -> None:
-    """Warns if the capacities that a model asks for keep fewer contacts than the default rule."""
+    """Warns if the capacities that a model sets keep fewer contacts than the default rule."""
     topology = model.topology
     if topology.max_contacts is None and topology.max_pairs is None:
         return

@@ -215,7 +215,7 @@ def length_ranges(draft: Draft, packed: Callable[[dict[str, Any]], Model]) -> No
     settings = draft.lengthrange
     timestep = settings.timestep if settings.timestep > 0 else draft.spec.option.timestep
     if settings.inttotal > MOST_STEPS * timestep:
-        message = f"inttotal / timestep asks for more than {MOST_STEPS} steps"
+        message = f"inttotal / timestep is more than {MOST_STEPS} steps"
         draft.problems.add(draft.spec.compiler.first(LengthRange), message)
         return
     # whether each step is in the window whose lengths count

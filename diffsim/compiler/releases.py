@@ -84,7 +84,7 @@ def version_of(mjmodel: Any) -> str:
     """The version of MuJoCo that compiled an MjModel, an entry of `base.changes.VERSIONS`.
 
     Raises:
-      UnsupportedError: diffsim does not know the version.
+      UnsupportedError: diffsim does not support the version.
     """
     release = getattr(_package(mjmodel), "__version__", changes.DEFAULT)
     try:

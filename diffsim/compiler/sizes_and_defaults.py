@@ -145,7 +145,7 @@ def simple_bodies(fields: Integers) -> Integers:
         if not _joints_are_simple(fields, joints):
             simple[body] = 0
         if simple[body] and fields["body_dofnum"][body]:
-            simple[body] = 1 if any(kind_of(kind[joint]).angular[-1] for joint in joints) else 2
+            simple[body] = 1 if any(any(kind_of(kind[joint]).angular) for joint in joints) else 2
     return {"body_simple": simple}
 
 
@@ -157,7 +157,7 @@ def _joints_are_simple(fields: Integers, joints: range) -> bool:
         aligned = np.sum(np.abs(fields["jnt_axis"][joint]) > AXIS_TINY) == 1
         if rotated or not same_vector(fields["jnt_pos"][joint], np.zeros(3)) or (kind.scalar and not aligned):
             return False
-        rotated = kind.angular[-1]
+        rotated = any(kind.angular)
     return True
 
 

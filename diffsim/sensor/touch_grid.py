@@ -66,7 +66,7 @@ def grid_of(settings: Mapping[str, str]) -> Grid:
         if applies:
             raise ValueError(message)
     if size[0] * size[1] > MOST_CELLS:
-        raise ValueError(f"size asks for more than {MOST_CELLS} cells")
+        raise ValueError(f"size gives more than {MOST_CELLS} cells")
     return Grid(channels, (size[0], size[1]), (fov[0], fov[1]), gamma)
 
 

@@ -108,7 +108,7 @@ def _builtin(e: Any) -> Array:
 
 
 def _image(draft: Draft, node: Node, attribute: str) -> tuple[Array, ColorSpace]:
-    """Pixels of a file, flipped as the element asks, and their colour space."""
+    """Pixels of a file, flipped by `hflip` and `vflip`, and their colour space."""
     e = node.e
     name = getattr(node.e, attribute)
     data = draft.contents(node, attribute)

@@ -34,7 +34,7 @@ def _joint_row(draft: Draft, node: Node) -> dict:
     if kind.scalar and not length:
         draft.problems.add(node.source, "attribute 'axis': cannot be zero")
     force_limited = kind.scalar and check_limits(draft, node, "actuatorfrc", e.actuatorfrclimited, e.actuatorfrcrange)
-    to_radians = pi / 180 if kind.scalar and kind.angular[0] and draft.settings(node).degree else 1.0
+    to_radians = pi / 180 if kind.scalar and kind.rotational and draft.settings(node).degree else 1.0
     return {
         "jnt_type": e.type,
         "jnt_bodyid": node.body.id if node.body else 0,
@@ -74,7 +74,7 @@ def _limits(draft: Draft, node: Node, kind: JointKind) -> tuple[bool, Array]:
             draft.problems.add(node.source, f"attribute 'range': must begin with 0 for a ball joint, not {limits[0]:g}")
     else:
         limited = check_limits(draft, node, "", node.e.limited, limits)
-    if limited and kind.angular[0] and draft.settings(node).degree:
+    if limited and kind.rotational and draft.settings(node).degree:
         limits = limits * (pi / 180)
     return limited, limits
 
@@ -82,8 +82,8 @@ def _limits(draft: Draft, node: Node, kind: JointKind) -> tuple[bool, Array]:
 def _check_stack(draft: Draft, body: Node) -> None:
     """Notes joints that cannot be on one body together.
 
-    A body has at most 6 dofs, no hinge or ball after a ball, no other joint beside a free joint, and no joint at all if
-    it is a mocap body.
+    A body has at most 6 dofs. After a ball it has no hinge or ball. A free joint is its only joint, and a mocap body
+    has no joints.
     """
     joints = body.under.get("joint", [])
     kinds = [kind_of(joint.e.type) for joint in joints]
@@ -91,7 +91,7 @@ def _check_stack(draft: Draft, body: Node) -> None:
         draft.problems.add(body.source, "a body cannot have more than 6 degrees of freedom")
     ball = next((index for index, joint in enumerate(joints) if is_ball(joint.e.type)), len(kinds))
     for joint, kind in zip(joints[ball + 1 :], kinds[ball + 1 :], strict=True):
-        if kind.angular[0]:
+        if kind.rotational:
             draft.problems.add(joint.source, "a rotation cannot follow a ball joint on the same body")
     for joint, kind in zip(joints, kinds, strict=True):
         if kind.free and len(kinds) > 1:

@@ -245,7 +245,7 @@ def _initial(spec: Spec, name: str, numbers: list[Element]) -> np.ndarray:
         settings = spec.compiler_of(place)
         kind = kind_of(joint.type)
         if isinstance(joint, Joint) and kind.scalar:
-            return np.array([np.deg2rad(joint.ref) if kind.angular[0] and settings.degree else joint.ref])
+            return np.array([np.deg2rad(joint.ref) if kind.rotational and settings.degree else joint.ref])
         if not kind.free:
             return np.array(IDENTITY)
         align = getattr(joint, "align", Tristate.AUTO)
