@@ -191,7 +191,8 @@ def from_torch(weights: Any, activation: str | None, output: str | None, prefix:
             'give the prefix of the names that belong to the policy, such as prefix="actor."'
         )
     inner, last = _activations(module) if not prefix else (None, None)
-    # rsl_rl 5 has "obs_normalizer._mean" in the actor, versions 3 and 4 have "actor_obs_normalizer._mean" beside it
+    # rsl_rl 5 has "obs_normalizer._mean" inside the actor, versions 3 and 4 have "actor_obs_normalizer._mean" outside
+    # it
     moments = {
         name.rpartition("_")[2]: _numpy(value)
         for name, value in state.items()

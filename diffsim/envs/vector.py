@@ -158,7 +158,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
 
     @property
     def ages(self) -> Array:
-        """Steps (num_envs,) since the start of the episode of each world; assign to it to let episodes end apart.
+        """Steps (num_envs,) since the start of each world's episode; set it so that episodes end at different times.
 
         Raises:
           ValueError: `reset` was not called yet.

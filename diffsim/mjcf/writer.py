@@ -58,8 +58,8 @@ def write(spec: Spec, path: str | Path | None = None) -> str:
     """The MJCF text of a Spec, from which the same model is loaded.
 
     File names of assets stay relative to the model's folder, so write to that folder or pass the files in `assets` when
-    loading. Inertias that follow from geoms are not written; if the compiler setting `saveinertial` asks for them, a
-    warning names `diffsim.save_inertials`.
+    loading. Inertias that follow from geoms are not written; with the compiler setting `saveinertial`, a warning names
+    `diffsim.save_inertials`.
 
     Args:
       spec: the model.
@@ -76,7 +76,7 @@ def write(spec: Spec, path: str | Path | None = None) -> str:
     bodies = spec.bodies[1:] if spec.compiler.saveinertial else []
     lacking = [body for body in bodies if not any(isinstance(child, Inertial) for child in own_elements(body))]
     if lacking:
-        message = f"the compiler setting saveinertial asks for inertias, but {lacking[0].label} has no <inertial>"
+        message = f"the compiler setting saveinertial is true, but {lacking[0].label} has no <inertial>"
         warnings.warn(f"{message}; call diffsim.save_inertials(spec) before writing", stacklevel=3)
     _check_one_file(spec)
 

@@ -144,7 +144,7 @@ class Impl(Enum):
     WARP = "warp"
 
 
-class _Answers:
+class _HasImpl:
     """MJX's attributes about the implementation; here Model and Data are their own implementation."""
 
     @property
@@ -157,7 +157,7 @@ class _Answers:
         return self
 
 
-class Model(_Answers, models.Model, PyTreeNode):
+class Model(_HasImpl, models.Model, PyTreeNode):
     """A `diffsim.Model` with MJX's methods. Setting a switch field from zero to another value compiles again."""
 
     @property
@@ -223,7 +223,7 @@ class Paths(Record):
     wrap_xpos: Array = leaf("nwrap", 6)
 
 
-class Data(_Answers, State, Inputs, records.Data, Paths, PyTreeNode):
+class Data(_HasImpl, State, Inputs, records.Data, Paths, PyTreeNode):
     """State, Inputs and Data of diffsim in one, with mjData's names; also `efc_J`, `efc_force`, ... (mjx/rows.py)."""
 
     qfrc_inverse: Array = leaf("nv")

@@ -1,7 +1,7 @@
 """Robots for the velocity task: a table of feet, poses and motors, and the model that the task makes of a robot's file.
 
-`ROBOTS["go2"]` and `ROBOTS["g1"]` are for the files of MuJoCo Menagerie, which you have on your disk; nothing of them
-is in diffsim. `ROBOTS["quadruped"]` is the model that comes with diffsim. For another robot, write a `Robot`.
+`ROBOTS["go2"]` and `ROBOTS["g1"]` are for the files of MuJoCo Menagerie on your disk, which diffsim does not contain.
+`ROBOTS["quadruped"]` is the model that comes with diffsim. For another robot, write a `Robot`.
 
 Sources: MuJoCo Menagerie (names, efforts); mjlab documentation, "Velocity task" and its robot configurations (servos of
 the G1, tolerances of the pose).
@@ -52,7 +52,9 @@ class Motor(NamedTuple):
 
 
 class Robot(NamedTuple):
-    """What the velocity task must know of a robot. Angles are by regular expressions of joint names; the first counts.
+    """What the velocity task needs to know about a robot.
+
+    Angles are given by regular expressions for names of joints; the first one that matches counts.
 
     Attributes:
       file: path of its MJCF in a Menagerie folder.
@@ -60,10 +62,10 @@ class Robot(NamedTuple):
       height: m, of the root in the default pose on flat ground.
       pose: rad, default angles; 0 for other joints.
       motors: of all hinges that the policy moves.
-      spread: rad, by how much joints may differ from the pose in walking: scale of the reward `pose`.
+      spread: rad, how far joints may be from the pose while walking: the scale of the reward `pose`.
       swing: m, height of a foot in the middle of a swing.
       fastest: largest commands: m/s forward, m/s to the left, rad/s to the left.
-      phases: for each foot, when its swing begins, as a part of a period of the gait clock.
+      phases: for each foot, when its swing begins, as a fraction of the period of the gait clock.
       period: s, of the gait clock.
     """
 
@@ -101,7 +103,7 @@ ROBOTS = {
         feet=("FL_calf", "FR_calf", "RL_calf", "RR_calf"),
         height=0.289,
         pose={r".*_thigh_joint": 0.9, r".*_calf_joint": -1.8},
-        # rotor of 1.1e-4 kg m^2 behind gears of 6.33, and 6.33 * 1.5 in the knee
+        # the armature of a rotor with 1.1e-4 kg m^2 and the gear ratio 6.33, or 6.33 * 1.5 in the knee
         motors=(
             Motor(r".*_calf_joint", stiffness=50.0, damping=1.5, armature=0.0101, effort=45.43, reach=0.5),
             Motor(".*", stiffness=50.0, damping=1.5, armature=0.0045, effort=23.7, reach=0.5),

@@ -144,7 +144,7 @@ class Terrain:
         return jnp.asarray(self.middles, low.dtype)[kind, jnp.clip(level, 0, self.levels - 1)]
 
     def under(self, model: Model, data: Data, points: Array) -> Array:
-        """Heights (n,) m of the ground at points (n, 2) m, found by vertical rays; the lowest beside the field."""
+        """Heights (n,) m of the ground at points (n, 2) m, found by vertical rays; -DEPTH outside the field."""
         origins = jnp.concatenate([points, jnp.full_like(points[:, :1], ABOVE)], axis=1)
         down = jnp.broadcast_to(jnp.array([0.0, 0.0, -1.0], points.dtype), origins.shape)
         groups = [int(group == GROUP) for group in range(6)]

@@ -38,20 +38,20 @@ STEPS = 4
 # s, mean time between two commands, and between two pushes
 COMMAND_LASTS = 5.5
 PUSH_EVERY = 2.0
-# parts of the commands that are to stand still, and to walk straight ahead
+# fraction of the commands that mean standing still, and fraction that mean walking straight ahead
 STANDING = 0.1
 STRAIGHT = 0.2
 # m/s, least speed of a command straight ahead
 SLOWEST = 0.3
 # m, a foot below this height is on the ground: the depth of a soft contact, and rounding of the terrain
 TOUCHING = 0.005
-# m/s, a slower command is to stand: its sum of speeds, with rad/s for the turn
+# a command means standing if its speed (m/s) and its rate of turning (rad/s) add up to less than this
 MOVING = 0.05
 # rad, spread of the pose while standing
 STILL = 0.05
 # rad of tilt at which the robot has fallen, 70 degrees
 FALLEN = 1.22
-# part of the height of the root below which it has fallen
+# the robot has fallen if its root is below this fraction of its height in the default pose
 LOW = 0.5
 # largest changes of velocity by a push: m/s along x, y, z and rad/s about them
 PUSH = (0.5, 0.5, 0.4, 0.52, 0.52, 0.78)
@@ -279,7 +279,7 @@ class Velocity:
         return {name: WEIGHTS[name] * elapsed * value for name, value in values.items()}
 
     def failed(self, now: Moment) -> Array:
-        """Whether the robot lies: its root is too low or tilted too far."""
+        """Whether the robot has fallen: its root is too low or tilted too far."""
         root = now.data.xpos[1]
         ground = 0.0 if self.terrain is None else self.terrain.under(now.model, now.data, root[None, :2])[0]
         low = root[2] - ground < LOW * self.robot.height
@@ -319,13 +319,16 @@ class Velocity:
         return (now.memory["phase"] - jnp.array(self.robot.phases, now.action.dtype)) % 1.0
 
     def _in_time(self, now: Moment) -> Array:
-        """1 if all feet are at the heights of the gait clock: a bump in the first half of a foot's period."""
+        """1 if all feet are as high as the gait clock says: half a sine in the first half of a foot's period, then 0."""
         bump = jnp.maximum(jnp.sin(2 * math.pi * self._phases(now)), 0.0)
         off = now.memory["clearance"] - self.robot.swing * bump
         return jnp.exp(-jnp.sum(off**2) / 0.01)
 
     def _pose(self, now: Moment, goes: Array) -> Array:
-        """1 in the default pose; less within the spread of each joint, which is small if the robot is to stand."""
+        """1 in the default pose, and less the farther joints are from it, in units of their spread.
+
+        The spread is small if the command means standing.
+        """
         names = [now.model.name("actuator", i) for i in range(now.model.nu)]
         spread = jnp.array([first_of(self.robot.spread, name, 0.15) for name in names], goes.dtype)
         spread = jnp.where(goes > 0, spread, STILL)

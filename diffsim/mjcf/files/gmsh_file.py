@@ -229,8 +229,7 @@ def _binary41(nodes: bytes, elements: bytes) -> tuple[Array, Array, Array]:
     """The numbers (n,) and points (n, 3) of nodes, and the nodes of elements, from binary data in format 4.1.
 
     The layout is the same as in `_text41`: a node takes 8 bytes for its number and 24 for its point, an element 8 for
-      its
-    number and 8 for each of its nodes.
+    its number and 8 for each of its nodes.
     """
     size = _HEADER41.itemsize
     _check_length(nodes, size, "nodes")

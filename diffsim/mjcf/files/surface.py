@@ -86,8 +86,8 @@ def first_seen(values: Array, axis: int | None = None) -> tuple[Array, Array]:
 def triangles(vertex: Array, face: Array) -> Triangles:
     """Normals, areas and centers of triangles."""
     first, second, third = _corners(vertex, face)
-    cross = np.array(_cross(second - first, third - first))
-    length = np.sqrt(_square(cross))
+    cross = np.array(_cross_of_rows(second - first, third - first))
+    length = np.sqrt(_squares_of_rows(cross))
     length[length < SMALLEST] = 0.0
     normal = np.divide(cross, length, out=np.zeros_like(cross), where=length > 0)
     return Triangles(normal, length / 2, (first + second + third) / 3)
@@ -99,7 +99,7 @@ def volume_and_center(parts: Triangles, apex: Array, absolute: bool) -> tuple[fl
     absolute: whether the volume of each pyramid counts as positive, as with inertia="legacy".
     """
     spoke = parts.center - apex[:, None]
-    volume = _dot(spoke, parts.normal) * parts.area / 3
+    volume = _dot_of_rows(spoke, parts.normal) * parts.area / 3
     volume = np.abs(volume) if absolute else volume
     middle = parts.center * 0.75 + apex[:, None] * 0.25
     *center, total = _totals([*(volume * middle), volume])
@@ -123,7 +123,7 @@ def inertia(vertex: Array, face: Array, shell: bool, absolute: bool) -> tuple[fl
 def _moments(vertex: Array, face: Array, shell: bool, absolute: bool) -> list[Array]:
     """For each triangle (n,) its volume or area, and the entries `MOMENTS` of its second moment."""
     parts = triangles(vertex, face)
-    weight = parts.area if shell else _dot(parts.center, parts.normal) * parts.area / 3
+    weight = parts.area if shell else _dot_of_rows(parts.center, parts.normal) * parts.area / 3
     weight = np.abs(weight) if absolute else weight
     scaled = weight / (12 if shell else 20)
     a, b, c = _corners(vertex, face)
@@ -145,13 +145,13 @@ def vertex_normals(vertex: Array, face: Array, smooth: bool) -> Array:
     cancel, as on walls without thickness, its result is a rounding error; only there is the sum in float32 here too.
     """
     first, second, third = _corners(vertex, face)
-    weighted = np.array(_cross(second - first, third - first))
-    weighted[:, _square(weighted) < TINY] = 0.0
-    area = np.sqrt(_square(weighted))
+    weighted = np.array(_cross_of_rows(second - first, third - first))
+    weighted[:, _squares_of_rows(weighted) < TINY] = 0.0
+    area = np.sqrt(_squares_of_rows(weighted))
     index = face.ravel()
     mean, rest = _corner_sums(weighted, np.arange(len(index)), index, len(vertex), smooth, single=False)
     size = np.bincount(index, area.repeat(3), minlength=len(vertex))
-    delicate = np.minimum(_square(mean), _square(rest)) < (CANCELLING * size) ** 2
+    delicate = np.minimum(_squares_of_rows(mean), _squares_of_rows(rest)) < (CANCELLING * size) ** 2
     if delicate.any():
         corner = np.flatnonzero(delicate[index])
         rest[:, delicate] = _corner_sums(weighted, corner, index, len(vertex), smooth, single=True)[1][:, delicate]
@@ -186,7 +186,7 @@ def _corner_sums(
     mean = gather(place, owner)
     if smooth:
         return mean, mean
-    aligned = _dot(_unit(mean.astype(float))[:, place], _unit(weighted)[:, owner])
+    aligned = _dot_of_rows(_unit_of_rows(mean.astype(float))[:, place], _unit_of_rows(weighted)[:, owner])
     steep = aligned < SMOOTH
     return mean, mean - gather(place[steep], owner[steep])
 
@@ -238,19 +238,19 @@ def _corners(vertex: Array, face: Array) -> list[Array]:
     return [np.take(rows, corner, axis=1) for corner in np.ascontiguousarray(face.T)]
 
 
-def _cross(a: Array, b: Array) -> list[Array]:
-    """a x b over the first axis."""
+def _cross_of_rows(a: Array, b: Array) -> list[Array]:
+    """a x b of vectors (3, n), whose rows are coordinates."""
     return [a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]]
 
 
-def _dot(a: Array, b: Array) -> Array:
-    """a . b over the first axis, summed in order."""
+def _dot_of_rows(a: Array, b: Array) -> Array:
+    """a . b of vectors (3, n), whose rows are coordinates; summed in order."""
     return a[0] * b[0] + a[1] * b[1] + a[2] * b[2]
 
 
-def _square(vectors: Array) -> Array:
-    """Squared lengths over the first axis."""
-    return _dot(vectors, vectors)
+def _squares_of_rows(vectors: Array) -> Array:
+    """Squared lengths of vectors (3, n), whose rows are coordinates."""
+    return _dot_of_rows(vectors, vectors)
 
 
 def _totals(columns: Sequence[Array], start: Sequence[float] | None = None) -> list[float]:
@@ -268,7 +268,7 @@ def _totals(columns: Sequence[Array], start: Sequence[float] | None = None) -> l
     return [float(np.add.accumulate(column)[-1]) for column in columns]
 
 
-def _unit(vectors: Array) -> Array:
+def _unit_of_rows(vectors: Array) -> Array:
     """Unit vectors (3, n); vectors that are too short stay unchanged."""
-    square = _square(vectors)
+    square = _squares_of_rows(vectors)
     return vectors / np.sqrt(np.where(square < TINY, 1.0, square))

@@ -1,7 +1,7 @@
 """expand: replaces macros, innermost first.
 
 `<replicate>` and `<attach>` become frames, `<flexcomp>` becomes bodies and a flex, `<composite>` a chain of bodies. The
-number of elements that macros make is limited, so that a short file cannot ask for an endless model.
+number of elements that macros make is limited, so that a short file cannot make an endless model.
 
 Copy i of a `<replicate>` is in a frame that is turned by i times `euler` and moved by the sum of the offsets so far,
 each turned like its copy. Names get the suffix `sep` + i, padded to the number of digits of `count`; suffixes of inner

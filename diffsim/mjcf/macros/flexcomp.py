@@ -69,7 +69,7 @@ class _Cloud:
       element: (m, dim + 1) points of each element.
       texcoord: (k, 2) texture coordinates, or no rows.
       elemtexcoord: (m, dim + 1) texture coordinates of the elements' corners, or no rows if they equal the texture
-              coordinates of the points.
+        coordinates of the points.
     """
 
     point: Array
