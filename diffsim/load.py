@@ -37,8 +37,8 @@ def load(
       assets: files in memory, by name; they take precedence over files on disk.
       allow_outside: whether includes and assets may lie outside the model's folder. By default (None) a model from a
         file may open any file, as in MuJoCo, and a model from text none. Pass False for a model that you do not trust.
-      max_contacts: number of contacts that a step can hold; None for what the model asks for (see `diffsim.compile`).
-      max_pairs: number of pairs of geoms that a step can test; None for what the model asks for.
+      max_contacts: number of contacts that a step can hold; None for the number in the model (see `diffsim.compile`).
+      max_pairs: number of pairs of geoms that a step can test; None for the number in the model.
       keep: names of fields, such as "dof_damping", whose code stays in the program even if they are zero, so that you
         can set them later.
       hooks: your own functions, as in `model.replace(hooks=...)`. Plugins must be given here.
@@ -52,7 +52,7 @@ def load(
       MjcfError: the model is invalid; the message lists every problem with file, line and element.
       UnsupportedError: the model uses a feature that diffsim lacks.
       MissingFileError: the file does not exist, and no model of diffsim has this name; it is a FileNotFoundError.
-      ArgumentError: an argument has a wrong type, or diffsim does not know the version `mujoco`.
+      ArgumentError: an argument has a wrong type, or diffsim does not support the version `mujoco`.
       ValueError: `keep`, or a version other than the saved one, is given for a saved model.
     """
     source = _source(path_or_text)

@@ -46,7 +46,7 @@ def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
 
     Raises:
       ArgumentError: when the wrapped function is called with a tensor on another kind of device than JAX uses.
-      UnsupportedError: when PyTorch asks for a second derivative. Wrap `jax.grad` of the function instead.
+      UnsupportedError: when PyTorch needs a second derivative. Wrap `jax.grad` of the function instead.
     """
 
     @functools.cache
@@ -228,7 +228,7 @@ class _Gradient(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *_: Any) -> Any:
         """Raises UnsupportedError."""
-        reason = "PyTorch asks for a second derivative, and only the first is available"
+        reason = "PyTorch needs a second derivative, and only the first is available"
         raise UnsupportedError.of("diffsim.torch.wrap", reason, "wrap a function that computes jax.grad")
 
 

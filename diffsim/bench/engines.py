@@ -1,9 +1,9 @@
 """The engines that are compared: each makes a batch of states, a rollout under random controls, and its gradient.
 
 Each engine is a row of `ENGINES`: a class with `rollout(states, ctrl)` and, if it has one, `gradient(states, ctrl)`.
-MJX and C MuJoCo are imported only when asked for. `Spread` distributes the worlds of an engine over devices, and each
-device runs the engine's own programs on its part. Compile time is measured apart from run time, and the time of a run
-is the best of several.
+MJX and C MuJoCo are imported only if they are measured. `Spread` distributes the worlds of an engine over devices, and
+each device runs the engine's own programs on its part. Compile time is measured apart from run time, and the time of a
+run is the best of several.
 """
 
 import dataclasses

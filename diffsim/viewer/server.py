@@ -112,7 +112,7 @@ def _handler(session: Session, page: str) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(body)
 
         def log_message(self, format: str, *arguments: Any) -> None:
-            """Logs nothing: the page asks for 60 frames per second."""
+            """Logs nothing: the page requests 60 frames per second."""
 
     return Handler
 

@@ -319,7 +319,7 @@ class Velocity:
         return (now.memory["phase"] - jnp.array(self.robot.phases, now.action.dtype)) % 1.0
 
     def _in_time(self, now: Moment) -> Array:
-        """1 if all feet are as high as the gait clock says: half a sine in the first half of a foot's period, then 0."""
+        """1 if all feet are as high as the gait clock says: half a sine in the first half of the period, then 0."""
         bump = jnp.maximum(jnp.sin(2 * math.pi * self._phases(now)), 0.0)
         off = now.memory["clearance"] - self.robot.swing * bump
         return jnp.exp(-jnp.sum(off**2) / 0.01)
