@@ -29,11 +29,11 @@ from diffsim.optimize.identify.excite import Excitation as Excitation
 from diffsim.optimize.identify.excite import excite as excite
 from diffsim.optimize.identify.fit import FitResult as FitResult
 from diffsim.optimize.identify.fit import fit as fit
-from diffsim.optimize.identify.fitter import Fit as Fit
 from diffsim.optimize.identify.recording import Recording as Recording
 from diffsim.optimize.identify.recording import make_recording as make_recording
 from diffsim.optimize.identify.recording import read_csv as read_csv
 from diffsim.optimize.identify.recording import resample as resample
+from diffsim.optimize.identify.settings import Fit as Fit
 from diffsim.optimize.identify.unknowns import Unknown as Unknown
 from diffsim.optimize.identify.unknowns import UnknownInertia as UnknownInertia
 from diffsim.optimize.identify.unknowns import UnknownPayload as UnknownPayload

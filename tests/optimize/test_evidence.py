@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from diffsim.optimize.identify.evidence import Evidence, FittedWindows, examine
-from diffsim.optimize.identify.fitter import nearby
+from diffsim.optimize.identify.jumps import nearby
 from diffsim.optimize.identify.least_squares import Blocks, LeastSquares, Outcome, Point, least_squares, projected
 from diffsim.optimize.identify.residuals import Clock, Sensing, sensing_slopes, shown, shown_slopes, spoilt_rows
 

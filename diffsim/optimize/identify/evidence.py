@@ -455,8 +455,6 @@ def identify(
     with np.errstate(over="ignore", invalid="ignore"):
         low = np.where(unknowns.log, values * np.exp(-half), theta - half)
         high = np.where(unknowns.log, values * np.exp(half), theta + half)
-    room = AT_BOUND * (1 + np.abs(theta))
-    at_bound = (theta - unknowns.lower < room) | (unknowns.upper - theta < room)
     return Identified(
         labels=unknowns.labels,
         values=values,
@@ -464,11 +462,17 @@ def identify(
         std=std,
         lower=low,
         upper=high,
-        at_bound=at_bound,
+        at_bound=ends_at_bound(unknowns, theta),
         covariance=covariance,
         null_directions=[directions_in_words(unknowns.labels, direction * size) for direction in null],
         withheld=withheld,
     )
+
+
+def ends_at_bound(unknowns: Unknowns, theta: np.ndarray) -> np.ndarray:
+    """(n,) bool, whether a parameter is at a bound."""
+    room = AT_BOUND * (1 + np.abs(theta))
+    return (theta - unknowns.lower < room) | (unknowns.upper - theta < room)
 
 
 def _long_run(scores: np.ndarray) -> np.ndarray:

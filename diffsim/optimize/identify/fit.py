@@ -21,8 +21,9 @@ import numpy as np
 from jax import Array
 
 from diffsim.base.checked import checked
+from diffsim.optimize.identify.carry_over import CarryOver
 from diffsim.optimize.identify.evidence import Evidence, FittedWindows, Identified, identify
-from diffsim.optimize.identify.fitter import Fit, Fitter
+from diffsim.optimize.identify.fitter import Fitter
 from diffsim.optimize.identify.least_squares import Blocks, Point
 from diffsim.optimize.identify.places import Inertia, Payload, numbers
 from diffsim.optimize.identify.problem import (
@@ -35,6 +36,7 @@ from diffsim.optimize.identify.problem import (
 )
 from diffsim.optimize.identify.recording import Recording
 from diffsim.optimize.identify.report import report
+from diffsim.optimize.identify.settings import Fit
 from diffsim.optimize.identify.unknowns import Unknown, UnknownInertia, UnknownPayload, Unknowns
 from diffsim.optimize.progress import Progress
 from diffsim.types import Model, State
@@ -83,6 +85,9 @@ class FitResult(NamedTuple):
       message: how it ended.
       minima: for each start that was followed, the cost and the (n,) values at its end; the best comes first.
       held_out: the windows that were held out; None if there are none.
+      carry_over: how well a fit of the slower part of the recordings predicts the faster part, compared with the first
+        guess; None if it was not tried: without a prior, or for motions in which contacts begin or end.
+      notes: what the prior did, in sentences.
       problem: the windows that were fitted.
       point: the solution.
       blocks: derivatives of the residuals there.
@@ -103,6 +108,8 @@ class FitResult(NamedTuple):
     message: str
     minima: list[tuple[float, np.ndarray]]
     held_out: FittedWindows | None
+    carry_over: CarryOver | None
+    notes: list[str]
     problem: Problem
     point: Point
     blocks: Blocks
@@ -114,14 +121,20 @@ class FitResult(NamedTuple):
 
     @property
     def first_guess_is_better(self) -> bool:
-        """Whether the first guess predicts the windows that were held out better than the estimates do."""
-        return _is_better(self.held_out_start_rms, self.held_out_rms, self.noise)
+        """Whether the first guess predicts better than the estimates do: windows that were held out, or faster rows."""
+        carries = self.carry_over is None or self.carry_over.carries
+        return not carries or _is_better(self.held_out_start_rms, self.held_out_rms, self.noise)
 
     @property
     def verdict(self) -> str:
         """Whether to trust the result, in a sentence or two."""
         if not self.first_guess_is_better:
             return self.evidence.sentence
+        if self.carry_over is not None and not self.carry_over.carries:
+            return (
+                f"Do NOT use the values found: {self.carry_over}. `model` keeps the first guess. "
+                f"{self.evidence.sentence}"
+            )
         before, after = (_times_noise(rms, self.noise) for rms in (self.held_out_start_rms, self.held_out_rms))
         return (
             f"Do NOT use the values found: on the windows that were held out they are off by {after:.3g} times the "
@@ -133,7 +146,7 @@ class FitResult(NamedTuple):
             f"{'converged' if self.converged else 'NOT CONVERGED'} after {self.iterations} Jacobians: {self.message}"
         )
         causes = [f"  looks like {cause}" for cause in self.evidence.causes]
-        lines = [self.verdict, *causes, ended, str(self.identified), *self.inertias()]
+        lines = [self.verdict, *causes, *self.notes, ended, str(self.identified), *self.inertias()]
         if len(self.minima) > 1:
             costs = ", ".join(f"{cost:.4g}" for cost, _ in self.minima)
             lines.append(f"searches from {len(self.minima)} starts ended at costs {costs}; the lowest is shown")
@@ -220,7 +233,13 @@ class FitResult(NamedTuple):
         samples += [] if self.held_out is None else [("Windows that were held out", self.held_out)]
         Path(path).write_text(
             report(
-                title, self.explained, self.verdict, [ended, *self.inertias()], self.evidence, self.identified, samples
+                title,
+                self.explained,
+                self.verdict,
+                [*self.notes, ended, *self.inertias()],
+                self.evidence,
+                self.identified,
+                samples,
             )
         )
 
@@ -251,6 +270,7 @@ def fit(
     settings: Fit | None = None,
     start_noise: Any = None,
     *,
+    prior: bool = True,
     seconds: float | None = None,
     show: Callable[[str], Any] | None = None,
 ) -> FitResult:
@@ -268,6 +288,9 @@ def fit(
       settings: None for `Fit()`.
       start_noise: standard deviation of initial states about the recordings' guesses, a number or (2 nv + na,) for
         positions, velocities and activations; None for next to no knowledge.
+      prior: whether each unknown has a normal prior about the model's value, with a width that the recordings choose.
+        It counts where these do not decide. The faster half of the rows is then predicted by a fit of the other half,
+        and the model keeps its own numbers if they predict it better.
       seconds: budget of time for the search, compilation included; None for no limit.
       show: called with a line of progress now and then; None writes to stderr on a terminal and in a
         notebook, which the environment variable DIFFSIM_PROGRESS turns off (0) or on for other outputs (1).
@@ -281,7 +304,7 @@ def fit(
     chosen = Fit() if settings is None else settings
     listed = [recordings] if isinstance(recordings, Recording) else list(recordings)
     unknown = Unknowns(model, unknowns)
-    fitter = Fitter(unknown, noise, start_noise, chosen, Progress("fit", seconds, show))
+    fitter = Fitter(unknown, noise, start_noise, chosen, Progress("fit", seconds, show), prior)
     best, spread, problem = fitter.run(listed)
     jacobians = fitter.jacobians
     point = best.outcome.point
@@ -297,7 +320,8 @@ def fit(
     stopped = "; stopped before its end" if fitter.stopped else ""
     widened = best.good and not best.outcome.minimum and not fitter.stopped
     first = [train.states(point.x), *(test.states(outcome.point.x) for outcome in tested[:1])]
-    kept = unknown.start if _is_better(held_out_start_rms, held_out_rms, train.noise) else point.theta
+    worse = fitter.carry_over is not None and not fitter.carry_over.carries
+    kept = unknown.start if worse or _is_better(held_out_start_rms, held_out_rms, train.noise) else point.theta
     return FitResult(
         model=unknown.model_of(jnp.asarray(kept, model.qpos0.dtype)),
         theta=point.theta,
@@ -314,6 +338,8 @@ def fit(
         message=best.outcome.message + ("; ended at a jump of the cost; intervals are widened" if widened else stopped),
         minima=fitter.minima,
         held_out=test.sample(tested[0].point, tested[0].blocks, noise is not None) if tested else None,
+        carry_over=fitter.carry_over,
+        notes=fitter.notes,
         problem=train,
         point=point,
         blocks=best.outcome.blocks,

@@ -11,21 +11,22 @@ Sources: Bock 1983 (several windows); McKay, Beckman and Conover 1979 (latin hyp
 """
 
 import dataclasses
-import itertools
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.stats
 
-from diffsim.optimize.identify.evidence import Evidence, examine, residual_scale, seen_and_unseen
+from diffsim.optimize.identify.carry_over import NARROWER, CarryOver, carry_over, followed, with_prior
+from diffsim.optimize.identify.evidence import Evidence, ends_at_bound, examine, residual_scale, seen_and_unseen
+from diffsim.optimize.identify.jumps import nearby, profile
 from diffsim.optimize.identify.least_squares import Outcome, Point, projected, state_slopes
-from diffsim.optimize.identify.problem import Problem, make_problem, root_of, windows_of
+from diffsim.optimize.identify.prior import chosen_prior, with_width
+from diffsim.optimize.identify.problem import Problem, make_problem, windows_of
 from diffsim.optimize.identify.recording import Recording
-from diffsim.optimize.identify.residuals import MODES
+from diffsim.optimize.identify.settings import Fit
 from diffsim.optimize.identify.unknowns import Unknowns
 from diffsim.optimize.progress import OutOfTime, Progress
 from diffsim.types import Model
-from diffsim.types.record import Record, one_word, record, static, whole_number
 
 # seconds between lines of progress
 REPORT_EVERY = 1.0
@@ -34,82 +35,9 @@ REPORT_EVERY = 1.0
 LEAST_NOISE = {4: 1e-5, 8: 1e-7}
 # the noise of a reading whose rows are too few to estimate it, as a part of its range
 ASSUMED_NOISE = 1e-3
-# singular values of the information matrix below this part of the largest count as zero; they are squared singular
-# values of J
-LEAST_INFORMATION = 1e-12
 # what the data do not show goes back to the first guess if the sum of squares rises by less than this: 0.3 standard
 # deviations
 UNSEEN_RISE = 0.1
-
-
-@record
-class Fit(Record):
-    """Settings of `fit`. The first six are what a user may want to set; the others have defaults that rarely matter.
-
-    Attributes:
-      window: rows of each window; 0 to choose automatically: whole recordings, and where things touch, more and more of
-        them, points nearby, and short windows that are then chained.
-      held_out: number of windows, the last ones, that only test the result.
-      known_start: initial states are taken from the recordings, and are not unknowns.
-      iterations: of one search, at most.
-      mode: of differentiation: "steps", "forward", "reverse" (residuals.py), or "auto", the cheapest of them.
-      starts: number of starts to search from, if the first one does not lead to a minimum that explains the data.
-      short_window: rows of the short windows.
-      tightness: how far chained windows may fail to meet (m, rad), one value after the other.
-      start_candidates: number of points that are evaluated to choose further starts from.
-      start_range: how far these points are from the model's parameters where there are no bounds, in sizes of the
-        parameters.
-      stages: number of stages in which a search sees more and more of a motion with contacts.
-      stage_iterations: iterations of each of these searches.
-      first_rows: without contacts, far from the solution, this number of rows is fitted first, then three times as
-        many.
-      far: a start is far if the mean square of the residuals is above this (1 is noise).
-      near: points nearby are tried if the mean square is below this.
-      close: no further starts are tried if the mean square is below this: they would lead no closer.
-      nearby_points: number of points nearby in a round.
-      nearby_rounds: most rounds about the best point so far.
-      nearby_searches: most searches that continue from a point nearby.
-      nearby_reach: distances of these points, in standard deviations, in turn.
-      nearby_gain: a further round needs a fall of the cost by this part.
-      unknown_start: points nearby do not change a coordinate of a first state whose standard deviation is above this
-        (m, rad, and per second).
-      remaining_step: where motions jump, a search may end although a step of at most this part of a parameter's size
-        remains; this step widens the intervals.
-      jump_widening: intervals are at least this factor wider where a motion jumps.
-      profile_reach: distances at which the profile likelihood is evaluated, in standard deviations.
-      same_minimum: two minima are one if their costs differ by less than this part.
-      noise_rounds: how often the noise is estimated anew from the residuals, if the user gives none.
-      noise_change: the estimate has converged if no standard deviation changes by more than this factor.
-    """
-
-    window: int = static(whole_number, default=0)
-    held_out: int = static(whole_number, default=0)
-    known_start: bool = static(default=False)
-    iterations: int = static(whole_number, default=60)
-    mode: str = static(one_word(MODES), default="auto")
-    starts: int = static(whole_number, default=4)
-    short_window: int = static(whole_number, default=30)
-    tightness: tuple[float, ...] = static(default=(1e-2, 1e-4, 1e-6))
-    start_candidates: int = static(whole_number, default=32)
-    start_range: float = static(default=3.0)
-    stages: int = static(whole_number, default=24)
-    stage_iterations: int = static(whole_number, default=6)
-    first_rows: int = static(whole_number, default=40)
-    far: float = static(default=1e4)
-    near: float = static(default=10.0)
-    close: float = static(default=1.5)
-    nearby_points: int = static(whole_number, default=40)
-    nearby_rounds: int = static(whole_number, default=12)
-    nearby_searches: int = static(whole_number, default=3)
-    nearby_reach: tuple[float, ...] = static(default=(0.1, 0.3, 1.0, 3.0))
-    nearby_gain: float = static(default=1e-3)
-    unknown_start: float = static(default=0.3)
-    remaining_step: float = static(default=0.05)
-    jump_widening: float = static(default=3.0)
-    profile_reach: tuple[float, ...] = static(default=(4.0, 12.0, 36.0))
-    same_minimum: float = static(default=1e-4)
-    noise_rounds: int = static(whole_number, default=4)
-    noise_change: float = static(default=1.1)
 
 
 class Ended(NamedTuple):
@@ -136,7 +64,7 @@ class Ended(NamedTuple):
     @property
     def cost(self) -> float:
         """Half the sum of squares."""
-        return 0.5 * _squares(self.outcome)
+        return 0.5 * self.outcome.squares
 
     @property
     def order(self) -> tuple[bool, float]:
@@ -160,10 +88,20 @@ class Fitter:
       stopped: whether time ran out, or the user interrupted.
       latest: the last problem and point at which derivatives were taken.
       ended: searches that ended, each with the problem of all its windows.
+      prior: whether unknowns have a prior about the model's values.
+      held: (n,) bool, parameters that the prior holds near the model's values.
+      at_bound: (n,) bool, parameters that ended at a bound and were then fixed at the model's values.
+      carry_over: how the slower part of the recordings predicts the faster part; None if it was not tried.
     """
 
     def __init__(
-        self, unknowns: Unknowns, noise: Any, start_noise: Any, settings: Fit, progress: Progress | None = None
+        self,
+        unknowns: Unknowns,
+        noise: Any,
+        start_noise: Any,
+        settings: Fit,
+        progress: Progress | None = None,
+        prior: bool = True,
     ) -> None:
         self.unknowns = unknowns
         self.noise = _checked_noise(unknowns.model, noise)
@@ -177,6 +115,10 @@ class Fitter:
         self.stopped = False
         self.latest: tuple[Problem, Point] | None = None
         self.ended: list[tuple[Ended, Problem]] = []
+        self.prior = prior
+        self.held = np.zeros(unknowns.start.size, bool)
+        self.at_bound = np.zeros(unknowns.start.size, bool)
+        self.carry_over: CarryOver | None = None
 
     def report(self, text: str) -> None:
         """Shows a line of progress."""
@@ -191,6 +133,12 @@ class Fitter:
                 errors = problem.errors(point, problem.motions(point))
                 self.report(f"residuals are {np.sqrt(np.nanmean(errors**2)):.4g} times the noise")
         if self.latest is not None and self.progress.out_of_time:
+            raise OutOfTime
+
+    def watch_time(self, problem: Problem, point: Point | None) -> None:
+        """Ends a search when time is up, and counts derivatives."""
+        self.jacobians += point is not None
+        if self.progress.out_of_time:
             raise OutOfTime
 
     def run(self, recordings: list[Recording]) -> tuple[Ended, np.ndarray | None, Problem]:
@@ -239,7 +187,69 @@ class Fitter:
             theta = end.outcome.point.theta
         best, problem = next((pair for pair in ends if pair[0].good), ends[0])
         best, spread = self.surrounded(best)
-        return self.unseen_put_back(best), spread, problem
+        return self.regularized(self.unseen_put_back(best)), spread, problem
+
+    def regularized(self, end: Ended) -> Ended:
+        """The end with a prior, where that matters; and how the slower rows predict the faster ones."""
+        if not self.prior or not end.outcome.point.theta.size:
+            return end
+        self.report("a prior, and the faster rows predicted from the slower ones")
+        # the points of these searches are no results: they have other weights, or see a part of the rows
+        problem = dataclasses.replace(end.problem, watch=self.watch_time)
+        try:
+            return self._regularized(end, problem)
+        except OutOfTime:
+            self.report("no time is left for them")
+            return end
+
+    def _regularized(self, end: Ended, problem: Problem) -> Ended:
+        """The end, as `regularized`; `problem` is its problem with another watch."""
+        outcome = end.outcome
+        explained = end.evidence.explained
+        unknowns = self.unknowns
+        starts_there = ends_at_bound(unknowns, unknowns.start)
+        at_bound = ends_at_bound(unknowns, outcome.point.theta) & ~starts_there
+        fixed = at_bound & (not explained)
+        prior = chosen_prior(problem, outcome, self.noise is not None, fixed)
+        # without these numbers, others may go to their bounds
+        while not explained and np.any(more := ends_at_bound(unknowns, prior.theta) & ~fixed & ~starts_there):
+            fixed = fixed | more
+            prior = chosen_prior(problem, outcome, self.noise is not None, fixed)
+        factors = (1.0,) if explained else NARROWER
+        priors = {factor: with_width(problem, outcome, prior, factor, fixed) for factor in factors}
+        counts = problem.motions(outcome.point).contacts
+        # a motion that jumps is not predicted over many contacts, by no numbers
+        if np.all(counts == counts[:, :1]):
+            self.carry_over = carry_over(problem, outcome, priors, fixed, explained)
+        factor = 1.0 if self.carry_over is None else self.carry_over.factor or 1.0
+        self.held = priors[factor].held
+        self.at_bound = fixed
+        if not priors[factor].matters and not fixed.any():
+            return end
+        weighted = with_prior(problem, priors[factor], fixed)
+        found = weighted.solve(followed(problem, outcome, priors[factor].theta), 2 * self.settings.stage_iterations)
+        there = problem.solve(found.point, 0)
+        minimum = found.minimum or not outcome.minimum
+        there = there._replace(message=outcome.message, minimum=outcome.minimum and minimum, left=outcome.left)
+        after = self._end(end.problem, there)
+        return end if explained and not after.evidence.explained else after
+
+    @property
+    def notes(self) -> list[str]:
+        """What the prior did, in sentences."""
+        notes = []
+        labels = self.unknowns.labels
+        held = self.held & ~self.at_bound
+        if self.at_bound.any():
+            notes.append(f"{_listed(labels, self.at_bound)} would end at a bound; fixed at the value of the model.")
+        if held.any():
+            notes.append(f"The data say little about {_listed(labels, held)}: the prior holds them near the model.")
+        check = self.carry_over
+        if check is not None and check.carries and not check.explained:
+            notes.append(f"{str(check)[0].upper()}{str(check)[1:]}.")
+            if check.factor < 1:
+                notes.append(f"That is best with a prior {check.factor:g} times as wide as the evidence says.")
+        return notes
 
     def unseen_put_back(self, end: Ended) -> Ended:
         """Moves theta back to the first guess along the directions that the data do not show.
@@ -261,7 +271,7 @@ class Fitter:
             return end
         start = Point(theta, point.x + state_slopes(end.outcome.blocks) @ (theta - point.theta))
         back = problem.solve(start, self.settings.stage_iterations, "states")
-        if not _squares(back) - _squares(end.outcome) < UNSEEN_RISE * max(scale, 1.0) ** 2:
+        if not back.squares - end.outcome.squares < UNSEEN_RISE * max(scale, 1.0) ** 2:
             return end
         moved = problem.solve(back.point, 0)
         if end.outcome.minimum and not moved.minimum:
@@ -275,7 +285,7 @@ class Fitter:
             if not end.good or not end.outcome.left.any():
                 return end, None
             spread, better = profile(end.problem, end.outcome, self.settings)
-            if _squares(end.outcome) - float(np.sum(end.problem.residuals(better) ** 2)) < 1:
+            if end.outcome.squares - float(np.sum(end.problem.residuals(better) ** 2)) < 1:
                 break
             other = self.solved(end.problem, better)
             if not other.good or other.cost > end.cost:
@@ -365,14 +375,14 @@ class Fitter:
             part = dataclasses.replace(problem, end=int(end))
             ends = [part.solve(point, settings.stage_iterations)]
             now = np.count_nonzero(ends[0].residuals)
-            if _squares(ends[0]) - before > settings.close * (now - count) and point.theta.size:
+            if ends[0].squares - before > settings.close * (now - count) and point.theta.size:
                 # The new rows do not fit: the step led to contacts in another order. A point nearby, among those that
                 # the rows so far allow, leads back.
                 centers = [ends[0]] if earlier is None else [earlier, ends[0]]
                 points = [nearby(part, center, settings) for center in centers]
                 ends += [part.solve(each, settings.stage_iterations) for each in points]
-            earlier = min(ends, key=_squares)
-            point, before, count = earlier.point, _squares(earlier), now
+            earlier = min(ends, key=lambda outcome: outcome.squares)
+            point, before, count = earlier.point, earlier.squares, now
         return self.settled(problem, point)
 
     def settled(self, problem: Problem, start: Point) -> Ended:
@@ -455,69 +465,10 @@ class Fitter:
         return Ended(problem=problem, outcome=outcome, evidence=evidence, good=good)
 
 
-def profile(problem: Problem, outcome: Outcome, settings: Fit) -> tuple[np.ndarray, Point]:
-    """The covariance of theta for a motion that jumps, by the profile likelihood.
-
-    Derivatives see the slopes between two jumps, which are steeper than the trend of the cost over many jumps. So each
-    parameter is moved to both sides and held there, while all others follow, until the cost has risen by more than one
-    standard deviation explains. If it rises too late, the interval of this parameter is widened.
-
-    Returns:
-      A covariance (n, n) of theta, and the point of least cost that was seen.
-    """
-    flat = projected(outcome.blocks).reshape(-1, outcome.point.theta.size)
-    covariance = np.linalg.pinv(flat.T @ flat, rcond=LEAST_INFORMATION, hermitian=True)
-    deviations = np.sqrt(np.maximum(np.diag(covariance), 0))
-    follow = state_slopes(outcome.blocks)
-    best = outcome
-    wider = np.full(deviations.size, settings.jump_widening)
-    for i, side in itertools.product(np.flatnonzero(deviations), (-1.0, 1.0)):
-        for reach in settings.profile_reach:
-            # along the ridge: the other parameters have the values that a normal distribution expects
-            theta = outcome.point.theta + side * reach * covariance[:, i] / deviations[i]
-            part = dataclasses.replace(problem, unknowns=problem.unknowns.with_fixed(int(i), theta[i]))
-            start = Point(theta, outcome.point.x + follow @ (theta - outcome.point.theta))
-            held = part.solve(start, settings.stage_iterations)
-            rise = _squares(held) - _squares(outcome)
-            best = held if _squares(held) < _squares(best) else best
-            wider[i] = max(wider[i], reach / np.sqrt(max(rise, 1.0)))
-            if rise > 1:
-                break
-    return wider[:, None] * covariance * wider + np.outer(outcome.left, outcome.left), best.point
-
-
-def nearby(problem: Problem, outcome: Outcome, settings: Fit | None = None) -> Point:
-    """The point of least cost among random points about a solution, in rounds about the best so far.
-
-    The points are drawn from the normal distribution of theta and first states that the data allow, near and far in
-    turn. Where motions jump, no gradient leads to the next lower cost.
-    """
-    settings = settings or Fit()
-    rng = np.random.default_rng(0)
-    follow = state_slopes(outcome.blocks)
-    best = outcome.point
-    unknowns = problem.unknowns
-    least = float(np.sum(problem.residuals(best) ** 2))
-    flat = projected(outcome.blocks).reshape(-1, best.theta.size)
-    root = root_of(np.linalg.pinv(flat.T @ flat, rcond=LEAST_INFORMATION, hermitian=True))
-    # standard deviations of first states along the eigenvectors of their information; 0 for those that nothing shows
-    values, vectors = np.linalg.eigh(np.einsum("wki,wkj->wij", outcome.blocks.by_x, outcome.blocks.by_x))
-    floor = settings.unknown_start**-2
-    spread = np.where(values > floor, 1 / np.sqrt(np.maximum(values, floor)), 0)
-    for _ in range(settings.nearby_rounds):
-        center, before = best, least
-        for k in range(settings.nearby_points):
-            size = settings.nearby_reach[k % len(settings.nearby_reach)]
-            theta = center.theta + size * root @ rng.normal(size=best.theta.size)
-            theta = np.clip(theta, unknowns.lower, unknowns.upper)
-            turned = np.einsum("wij,wj->wi", vectors, size * spread * rng.normal(size=spread.shape))
-            point = Point(theta, center.x + follow @ (theta - center.theta) + turned)
-            cost = float(np.sum(problem.residuals(point) ** 2))
-            if cost < least:
-                best, least = point, cost
-        if least > (1 - settings.nearby_gain) * before:
-            break
-    return best
+def _listed(names: list[str], chosen: np.ndarray) -> str:
+    """The chosen names (n,) bool, in words."""
+    words = [names[i] for i in np.flatnonzero(chosen)]
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
 def _checked_noise(model: Model, noise: Any) -> np.ndarray | None:
@@ -535,11 +486,6 @@ def _checked_noise(model: Model, noise: Any) -> np.ndarray | None:
     if not np.all(scale > 0):
         raise ValueError(f"noise is {noise}, expected positive standard deviations")
     return np.broadcast_to(scale, (count,)).copy()
-
-
-def _squares(outcome: Outcome) -> float:
-    """The sum of squares of the residuals."""
-    return float(np.sum(outcome.residuals**2))
 
 
 def _ranges(measured: np.ndarray) -> np.ndarray:

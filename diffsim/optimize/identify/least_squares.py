@@ -125,6 +125,11 @@ class Outcome(NamedTuple):
     message: str
     left: np.ndarray
 
+    @property
+    def squares(self) -> float:
+        """The sum of squares of the residuals."""
+        return float(np.sum(self.residuals**2))
+
 
 class _Ending(enum.Enum):
     """Why a search ended."""

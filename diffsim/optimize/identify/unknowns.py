@@ -62,6 +62,8 @@ POSITIVE = (
 )
 # a mass is at least this part of the model's: without mass there is no motion
 LEAST_MASS = 1e-3
+# the values of a field tell the width of its prior if they are at least this part of a tenth of the range
+LEAST_WIDTH = 0.03
 # the longest delay of a sensor that is searched for if the user gives no bound, s: what a bus and a filter take
 LONGEST_DELAY = 0.03
 # the same in timesteps; the longer of the two counts
@@ -90,7 +92,7 @@ class Unknown(NamedTuple):
       shared: all entries are one unknown, a factor that multiplies the values of the model.
       equal: all entries are one unknown, and have the same value.
       prior: standard deviation of a normal prior about the model's value, in the unit of theta (relative with `log`);
-        None for no prior.
+        None to let `fit` choose it.
     """
 
     field: str
@@ -123,7 +125,7 @@ class UnknownInertia(NamedTuple):
     Attributes:
       body: name or index.
       spread: theta stays within this distance of the model's: 2 lets the mass grow or shrink by a factor of e^4.
-      prior: standard deviation of a normal prior about the model's theta; None for no prior.
+      prior: standard deviation of a normal prior about the model's theta; None to let `fit` choose it.
     """
 
     body: str | int
@@ -195,7 +197,9 @@ class Unknowns:
       start: (n,) theta of the model.
       lower: (n,) lower bounds.
       upper: (n,) upper bounds.
-      prior: (n,) standard deviations of the prior; infinite without one.
+      prior: (n,) standard deviations of the prior that the user gave; infinite without one.
+      width: (n,) standard deviations of the prior that `fit` begins with where the user gave none (prior.py).
+      group: (n,) the number of the unknown in the list that each parameter belongs to.
       first: (n,) where a search begins: the start, except for zeros that have no derivative.
       labels: n names, such as "dof_damping[elbow]".
       log: (n,) bool, which parameters are logarithms.
@@ -216,6 +220,7 @@ class Unknowns:
         counts = [block.start.size for block in blocks]
         self.log = np.repeat([block.log for block in blocks], counts)
         self.prior = np.repeat([np.inf if block.prior is None else block.prior for block in blocks], counts)
+        self.group = np.repeat(np.arange(len(blocks)), counts)
         double = sorted({label for label in self.labels if self.labels.count(label) > 1})
         if double:
             raise ValueError(f"{double[0]} is unknown twice")
@@ -234,6 +239,11 @@ class Unknowns:
         ]
         flat = [not isinstance(b.place, Sensing) and any(path in OFF_ZERO for path in b.place.paths) for b in blocks]
         above = START_ABOVE_ZERO * self.sizes(self.start)
+        # the values of one field are of one size, such as the armatures of an arm; next to zero they tell no size
+        usual = np.repeat([np.sqrt(np.mean(block.start**2)) for block in blocks], counts)
+        entries = np.repeat([isinstance(block.place, Entries | Tied) for block in blocks], counts)
+        sizes = self.sizes(self.start)
+        self.width = np.where(entries & ~self.log & (usual > LEAST_WIDTH * sizes), usual, sizes)
         self.first = np.where(np.repeat(flat, counts) & ~self.log & (self.start < above), above, self.start)
 
     def model_of(self, theta: Array) -> Model:
@@ -245,6 +255,12 @@ class Unknowns:
         other = copy.copy(self)
         other.start = theta
         other.prior = np.minimum(self.prior, self.sizes(theta))
+        return other
+
+    def with_prior(self, prior: np.ndarray) -> "Unknowns":
+        """These unknowns with a prior of these standard deviations (n,) about the model's values."""
+        other = copy.copy(self)
+        other.prior = prior
         return other
 
     def with_fixed(self, i: int, value: float) -> "Unknowns":
@@ -262,7 +278,7 @@ class Unknowns:
     def sizes(self, theta: np.ndarray) -> np.ndarray:
         """(n,) typical sizes: 1 for logarithms; else the value, or a tenth of the range if that is more."""
         span = self.upper - self.lower
-        span = np.where(np.isfinite(span), span, 1.0)
+        span = np.where(np.isfinite(span) & (span > 0), span, 1.0)
         return np.where(self.log, 1.0, np.maximum(np.abs(theta), 0.1 * span))
 
 

@@ -1,0 +1,121 @@
+"""The prior of the unknowns and what carries over to faster motions, on made-up problems. Nothing compiles."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from diffsim.optimize.identify.carry_over import CarryOver, faster_rows
+from diffsim.optimize.identify.evidence import FittedWindows
+from diffsim.optimize.identify.least_squares import Blocks, Outcome, Point
+from diffsim.optimize.identify.prior import Quadratic, chosen_prior, with_width
+
+ROWS, NOISE = 200, 1e-2
+
+
+class Linear:
+    """Readings that are linear in theta, whose least squares are known; no first states."""
+
+    def __init__(self, slopes: np.ndarray, errors: np.ndarray, theta: np.ndarray, group: list[int]) -> None:
+        n = theta.size
+        self.unknowns = SimpleNamespace(
+            start=np.zeros(n), width=np.ones(n), prior=np.full(n, np.inf), group=np.asarray(group),
+            lower=np.full(n, -10.0), upper=np.full(n, 10.0),
+        )  # fmt: skip
+        self.count, self.noise, self.measured = 1, np.full(1, NOISE), np.zeros((1, ROWS, 1))
+        self.errors, self.slopes = errors, slopes / NOISE
+        blocks = Blocks(self.slopes[None], np.zeros((1, ROWS, 0)))
+        self.outcome = Outcome(Point(theta, np.zeros((1, 0))), (errors / NOISE)[None], blocks, 1, True, "", np.zeros(n))
+
+    def sample(self, point: Point, blocks: Blocks, known: bool) -> FittedWindows:
+        """The windows there."""
+        nothing = np.zeros((1, ROWS, 1))
+        return FittedWindows(
+            errors=(self.errors / NOISE).reshape(1, ROWS, 1), blocks=blocks, readings=nothing, measured=nothing,
+            noise=self.noise, known=known, ctrl=np.zeros((1, ROWS, 0)), contacts=np.zeros((1, ROWS)), timestep=0.01,
+            names=["q"], order=np.zeros(1),
+        )  # fmt: skip
+
+
+def fitted(slopes: np.ndarray, truth: np.ndarray, group: list[int], noise: np.ndarray) -> Linear:
+    """The least-squares solution for readings slopes @ truth + noise."""
+    seen = slopes @ truth + noise
+    theta = np.linalg.lstsq(slopes, seen, rcond=None)[0]
+    return Linear(slopes, slopes @ theta - seen, theta, group)
+
+
+def test_the_evidence_is_that_of_a_normal_distribution() -> None:
+    """The readings are normal with covariance s^2 + J W^2 J^T: the ratio for two widths, and the posterior mean."""
+    rng = np.random.default_rng(0)
+    slopes = rng.normal(size=(ROWS, 2)) * [1.0, 0.01]
+    problem = fitted(slopes, np.asarray([0.4, 2.0]), [0, 1], NOISE * rng.normal(size=ROWS))
+    quadratic = Quadratic(problem, problem.outcome, np.ones(1))  # type: ignore[arg-type]
+    free = np.zeros(2, bool)
+    measured = slopes @ problem.outcome.point.theta - problem.errors
+    widths = [np.asarray([0.3, 1.0]), np.asarray([3.0, 0.1])]
+    exact = [
+        scipy.stats.multivariate_normal.logpdf(measured, cov=NOISE**2 * np.eye(ROWS) + (slopes * w**2) @ slopes.T)  # type: ignore[arg-type]
+        for w in widths
+    ]
+    ours = [quadratic.evidence(w, free) for w in widths]
+    assert ours[0] - ours[1] == pytest.approx(exact[0] - exact[1], rel=1e-6)
+    mean = np.linalg.solve(slopes.T @ slopes / NOISE**2 + np.diag(widths[1] ** -2.0), slopes.T @ measured / NOISE**2)
+    np.testing.assert_allclose(quadratic.solved(widths[1], free), mean, rtol=1e-8)
+
+
+def test_data_that_decide_are_not_moved_and_others_are_held() -> None:
+    rng = np.random.default_rng(1)
+    slopes = rng.normal(size=(ROWS, 2)) * [1.0, 1e-5]
+    problem = fitted(slopes, np.asarray([0.4, 0.0]), [0, 1], NOISE * rng.normal(size=ROWS))
+    prior = chosen_prior(problem, problem.outcome, True, np.zeros(2, bool))  # type: ignore[arg-type]
+    assert list(prior.held) == [False, True] and abs(prior.shift[0]) < 0.05
+    assert abs(prior.theta[1]) < 0.1 * abs(problem.outcome.point.theta[1]) and prior.matters
+    # a narrower one holds more, down to the model's numbers
+    narrow = with_width(problem, problem.outcome, prior, 1e-6, np.zeros(2, bool))  # type: ignore[arg-type]
+    assert narrow.held.all() and np.all(np.abs(narrow.theta) < 1e-3)
+
+
+def test_two_numbers_that_trade_against_each_other_share_what_is_seen() -> None:
+    """Only their sum is seen: the prior divides it, and no longer lets them run away with opposite signs."""
+    rng = np.random.default_rng(2)
+    both = rng.normal(size=(ROWS, 1))
+    slopes = np.concatenate([both, both + 1e-5 * rng.normal(size=(ROWS, 1))], axis=1)
+    problem = fitted(slopes, np.asarray([0.5, 0.5]), [0, 1], NOISE * rng.normal(size=ROWS))
+    assert np.max(np.abs(problem.outcome.point.theta)) > 2
+    prior = chosen_prior(problem, problem.outcome, True, np.zeros(2, bool))  # type: ignore[arg-type]
+    assert prior.theta.sum() == pytest.approx(1, abs=0.01) and np.ptp(prior.theta) < 0.2
+
+
+def test_rows_that_are_correlated_count_less() -> None:
+    """Noise with a memory of ten rows: standard deviations are about four times as large."""
+    rng = np.random.default_rng(3)
+    white = rng.normal(size=ROWS + 100)
+    noise = np.zeros(ROWS + 100)
+    for t in range(1, noise.size):
+        noise[t] = 0.9 * noise[t - 1] + np.sqrt(1 - 0.81) * white[t]
+    slopes = np.sin(np.arange(ROWS) / 30)[:, None]
+    problem = fitted(slopes, np.asarray([0.4]), [0], NOISE * noise[100:])
+    prior = chosen_prior(problem, problem.outcome, True, np.zeros(1, bool))  # type: ignore[arg-type]
+    assert 2 * NOISE < prior.noise[0] < 8 * NOISE
+
+
+def test_the_faster_half_is_left_out() -> None:
+    t = 0.01 * np.arange(800)
+    window = np.sin(np.where(t < 4, 2, 5) * (t - 4))[None, :, None]
+    window[0, 10] = np.nan
+    found = faster_rows(SimpleNamespace(measured=window))  # type: ignore[arg-type]
+    assert found is not None
+    fast, ratio = found
+    assert not fast[0, :400].any() and fast[0, 400:].all() and ratio == pytest.approx(2.5, rel=0.1)
+    assert faster_rows(SimpleNamespace(measured=window[:, :50])) is None  # type: ignore[arg-type]
+
+
+def test_the_model_keeps_its_numbers_where_no_fit_predicts_better() -> None:
+    better = CarryOver(faster=1.5, errors={1.0: 4.0, 0.3: 1.5, 0.1: 1.9}, nominal=2.0, explained=False)
+    assert better.factor == 0.3 and better.carries
+    worse = CarryOver(faster=1.5, errors={1.0: 4.0, 0.3: 3.0, 0.1: 2.1}, nominal=2.0, explained=False)
+    assert worse.factor == 0 and not worse.carries and "first guess 2" in str(worse)
+    # both are noise: the first guess was right
+    equal = CarryOver(faster=1.5, errors={1.0: 1.01}, nominal=1.0, explained=True)
+    assert equal.carries
