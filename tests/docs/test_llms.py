@@ -7,6 +7,7 @@ import re
 import sys
 
 import pytest
+from wide import WIDE
 
 ROOT = pathlib.Path(__file__).parents[2]
 sys.path.append(str(ROOT / "docs"))
@@ -39,10 +40,12 @@ def test_the_page_names_everything_public_with_its_docstring() -> None:
     assert "qpos, qvel, act" in page
 
 
-def test_its_program_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    (program,) = re.findall(r"^```python\n(.*?)^```", llms.api(), re.DOTALL | re.MULTILINE)
-    exec(compile(program, "api.md", "exec"), {})
-    assert len(capsys.readouterr().out.splitlines()) == 3
+if WIDE:
+
+    def test_its_program_runs(capsys: pytest.CaptureFixture[str]) -> None:
+        (program,) = re.findall(r"^```python\n(.*?)^```", llms.api(), re.DOTALL | re.MULTILINE)
+        exec(compile(program, "api.md", "exec"), {})
+        assert len(capsys.readouterr().out.splitlines()) == 3
 
 
 def test_the_index_has_every_page(tmp_path: pathlib.Path) -> None:

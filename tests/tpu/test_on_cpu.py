@@ -11,6 +11,7 @@ import pytest
 from jax import export
 from matrices import MATRICES, ill_conditioned
 from oracle import inputs_of, load_oracle, state_of, visited_states
+from wide import wide
 
 import diffsim
 from diffsim import envs
@@ -40,7 +41,7 @@ def run(function: Any, *arguments: Any) -> Any:
     return program.call(*arguments)
 
 
-@pytest.mark.parametrize("model_name", ["quadruped", "hand"])
+@pytest.mark.parametrize("model_name", ["quadruped", *wide(["hand"])])
 def test_accelerations_are_mujocos(model_name: str) -> None:
     """Of a robot on the ground, and of a hand: contact slots, limits and solves of a batch in float32."""
     text = (envs.MODELS / f"{model_name}.xml").read_text()
