@@ -23,7 +23,7 @@ from matplotlib.figure import Figure
 from tqdm import trange
 
 import diffsim
-from diffsim import Scale, Uniform, viz
+from diffsim import Scale, Uniform, envs, viz
 
 # 1/s, strides per second
 STRIDES = 2.5
@@ -146,20 +146,17 @@ def attempt(gaits: list[np.ndarray], worlds: int, steps: int) -> tuple[list[Walk
 
 def exposed(walk: Walk) -> np.ndarray:
     """The first world in one picture, at its end and every `APART` before."""
-    model = diffsim.load("quadruped")
     along = walk.qpos[0, :, 0]
     places = np.linspace(along[-1], along[0], 1 + round(abs(along[-1] - along[0]) / APART))
     moments = walk.qpos[0][[np.argmin(np.abs(along - place)) for place in places]]
-    states = jax.vmap(lambda qpos: diffsim.make_state(model).replace(qpos=qpos))(jnp.asarray(moments))
+    # a model with one robot for each exposure
+    spec = diffsim.mjcf.read(envs.MODELS / "quadruped.xml")
+    for k in range(1, len(moments)):
+        spec.attach(diffsim.mjcf.read(envs.MODELS / "quadruped.xml"), body="torso", prefix=f"{k} ")
+    model = diffsim.compile(spec)
+    state = diffsim.make_state(model).replace(qpos=moments.ravel())
     view = viz.View(lookat=(1.05, 0, 0.22), distance=2.4, azimuth=85, elevation=-10, fovy=20)
-    frames = viz.render(model, states, view, size=(1200, 300)).astype(int)
-    # at a pixel most frames show only the floor, and the others the robot or its shadow
-    floor = np.median(frames, axis=0).astype(int)
-    picture = floor.copy()
-    for frame in frames:
-        changed = np.max(np.abs(frame - floor), axis=2) > 12
-        picture[changed] = frame[changed]
-    return picture.astype(np.uint8)
+    return viz.render(model, state, view, size=(1200, 300))
 
 
 def draw(before: Walk, after: Walk, distances: np.ndarray, seconds: float) -> Figure:

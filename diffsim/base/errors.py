@@ -169,7 +169,11 @@ def near_match(word: str, known: Iterable[str], listed: int = 0) -> str:
     return ""
 
 
-def absent(kind: str, name: str, known: Iterable[str], listed: int = 0) -> tuple[str, str]:
+# most names that a message about a missing one lists
+LISTED = 20
+
+
+def absent(kind: str, name: str, known: Iterable[str], listed: int = LISTED) -> tuple[str, str]:
     """Message and hint for a name that no object has.
 
     Args:

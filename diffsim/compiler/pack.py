@@ -18,7 +18,7 @@ from diffsim.compiler.precision import WATCHED, condition
 from diffsim.flex.rest_shape import element_reach
 from diffsim.geometry.hfield import cells_spanned
 from diffsim.simulate.sleep import AWAKE
-from diffsim.types.model import Model, Option, Statistic, switch_fields
+from diffsim.types.model import Headlight, Model, Option, Statistic, Visual, switch_fields
 from diffsim.types.topology import Topology
 
 Fields = Mapping[str, Any]
@@ -58,8 +58,8 @@ def pack(
     """Makes a Model.
 
     Args:
-      fields: all sizes and all integer and float fields of `Topology` and `Model`, by mjModel's name and shape; options
-        and statistics are mappings `fields["opt"]` and `fields["stat"]`.
+      fields: all sizes and all integer and float fields of `Topology` and `Model`, by mjModel's name and shape;
+        options, statistics and the headlight are mappings `fields["opt"]`, `fields["stat"]` and `fields["headlight"]`.
       names: names by kind (`diffsim.types.kinds.KINDS`), one for each object; empty for objects without a name.
       texts: contents of the custom texts.
       max_contacts, max_pairs: capacities; None for the rule of `diffsim.collision`.
@@ -128,6 +128,7 @@ def pack(
         topology=topology,
         opt=Option(**_placed(Option, opt), **choices),
         stat=Statistic(**_placed(Statistic, stat)),
+        vis=Visual(headlight=Headlight(**_placed(Headlight, fields["headlight"]))),
         **placed,
     )
 

@@ -28,7 +28,7 @@ from diffsim.base.enums import (
 )
 from diffsim.base.errors import Problems, UnsupportedError
 from diffsim.types.kinds import KINDS
-from diffsim.types.model import NEQDATA, Model, Option, Statistic
+from diffsim.types.model import NEQDATA, Headlight, Model, Option, Statistic
 from diffsim.types.topology import Topology
 
 # how to get a diffsim model without from_mujoco
@@ -107,8 +107,8 @@ def columns_of(mjmodel: Any, version: str) -> dict[str, Any]:
     """
     names = [f.name for cls in (Topology, Model) for f in dataclasses.fields(cls)]
     fields: dict[str, Any] = {name: getattr(mjmodel, name) for name in names if hasattr(mjmodel, name)}
-    for name, cls in (("opt", Option), ("stat", Statistic)):
-        source = getattr(mjmodel, name)
+    records = (("opt", Option, mjmodel.opt), ("stat", Statistic, mjmodel.stat))
+    for name, cls, source in (*records, ("headlight", Headlight, mjmodel.vis.headlight)):
         fields[name] = {f.name: getattr(source, f.name) for f in dataclasses.fields(cls) if hasattr(source, f.name)}
     fields["mujoco"] = version
     if version == changes.DEFAULT:

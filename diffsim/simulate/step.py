@@ -25,6 +25,7 @@ from diffsim.types import Data, Inputs, Model, Rollout, State
 from diffsim.types.data import Inverse
 from diffsim.types.history import record_controls, record_readings
 from diffsim.types.hooks import advance_plugins
+from diffsim.types.record import NO_ACTUATORS
 from diffsim.xla.compiled import compiled, uncollected
 from diffsim.xla.loops import cond, scan
 from diffsim.xla.reverse_mode import entwined, recomputed
@@ -234,7 +235,8 @@ def rollout(
         return _closed_loop(model, state, ctrl, readout, base, checkpoint)
     ctrl = jnp.asarray(ctrl, dtype=state.qpos.dtype)
     if ctrl.ndim != 2 or ctrl.shape[1] != model.nu:
-        raise ValueError(f"ctrl has shape {ctrl.shape}, expected (T, {model.nu}); batch with jax.vmap")
+        hint = "; batch with jax.vmap" if model.nu else NO_ACTUATORS
+        raise ValueError(f"ctrl has shape {ctrl.shape}, expected (T, {model.nu}){hint}")
 
     def one_step(before: State, _: None, ctrl: Array, read: Read) -> tuple[State, None, Any]:
         later, kept = step_and_read(model, before, base.replace(ctrl=ctrl), read)

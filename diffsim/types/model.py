@@ -155,6 +155,28 @@ class Statistic(Record):
     center: Array = leaf(3)
 
 
+@held_as("model.vis.headlight")
+@record
+class Headlight(Record):
+    """The light at the camera of pictures (mjVisual.headlight); `active` is 1 or 0.
+
+    Its colours are as those of the model's lights. Pictures of a model without active lights do not use it.
+    """
+
+    ambient: Array = leaf(3, old=0.1)
+    diffuse: Array = leaf(3, old=0.4)
+    specular: Array = leaf(3, old=0.5)
+    active: Array = leaf(old=1)
+
+
+@held_as("model.vis")
+@record
+class Visual(Record):
+    """The settings of mjVisual that pictures use."""
+
+    headlight: Headlight = child()
+
+
 @held_as("model")
 @viewed
 @record
@@ -164,6 +186,7 @@ class Model(Record):
     topology: Topology = static()
     opt: Option = child()
     stat: Statistic = child()
+    vis: Visual = child()
 
     qpos0: Array = leaf("nq")
     qpos_spring: Array = leaf("nq")
@@ -303,6 +326,12 @@ class Model(Record):
     light_poscom0: Array = leaf("nlight", 3, derived=True)
     light_pos0: Array = leaf("nlight", 3, derived=True)
     light_dir0: Array = leaf("nlight", 3, derived=True)
+    light_attenuation: Array = leaf("nlight", 3, old=(1, 0, 0))
+    light_cutoff: Array = leaf("nlight", old=45)
+    light_exponent: Array = leaf("nlight", old=10)
+    light_ambient: Array = leaf("nlight", 3, old=0)
+    light_diffuse: Array = leaf("nlight", 3, old=0.7)
+    light_specular: Array = leaf("nlight", 3, old=0.3)
 
     pair_solref: Array = leaf("npair", NREF)
     pair_solreffriction: Array = leaf("npair", NREF)

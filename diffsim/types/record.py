@@ -26,7 +26,7 @@ C = TypeVar("C", bound=type)
 T = TypeVar("T")
 
 
-def leaf(*shape: str | int, dtype: type = float, switch: bool = False, derived: bool = False) -> Any:
+def leaf(*shape: str | int, dtype: type = float, switch: bool = False, derived: bool = False, old: Any = None) -> Any:
     """Declares an array field.
 
     Args:
@@ -34,8 +34,9 @@ def leaf(*shape: str | int, dtype: type = float, switch: bool = False, derived: 
       dtype: `float` (float32, or float64 under x64), `int` (int32) or `bool`.
       switch: whether the field has no code in the compiled program while it is zero (see `Topology.present`).
       derived: whether `set_const` computes the field from other fields.
+      old: the value of each row in records from files that were saved before the field existed.
     """
-    metadata = {"shape": shape, "dtype": dtype, "switch": switch, "derived": derived}
+    metadata = {"shape": shape, "dtype": dtype, "switch": switch, "derived": derived, "old": old}
     return dataclasses.field(metadata=metadata)
 
 
@@ -106,10 +107,9 @@ def _refuse_assignment(self: Any, name: str, value: Any) -> None:
     variable = next((variable for variable, known in _PLACES.items() if known is cls), cls.__name__.lower())
     change = f"{variable}.replace({name}=...)"
     # a record within a record, such as `model.opt`
-    holder, _, field = variable.rpartition(".")
-    if holder:
-        variable = holder
-        change = f"{holder}.replace({field}={change})"
+    while "." in variable:
+        variable, _, field = variable.rpartition(".")
+        change = f"{variable}.replace({field}={change})"
     raise dataclasses.FrozenInstanceError(f"{cls.__name__} is immutable; write {variable} = {change}")
 
 
@@ -239,10 +239,8 @@ VERSION = 6
 MAGIC = b"PK\x03\x04"
 # the extension of a saved model
 SUFFIX = ".npz"
-
 # the largest total size of a file's arrays, in bytes, so that a damaged or hostile file cannot fill the memory
 LARGEST = 2**30
-
 # errors of zipfile, zlib, json and numpy for a damaged file (RuntimeError: encrypted, nested too deep, rare methods)
 DAMAGED = (
     OSError,
@@ -257,7 +255,6 @@ DAMAGED = (
     MemoryError,
     struct.error,
     zipfile.BadZipFile,
-    zipfile.LargeZipFile,
     zlib.error,
     lzma.LZMAError,
     tokenize.TokenError,
@@ -368,11 +365,13 @@ def _put_together(cls: type[T], prefix: str, arrays: Mapping[str, np.ndarray], f
         if key in arrays:
             return jnp.asarray(arrays[key], dtype=float) if "shape" in field.metadata else arrays[key]
         if key in facts:
-            is_enum = isinstance(hint, type) and issubclass(hint, Enum)
-            return hint(facts[key]) if is_enum else _tuples(facts[key])
+            return hint(facts[key]) if isinstance(hint, type) and issubclass(hint, Enum) else _tuples(facts[key])
         inside = [name for entries in (arrays, facts) for name in entries if name.startswith(f"{key}/")]
         if not inside and field.default is not dataclasses.MISSING:
             return field.default
+        if not inside and field.metadata.get("old") is not None:
+            sizes = [facts.get(f"topology/{size}", size) for size in field.metadata["shape"]]
+            return jnp.asarray(np.broadcast_to(field.metadata["old"], sizes), dtype=float)
         if not inside:
             raise KeyError(f"'{key}' is missing")
         return {name[len(key) + 1 :]: arrays[name] if name in arrays else _tuples(facts[name]) for name in inside}

@@ -454,7 +454,7 @@ class Topology:
         """The index of a named object; see `Model.id`."""
         names = self._names(kind)
         if name not in names or not name:
-            message, hint = absent(kind, name, names, listed=20)
+            message, hint = absent(kind, name, names)
             raise KeyError(f"{message}; {hint}" if hint else message)
         return names.index(name)
 

@@ -94,9 +94,10 @@ def frames(
     plan = plan_of(model, options.get("hidden_groups", HIDDEN_GROUPS))
     shown = Frame(*options.get("size", (640, 360)), options.get("samples", 1))
     scene = scene_of(model, plan, poses)
-    places = jax.tree.map(np.asarray, scene.places)
+    moving = jax.tree.map(np.asarray, (scene.places, scene.lamps))
     for k, view in enumerate(cameras(model, poses, camera, fps)):
-        now = scene._replace(places=jax.tree.map(lambda leaf, k=k: leaf[k], places))
+        places, lamps = jax.tree.map(lambda leaf, k=k: leaf[k], moving)
+        now = scene._replace(places=places, lamps=lamps)
         yield picture(now, plan, pose(model, _at(poses, k), view), shown)
 
 

@@ -30,9 +30,10 @@ from diffsim.math.vector import dot
 from diffsim.types import Model, State
 from diffsim.types.data import Kinematics
 from diffsim.types.state import make_inputs
+from diffsim.viz.lights import SOFTNESS, lights_of, sun_over
 from diffsim.viz.material import HIDDEN_GROUPS
 from diffsim.viz.scene import Plan, Scene, exact_scene_of, fragments, plan_of, scene_of, tendon_ids
-from diffsim.viz.shade import Light, developed, radiance
+from diffsim.viz.shade import Lighting, developed, radiance
 from diffsim.viz.surface import first_hits, trace
 from diffsim.viz.view import Pose, View, directions, pose, poses_of
 
@@ -42,10 +43,6 @@ SIDE = 8
 CHUNK = 4096
 # number of bundles in a chunk on a CPU for scenes without meshes: they fit in the cache of a core
 CACHED = 256
-# direction to the sun (right, up, back) relative to the camera's azimuth: the sun is behind the left shoulder
-TO_SUN = (-0.5, 0.95, 0.45)
-# angular radius of the sun, rad, which softens shadows: about 2.5 times the real one, so that few samples show it
-SOFTNESS = 0.012
 
 
 class Frame(NamedTuple):
@@ -138,10 +135,10 @@ def _bundles(scene: Scene, plan: Plan, eye: Pose, frame: Frame, shares: int, sha
         return _chunks(scene, plan, eye, frame, shares, share)
 
     def one(moment: tuple) -> Array:
-        places, eye = moment
-        return _chunks(scene._replace(places=places), plan, eye, frame, shares, share)
+        places, lamps, eye = moment
+        return _chunks(scene._replace(places=places, lamps=lamps), plan, eye, frame, shares, share)
 
-    return jax.lax.map(one, (scene.places, eye))
+    return jax.lax.map(one, (scene.places, scene.lamps, eye))
 
 
 def _chunks(scene: Scene, plan: Plan, eye: Pose, frame: Frame, shares: int, share: int | Array) -> Array:
@@ -160,7 +157,7 @@ def _chunks(scene: Scene, plan: Plan, eye: Pose, frame: Frame, shares: int, shar
 
         def sample(total: Array, offset: Array) -> tuple[Array, None]:
             rays = through(eye, frame, corner, offset)
-            light = Light(sun_over(jnp.asarray(eye.matrix), offset), angle)
+            light = lighting(scene, plan, jnp.asarray(eye.matrix), offset, angle)
             return total + radiance(scene, plan, rays, trace(scene, plan.groups, rays), light), None
 
         start = jnp.zeros((*corner.shape[:2], 3), jnp.float32)
@@ -186,18 +183,12 @@ def through(eye: Pose, frame: Frame, corner: Array, offset: Array) -> BundledRay
     return BundledRays(jnp.broadcast_to(jnp.asarray(eye.position), along.shape), along, inside)
 
 
-def sun_over(matrix: Array, offset: Array) -> Array:
-    """Unit direction to the light for one sample; the light turns with the camera's azimuth."""
-    # the camera's right, made horizontal, and the horizontal direction backward
-    right = matrix[:, 0]
-    level = jnp.sqrt(right[0] ** 2 + right[1] ** 2 + 1e-12)
-    side = right[:2] / level
-    back = jnp.stack([right[1], -right[0]]) / level
-    # the samples spread over the disc of the sun, so that their mean has soft shadows
+def lighting(scene: Scene, plan: Plan, matrix: Array, offset: Array, angle: Array) -> Lighting:
+    """The lights for one sample of each pixel, at `offset` (2,), for a camera with axes `matrix` (3, 3)."""
+    lights = lights_of(scene.model, plan.lights, scene.lamps, matrix) if plan.lights else sun_over(matrix)
+    # the samples spread over the discs of the lights, so that their mean has soft shadows
     shift = SOFTNESS * (2 * offset - 1)
-    flat = side * (TO_SUN[0] + shift[0]) + back * (TO_SUN[2] + shift[1])
-    towards = jnp.stack([flat[0], flat[1], jnp.asarray(TO_SUN[1], flat.dtype)])
-    return towards / jnp.sqrt(jnp.sum(towards * towards))
+    return Lighting(lights, matrix[:, 0] * shift[0] + matrix[:, 1] * shift[1], angle)
 
 
 class Pixels(NamedTuple):
@@ -262,7 +253,7 @@ def pixels(
         """Colour, depth and object of one sample of each pixel."""
         rays = through(eye, frame, corner, offset)
         hits = first_hits(scene, plan.groups, rays)
-        colour = radiance(scene, plan, rays, hits, Light(sun_over(matrix, offset), angle))
+        colour = radiance(scene, plan, rays, hits, lighting(scene, plan, matrix, offset, angle))
         forward = -dot(rays.direction, jnp.broadcast_to(eye.matrix[:, 2], rays.direction.shape))
         return colour, jnp.where(hits.thing >= 0, hits.distance * forward, jnp.inf), hits.thing
 

@@ -30,6 +30,7 @@ from diffsim.math.vector import cross, dot, pack, scale
 from diffsim.types import Model
 from diffsim.types.data import Kinematics
 from diffsim.types.topology import Topology, per_topology
+from diffsim.viz.lights import Lamps, drawn_lights
 from diffsim.viz.material import (
     HIDDEN_GROUPS,
     Atlas,
@@ -65,6 +66,7 @@ class Plan(NamedTuple):
       flexes: ids of the flexes that are drawn.
       order: for each object, its index in the list of these geoms, then pieces, then fragments of flexes.
       sky: id of the texture of the sky, -1 for none.
+      lights: ids of the lights that are drawn; a model without them has a sun.
       clear: whether one can look through some of the objects.
       mirrors: whether some of the objects mirror.
     """
@@ -75,6 +77,7 @@ class Plan(NamedTuple):
     flexes: tuple[int, ...]
     order: tuple[int, ...]
     sky: int
+    lights: tuple[int, ...]
     clear: bool
     mirrors: bool
 
@@ -94,6 +97,7 @@ class Scene(NamedTuple):
     Attributes:
       model: the model, for its meshes and height fields.
       places: where the objects are.
+      lamps: where the lights are.
       asset: (n,) id of the mesh or height field of each object, -1 for none.
       looks: how the objects look.
       on_image, on_cube: (n, 2), (n, 3) factors of texture coordinates, see `material.factors`.
@@ -104,6 +108,7 @@ class Scene(NamedTuple):
 
     model: Model
     places: Places
+    lamps: Lamps
     asset: Array
     looks: Looks
     on_image: Array | np.ndarray
@@ -143,6 +148,7 @@ def plan_of(model: Model, hidden_groups: Sequence[int] = HIDDEN_GROUPS) -> Plan:
         flexes=flexes,
         order=tuple(order),
         sky=skies[0] if skies else -1,
+        lights=drawn_lights(model.topology),
         clear=bool(
             clear(colours(model)[:, 3])[geoms].any()
             or clear(model.tendon_rgba[:, 3])[tendons[pieces]].any()
@@ -173,6 +179,7 @@ def exact_scene_of(model: Model, plan: Plan, poses: Kinematics) -> Scene:
     return Scene(
         model=model,
         places=places_of(model, plan, poses),
+        lamps=Lamps(*(positions[..., list(plan.lights), :] for positions in (poses.light_xpos, poses.light_xdir))),
         asset=jnp.asarray(asset, jnp.int32),
         looks=drawn,
         on_image=on_image,

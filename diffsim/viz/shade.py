@@ -1,4 +1,4 @@
-"""Shading: one sun with its shadow, ambient light from the sky, highlights, floors that fade into the horizon.
+"""Shading: lights with their shadows, ambient light, highlights, floors that fade into the horizon.
 
 One can look through objects with an alpha below 1; they cast no shadows. Planes and the tops of boxes mirror once, if
 their material has a reflectance: the image is blended with their colour.
@@ -20,12 +20,11 @@ from diffsim.base.enums import GeomType
 from diffsim.geometry.rays.ray import BundledHits, BundledRays
 from diffsim.math import safe
 from diffsim.math.vector import dot, pack, scale, unpack
+from diffsim.viz.lights import Lights, incident
 from diffsim.viz.material import GAMMA, Atlas, Spot, on_cube, sample
 from diffsim.viz.scene import Plan, Scene
 from diffsim.viz.surface import HitPoints, Surface, ends, surface_of, trace
 
-# linear colour of the light of the sun: slightly warm
-SUNLIGHT = np.array([1.0, 0.96, 0.88]) * 1.9
 # linear colour of the ambient light from above: bluish
 SKY = np.array([0.50, 0.62, 0.80])
 # linear colour of the ambient light from below, as reflected by a gray floor
@@ -34,8 +33,6 @@ GROUND = np.array([0.30, 0.28, 0.26])
 AMBIENT = 0.6
 # blur of the sky that floors fade into, rad, so that the horizon shows no details of a skybox
 HAZE = 0.5
-# amount of light in the highlight at specular 1
-HIGHLIGHT = 0.36
 # Phong exponent of the highlight at shininess 1
 SHARPNESS = 80.0
 # most surfaces that a ray meets; the last one looks opaque
@@ -46,14 +43,21 @@ FAINT = 2e-3
 OPEN = (GeomType.PLANE, GeomType.HFIELD, GeomType.FLEX)
 
 
-class Light(NamedTuple):
-    """Unit direction `sun` (3,) to the light, and the `angle` () that a pixel spans, rad."""
+class Lighting(NamedTuple):
+    """What is the same for all pixels of one sample.
 
-    sun: Array
+    Attributes:
+      lights: the lights.
+      spread: (3,) added to unit directions to lights.
+      angle: () rad, that a pixel spans.
+    """
+
+    lights: Lights
+    spread: Array
     angle: Array
 
 
-def radiance(scene: Scene, plan: Plan, rays: BundledRays, hits: BundledHits, light: Light) -> Array:
+def radiance(scene: Scene, plan: Plan, rays: BundledRays, hits: BundledHits, light: Lighting) -> Array:
     """Linear colours (b, l, 3) of b bundles of l rays whose first hits are `hits`."""
     if not plan.clear:
         return _layer(scene, plan, rays, hits, light).colour
@@ -91,7 +95,7 @@ class _Layer(NamedTuple):
     opacity: Array
 
 
-def _layer(scene: Scene, plan: Plan, rays: BundledRays, hits: BundledHits, light: Light) -> _Layer:
+def _layer(scene: Scene, plan: Plan, rays: BundledRays, hits: BundledHits, light: Lighting) -> _Layer:
     """Colours and opacities of the surfaces that rays hit, or of the sky."""
     hit = (hits.thing >= 0).reshape(-1)
     shape = rays.direction.shape
@@ -112,19 +116,15 @@ def _layer(scene: Scene, plan: Plan, rays: BundledRays, hits: BundledHits, light
     # flip the normals of surfaces that are seen from behind, as from inside a shape
     away = dot(surface.normal, direction) > 0
     surface = surface._replace(normal=jnp.where(away[:, None], -surface.normal, surface.normal))
-    # a shadow ray to the sun; it starts a little above the surface, so that rounding does not make it hit this surface
     normal = surface.normal.reshape(point.shape)
-    faces = dot(normal, jnp.broadcast_to(light.sun, normal.shape)) > 0
+    # rays from here start a little above the surface, so that rounding does not make them hit this surface
     start = point + 1e-3 * scene.tile * normal
-    wanted = rays.wanted & (hits.thing >= 0) & faces
-    to_sun = BundledRays(start, jnp.broadcast_to(light.sun, start.shape), wanted)
-    shadow = trace(_casting(scene) if plan.clear else scene, plan.groups, to_sun)
-    lit = (faces & (shadow.thing < 0)).reshape(-1).astype(normal.dtype)
-    shaded = _shaded(scene, thing, surface, direction, light, lit)
+    seen = BundledRays(start, rays.direction, rays.wanted & (hits.thing >= 0))
+    shaded = _shaded(scene, plan, thing, surface, seen, light)
     if plan.mirrors:
         amount = jnp.where(surface.mirror & ~away & hit, jnp.asarray(scene.looks.reflectance)[thing], 0)
         turned = rays.direction - scale(normal, 2 * dot(normal, rays.direction))
-        reflected = BundledRays(start, turned, rays.wanted & (amount > 0).reshape(faces.shape))
+        reflected = BundledRays(start, turned, rays.wanted & (amount > 0).reshape(start.shape[:2]))
         # a mirror in a mirror does not mirror
         plain = plan._replace(mirrors=False)
         image = radiance(scene, plain, reflected, trace(scene, plan.groups, reflected), light).reshape(-1, 3)
@@ -151,24 +151,46 @@ def _casting(scene: Scene) -> Scene:
     return scene._replace(places=scene.places._replace(reach=reach))
 
 
-def _shaded(scene: Scene, thing: Array, surface: Surface, direction: Array, light: Light, lit: Array) -> Array:
+def _shaded(scene: Scene, plan: Plan, thing: Array, surface: Surface, seen: BundledRays, light: Lighting) -> Array:
     """Light (k, 3) from surfaces to the eye, by Blinn-Phong.
 
-    colour (ambient + sun max(n . s, 0) + emission) + highlight max(n . h, 0)^p, where s is the direction to the sun and
-    h is halfway between s and the direction to the eye. Ambient light blends from ground to sky with the normal's z.
+    The sum of colour emission and, for each light, colour (ambient + diffuse max(n . s, 0)) + specular max(n . h, 0)^p,
+    where s is the direction to the light and h is halfway between s and the direction to the eye. With the sun, ambient
+    light comes from the sky and the ground, and blends with the normal's z.
+
+    Args:
+      scene, plan: what is drawn.
+      thing: (k,) index of the object of each surface.
+      surface: the surfaces.
+      seen: rays (b, l) with b l = k; each begins at its surface, in the direction in which the eye looks.
+      light: the lights.
     """
     look = scene.looks
-    normal = surface.normal
-    sun = jnp.broadcast_to(light.sun, normal.shape)
-    upward = (0.5 + 0.5 * normal[:, 2])[:, None]
-    ground, sky, bright = (jnp.asarray(colour, normal.dtype)[None] for colour in (GROUND, SKY, SUNLIGHT))
-    ambient = AMBIENT * (ground + (sky - ground) * upward)
-    direct = bright * (jnp.maximum(dot(normal, sun), 0) * lit)[:, None]
     of_things = look.emission, look.specular, look.shininess
     emission, specular, shininess = (jnp.asarray(values)[thing][:, None] for values in of_things)
-    halfway = jnp.maximum(dot(normal, safe.normalize(sun - direction)), 0)[:, None]
-    shine = HIGHLIGHT * specular * halfway ** jnp.maximum(SHARPNESS * shininess, 1)
-    return surface.colour * (ambient + direct + emission) + shine * lit[:, None] * bright
+    point, direction = seen.origin.reshape(-1, 3), seen.direction.reshape(-1, 3)
+    glow = emission
+    if not plan.lights:
+        upward = (0.5 + 0.5 * surface.normal[:, 2])[:, None]
+        ground, sky = (jnp.asarray(colour, upward.dtype)[None] for colour in (GROUND, SKY))
+        glow = glow + AMBIENT * (ground + (sky - ground) * upward)
+    casting = _casting(scene) if plan.clear else scene
+
+    def with_light(total: Array, lamp: Lights) -> tuple[Array, None]:
+        """`total` and the light of one lamp."""
+        towards, distance, amount = incident(lamp, point, light.spread)
+        cosine = dot(surface.normal, towards)
+        wanted = seen.wanted & ((cosine > 0) & (amount > 0) & lamp.shadow).reshape(seen.wanted.shape)
+        shadow = trace(casting, plan.groups, BundledRays(seen.origin, towards.reshape(seen.origin.shape), wanted))
+        blocked = (shadow.thing >= 0) & (shadow.distance < distance.reshape(wanted.shape))
+        lit = jnp.where((cosine > 0) & ~blocked.reshape(-1), amount, 0)[:, None]
+        halfway = jnp.maximum(dot(surface.normal, safe.normalize(towards - direction)), 0)[:, None]
+        shine = specular * halfway ** jnp.maximum(SHARPNESS * shininess, 1)
+        direct = lamp.diffuse[None] * jnp.maximum(cosine, 0)[:, None] * lit
+        ambient = lamp.ambient[None] * amount[:, None]
+        return total + surface.colour * (ambient + direct) + lamp.specular[None] * shine * lit, None
+
+    return jax.lax.scan(with_light, surface.colour * glow, light.lights)[0]
 
 
 # linear colour of the plain sky straight up

@@ -11,6 +11,7 @@ PENDULUM = '<body name="arm"><joint name="hinge"/><geom name="rod" size="0.1"/><
 ROBOT = """<robot name="r"><link name="base"/><link name="arm"><inertial><mass value="1"/>
 <inertia ixx="1" ixy="0" ixz="0" iyy="1" iyz="0" izz="1"/></inertial></link>
 <joint name="hinge" type="continuous"><parent link="base"/><child link="arm"/></joint></robot>"""
+MOTOR = '<motor name="m" joint="hinge"/>'
 HINGE = '<body><joint name="j"/><geom size="0.1"/></body>'
 
 
@@ -32,6 +33,11 @@ WRONG: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         AttributeError,
         r"Option is immutable; write model = model\.replace\(opt=model\.opt\.replace\(timestep=\.\.\.\)\)",
     ),
+    "a record in a record of the model is assigned": (
+        lambda: assign(diffsim.load(text()).vis.headlight, "active"),
+        AttributeError,
+        r"write model = model\.replace\(vis=model\.vis\.replace\(headlight=model\.vis\.headlight\.replace\(active=",
+    ),
     "a state is assigned": (
         lambda: assign(diffsim.make_state(diffsim.load(text())), "qpos"),
         AttributeError,
@@ -43,9 +49,11 @@ WRONG: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         "no body is called 'arn'; did you mean 'arm'?",
     ),
     "a Spec is asked for another motor": (
-        lambda: diffsim.mjcf.read(text()).actuator("arm"),
+        lambda: diffsim.mjcf.read(text(sections='<actuator><motor name="m" joint="hinge"/></actuator>')).actuator(
+            "arm"
+        ),
         KeyError,
-        "no actuator is called 'arm'",
+        "no actuator is called 'arm'; expected one of: m",
     ),
     "a list of a Spec is misspelt": (
         lambda: diffsim.mjcf.read(text()).bodys,  # type: ignore[attr-defined]

@@ -10,11 +10,12 @@ from uncompiled import uncompiled
 
 from diffsim.simulate.constants import constants
 from diffsim.types import Model, Option, Statistic, Topology
+from diffsim.types.model import Headlight
 
 TOLERANCE = 1e-6
 
 # ours, or kept in another form
-OWN = {"names", "texts", "max_contacts", "max_pairs", "present", "topology", "opt", "stat"}
+OWN = {"names", "texts", "max_contacts", "max_pairs", "present", "topology", "opt", "stat", "vis"}
 
 # Qhull's lists of vertices and a hash table's list of polygons have no order that means anything
 UNORDERED = {"mesh_graph"} | {f"mesh_poly{end}" for end in ("normal", "vertnum", "vertadr", "vert")}
@@ -40,6 +41,7 @@ def differences(model: Model, mjmodel: Any, skip: set[str] = frozenset()) -> lis
         (Model, model, mjmodel, ""),
         (Option, model.opt, mjmodel.opt, "opt."),
         (Statistic, model.stat, mjmodel.stat, "stat."),
+        (Headlight, model.vis.headlight, mjmodel.vis.headlight, "vis.headlight."),
     ]
     found = []
     for cls, ours, theirs, prefix in sources:

@@ -65,6 +65,18 @@ def test_batched_leaves_and_other_capacities(tmp_path) -> None:
         diffsim.load(tmp_path / "m.npz", keep=("dof_damping",))
 
 
+def test_a_file_from_before_lights_had_colours(tmp_path) -> None:
+    new = diffsim.load("cartpole")
+    new.save(tmp_path / "m.npz")
+    colours = ("attenuation", "cutoff", "exponent", "ambient", "diffuse", "specular")
+    head = ("ambient", "diffuse", "specular", "active")
+    added = [f"light_{name}.npy" for name in colours] + [f"vis/headlight/{name}.npy" for name in head]
+    assert set(added) <= set(entries_of(tmp_path / "m.npz"))
+    rewritten(tmp_path / "m.npz", dict.fromkeys(added))
+    # the light and the headlight of a cartpole have the default colours
+    assert_equal(new, diffsim.load(tmp_path / "m.npz"))
+
+
 def entries_of(path) -> dict[str, bytes]:
     with zipfile.ZipFile(path) as archive:
         return {name: archive.read(name) for name in archive.namelist()}

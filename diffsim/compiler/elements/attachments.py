@@ -17,6 +17,9 @@ from diffsim.mjcf.orientation import IDENTITY, compose, rotate, unit
 # the geom types that a site can have
 SITE_SHAPES = (GeomType.SPHERE, GeomType.CAPSULE, GeomType.ELLIPSOID, GeomType.CYLINDER, GeomType.BOX)
 
+# attributes of a light that are copied
+LIGHT = ("attenuation", "cutoff", "exponent", "ambient", "diffuse", "specular")
+
 
 def attachment_rows(draft: Draft) -> None:
     """Fills the rows of all sites, cameras and lights."""
@@ -108,4 +111,5 @@ def _light_row(draft: Draft, node: Node) -> dict:
         "light_active": e.active,
         "light_pos": compose(*node.frame, e.pos, IDENTITY)[0],
         "light_dir": direction,
+        **{f"light_{name}": getattr(e, name) for name in LIGHT},
     }

@@ -15,11 +15,12 @@ from diffsim.base import changes
 from diffsim.base.enums import MINVAL, TextureRole
 from diffsim.base.joints import kind_of
 from diffsim.compiler.draft import Draft, Node, addresses, columns
+from diffsim.mjcf.elements import visual
 from diffsim.mjcf.elements.asset import Layer
 from diffsim.mjcf.elements.settings import MOST_NUMBERS, TupleElement
 from diffsim.mjcf.orientation import IDENTITY, unit
 from diffsim.types.kinds import OBJECT_KIND
-from diffsim.types.model import Option
+from diffsim.types.model import Headlight, Option
 
 # attributes of a material that are fields with the prefix mat_
 MATERIAL = (
@@ -36,13 +37,15 @@ MATERIAL = (
 
 
 def options(draft: Draft) -> None:
-    """fields["opt"]: mjOption, with flags as bit masks."""
+    """fields["opt"]: mjOption, with flags as bit masks; fields["headlight"]: its colours, and whether it is on."""
     settings = draft.spec.option
     names = [field.name for field in dataclasses.fields(Option) if hasattr(settings, field.name)]
     option: dict[str, Any] = {name: getattr(settings, name) for name in names}
     flags = draft.spec.flags
     option["disableflags"], option["enableflags"] = int(flags.disableflags), int(flags.enableflags)
     draft.fields["opt"] = option
+    headlight = (draft.spec.visual.first(visual.Headlight) or visual.Headlight()).filled()
+    draft.fields["headlight"] = {field.name: getattr(headlight, field.name) for field in dataclasses.fields(Headlight)}
     draft.fields["mujoco"] = changes.version_of(draft.spec.mujoco)
 
 
