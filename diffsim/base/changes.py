@@ -206,7 +206,7 @@ CHANGES: dict[str, Change] = {
     ),
     "face_depths": Change(
         since="3.12",
-        stage="",
+        stage="collision/layout.py",
         before="several contacts of two meshes, or of a mesh and a box, need faces that are parallel to 0.1 degrees; "
         "they have one depth",
         now="several contacts of two meshes, or of a mesh and a box, need faces that are parallel to 5 degrees; each "
@@ -214,7 +214,7 @@ CHANGES: dict[str, Change] = {
     ),
     "round_faces": Change(
         since="3.13",
-        stage="",
+        stage="collision/layout.py",
         before="several contacts of cylinders and capsules with boxes and meshes are found by turning them a little; "
         "they have one depth",
         now="several contacts of cylinders (3.13) and capsules (3.15) with boxes and meshes are found at once; each "

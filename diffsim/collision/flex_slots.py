@@ -149,10 +149,10 @@ def slots_of(model: Model) -> ContactSlots:
 
 @per_topology
 def contact_slots(
-    topology: Topology, disableflags: int, contact_filter: Filter | None, searches: int, whole_faces: bool
+    topology: Topology, disableflags: int, contact_filter: Filter | None, searches: int, changes: tuple[str, ...]
 ) -> ContactSlots:
     """Slots of geoms, one run for each contact dimension, followed by the slots of flexes."""
-    layout = contact_layout(topology, disableflags, contact_filter, searches, whole_faces)
+    layout = contact_layout(topology, disableflags, contact_filter, searches, changes)
     cuts = [0, *(np.flatnonzero(np.diff(layout.dim)) + 1).tolist(), layout.ncon]
     geoms = tuple(Slots(int(layout.dim[a]), a, b) for a, b in itertools.pairwise(cuts) if a < b)
     body = layout.body if np.all(layout.body >= 0) else None

@@ -88,13 +88,13 @@ class PairGroup(NamedTuple):
 
 
 class Options(NamedTuple):
-    """Options of the model: the disable flags, the number of searches for contacts of a distance field, and whether
-    contacts of planes and meshes are as since MuJoCo 3.13.
+    """Options of the model: the disable flags, the number of searches for contacts of a distance field, and the changes
+    of MuJoCo with colliders of their own (`LATER`) that the model follows.
     """
 
     disableflags: int
     searches: int
-    whole_faces: bool
+    changes: tuple[str, ...]
 
 
 class Block(NamedTuple):
@@ -168,7 +168,7 @@ def contact_layout(
     disableflags: int = 0,
     contact_filter: Filter | None = None,
     searches: int = STARTS,
-    whole_faces: bool = False,
+    changes: tuple[str, ...] = (),
 ) -> ContactLayout:
     """The layout of contact detection for a model.
 
@@ -177,7 +177,7 @@ def contact_layout(
       disableflags: `opt.disableflags`.
       contact_filter: the filter of the model's hooks.
       searches: number of searches for contacts of a distance field, `opt.sdf_initpoints`.
-      whole_faces: whether contacts of planes and meshes are as since MuJoCo 3.13.
+      changes: the changes of MuJoCo with colliders of their own that the model follows.
 
     Raises:
       UnsupportedError: two geoms that can touch have types that diffsim cannot collide; all such pairs of types are
@@ -189,7 +189,7 @@ def contact_layout(
     sections = tuple(Section(a, b, _kept(topology, pairs, a, b)) for a, b in starts)
     # the examined pairs, in the order of the table (if a section examines only some, these depend on the state)
     examined = np.concatenate([np.arange(s.start, s.start + s.kept) for s in sections] or [np.zeros(0, int)])
-    groups = _groups(topology, (pairs, kind), sections, kinds, Options(disableflags, searches, whole_faces))
+    groups = _groups(topology, (pairs, kind), sections, kinds, Options(disableflags, searches, changes))
     row_pair = np.concatenate([np.repeat(np.arange(g.start, g.stop), g.rows) for g in groups] or [np.zeros(0, int)])
     row_part = np.arange(len(row_pair)) - np.searchsorted(row_pair, row_pair)
     row_dim = pairs.dim[examined[row_pair]]
@@ -222,10 +222,16 @@ def layout_of(model: Model) -> ContactLayout:
     return contact_layout(model.topology, *layout_settings(model))
 
 
-def layout_settings(model: Model) -> tuple[int, Filter | None, int, bool]:
+def layout_settings(model: Model) -> tuple[int, Filter | None, int, tuple[str, ...]]:
     """The arguments of `contact_layout` after the topology."""
     opt = model.opt
-    return opt.disableflags, model.hooks.contact_filter, opt.sdf_initpoints, opt.follows("plane_mesh")
+    asked = {
+        "plane_mesh": opt.follows("plane_mesh"),
+        "face_depths": opt.follows("face_depths"),
+        "round_faces": opt.follows("round_faces"),
+    }
+    changes = tuple(name for name, followed in asked.items() if followed)
+    return opt.disableflags, model.hooks.contact_filter, opt.sdf_initpoints, changes
 
 
 def _kept(topology: Topology, pairs: Pairs, start: int, stop: int) -> int:
@@ -312,8 +318,11 @@ def _groups(
     numbers = np.array([kind[section.start] for section in sections], int)
     # the index of the first examined pair of each section
     begin = np.cumsum([0, *(section.kept for section in sections)])
-    colliders = COLLIDERS | SINGLE if options.disableflags & DisableBit.MULTICCD else COLLIDERS
-    colliders = colliders | LATER if options.whole_faces else colliders
+    colliders = dict(COLLIDERS)
+    for change in options.changes:
+        colliders |= LATER[change]
+    if options.disableflags & DisableBit.MULTICCD:
+        colliders |= SINGLE
     groups = []
     for run in itertools.starmap(slice, _starts(numbers)):
         number = numbers[run.start]

@@ -22,6 +22,7 @@ from jax import Array
 from diffsim.base.enums import GeomType
 from diffsim.geometry.hfield import PRISM_ROWS, any_window, prism_pair, prisms_under_body, terrains, window_sizes
 from diffsim.geometry.hfield import SHARED as SHARED_TERRAIN
+from diffsim.geometry.hull.faces import hull_faces
 from diffsim.geometry.hull.graph import GRAPH, graph_sizes, graphs
 from diffsim.geometry.hull.pairs import convex_hull_bound, convex_hull_pair, walks
 from diffsim.geometry.hull.polytope import SHARED as SHARED_HULLS
@@ -32,6 +33,7 @@ from diffsim.geometry.sdf.data import ALL_OCTREES, field_number, fields
 from diffsim.geometry.sdf.distances import field_distance
 from diffsim.geometry.sdf.pairs import ROWS, field_pair, mesh_field, triangle_sizes, triangles_of
 from diffsim.geometry.shapes import Candidates, Shape
+from diffsim.geometry.smooth.flat import cylinder_faces
 from diffsim.geometry.smooth.pairs import convex_pair
 from diffsim.types.data import Data, Kinematics
 from diffsim.types.model import Model
@@ -241,7 +243,7 @@ SINGLE: dict[Types, Collider] = {
     for kind1, kind2 in ((CAPSULE, CYLINDER), (CYLINDER, CYLINDER), (CYLINDER, BOX), (CYLINDER, MESH))
 } | {(kind1, MESH): _of_hulls(kind1, 1) for kind1 in (CAPSULE, BOX, MESH)}
 
-# pairs that MuJoCo does not collide either
+# MuJoCo does not collide them either
 NEVER_COLLIDE: frozenset[Types] = frozenset({(PLANE, PLANE), (PLANE, HFIELD), (HFIELD, HFIELD)})
 
 UNSUPPORTED: dict[Types, str] = {
@@ -255,8 +257,24 @@ NO_DISTANCE: dict[Types, str] = {
     if types[0] == HFIELD
 }
 
-# colliders of models that follow MuJoCo 3.13
-LATER: dict[Types, Collider] = {(PLANE, MESH): Collider(plane_hull.plane_hull, plane_hull.KEPT)}
+
+MESH_FACES = functools.partial(hull_faces, MESH, MESH)
+# colliders of models that follow a change of MuJoCo
+LATER: dict[str, dict[Types, Collider]] = {
+    "plane_mesh": {(PLANE, MESH): Collider(plane_hull.plane_hull, plane_hull.KEPT)},
+    "face_depths": {
+        (BOX, MESH): COLLIDERS[BOX, MESH]._replace(function=hull_faces(BOX, MESH)),
+        (MESH, MESH): COLLIDERS[MESH, MESH]._replace(function=hull_faces(MESH, MESH), fitted=MESH_FACES),
+    },
+    "round_faces": {
+        (CAPSULE, MESH): COLLIDERS[CAPSULE, MESH]._replace(function=hull_faces(CAPSULE, MESH), rows=2),
+        (CAPSULE, CYLINDER): Collider(cylinder_faces(CAPSULE, CYLINDER), 2, searches=True),
+        **{
+            (CYLINDER, kind): Collider(cylinder_faces(CYLINDER, kind), 4, searches=True)
+            for kind in (CYLINDER, BOX, MESH)
+        },
+    },
+}
 
 # the data of each type's shapes, besides pose and size
 DATA: dict[GeomType, Asset] = {

@@ -121,9 +121,9 @@ def _single(kinds: Kinds, shape1: Shape, shape2: Shape, margin: Array, near: Arr
 
     (hull1, radius1), (hull2, radius2) = (core(*body) for body in zip(kinds, (shape1, shape2), strict=True))
     pose = relative_pose(shape1, shape2)
-    feature = _searched(search, pose, hull1, hull2, near)
+    feature = searched_where_near(search, pose, hull1, hull2, near)
     pair = HullPair(hull1.vertices(feature.first), hull2.vertices(feature.second), *pose)
-    return stack([contact_row(shape1, Contact(*separation(pair, _numbered(feature))), radius1, radius2)])
+    return stack([contact_row(shape1, Contact(*separation(pair, numbered(feature))), radius1, radius2)])
 
 
 def convex_hull_bound(kinds: Kinds, shape1: Shape, shape2: Shape, enough: Array, near: Array) -> Array:
@@ -133,11 +133,11 @@ def convex_hull_bound(kinds: Kinds, shape1: Shape, shape2: Shape, enough: Array,
     """
     (hull1, radius1), (hull2, radius2) = (core(*body) for body in zip(kinds, (shape1, shape2), strict=True))
     search = lambda pair, one, other, enough: distance_bound(pair, enough)  # noqa: E731
-    bound = _searched(search, relative_pose(shape1, shape2), hull1, hull2, near, enough + radius1 + radius2)
+    bound = searched_where_near(search, relative_pose(shape1, shape2), hull1, hull2, near, enough + radius1 + radius2)
     return jnp.where(near, bound - radius1 - radius2, -jnp.inf)
 
 
-def _searched(
+def searched_where_near(
     search: Callable[..., Tree], pose: Pose, hull1: Any, hull2: Any, near: Array | bool, *further: Array
 ) -> Tree:
     """The result of `search(pair, hull1, hull2, *further)` if two hulls are `near` (); otherwise any finite numbers.
@@ -153,7 +153,7 @@ def _searched(
     return jax.lax.stop_gradient(in_groups(of_hulls, near, jax.lax.stop_gradient((pose, hull1, hull2, further))))
 
 
-def _numbered(feature: Feature) -> Feature:
+def numbered(feature: Feature) -> Feature:
     """The feature with its corners numbered 0 to 2; a single corner if there was no search and all is zero."""
     return Feature(jnp.arange(3), jnp.arange(3), jnp.maximum(feature.corners, 1), feature.normal)
 
@@ -162,8 +162,8 @@ def _numbered(feature: Feature) -> Feature:
 ENTERS, LEAVES, CORNER = range(3)
 
 
-class _Overlap(NamedTuple):
-    """The features with which two hulls touch. All are discrete; `_corners` gives positions in closed form.
+class Overlap(NamedTuple):
+    """The features with which two hulls touch. All are discrete; `overlap_corners` gives positions in closed form.
 
     Attributes:
       feature: the closest feature of M.
@@ -203,15 +203,15 @@ def _several(
     """Rows at the corners of overlapping sides; one row at the closest points if no sides overlap."""
     (hull1, radius1), (hull2, radius2) = (core(*body) for body in zip(kinds, (shape1, shape2), strict=True))
     pose = relative_pose(shape1, shape2)
-    touching = _searched(functools.partial(_overlap_of, kinds, lesser), pose, hull1, hull2, near)
+    touching = searched_where_near(functools.partial(_overlap_of, kinds, lesser), pose, hull1, hull2, near)
     # all vertices that closed forms read: corners of the feature, ends of the edges of the polygon and of the reference
     ends = jnp.concatenate([touching.polygon, touching.reference]).reshape(-1)
     places = [jnp.concatenate([corners, ends]) for corners in (touching.feature.first, touching.feature.second)]
     pair = HullPair(hull1.vertices(places[0]), hull2.vertices(places[1]), *pose)
-    contact = Contact(*separation(pair, _numbered(touching.feature)))
+    contact = Contact(*separation(pair, numbered(touching.feature)))
     dist = contact.dist - radius1 - radius2
     single = contact_row(shape1, contact, radius1, radius2)
-    points, normal = _corners(touching, pair, hull1.normals(touching.side[0]), hull2.normals(touching.side[1]))
+    points, normal = overlap_corners(touching, pair, hull1.normals(touching.side[0]), hull2.normals(touching.side[1]))
     # MuJoCo puts contacts of an edge of the first body beyond it
     beyond = radius1 + 0.5 * dist if kinds[0] == GeomType.CAPSULE else 0.5 * jnp.abs(dist)
     points = points + scale(normal, jnp.where(touching.beyond, beyond, -0.5 * dist))[None]
@@ -233,7 +233,7 @@ def _several(
     )
 
 
-def _corners(touching: _Overlap, pair: HullPair, normal1: Array, normal2: Array) -> tuple[Array, Array]:
+def overlap_corners(touching: Overlap, pair: HullPair, normal1: Array, normal2: Array) -> tuple[Array, Array]:
     """(corners (4, 3) of an overlap, unit normal (3,) of the contact), by closed forms, in the frame of the first.
 
     `pair`: vertices 3 to 18 of each body are the ends (2, 4) of edges, first of the polygon, then of the reference.
@@ -258,9 +258,9 @@ def _corners(touching: _Overlap, pair: HullPair, normal1: Array, normal2: Array)
     return points, jnp.where(touching.first & ~touching.both, normal1, -normal2)
 
 
-def _overlap_of(kinds: Kinds, lesser: Sizes | None, pair: HullPair, hull1: AnyHull, hull2: AnyHull) -> _Overlap:
+def _overlap_of(kinds: Kinds, lesser: Sizes | None, pair: HullPair, hull1: AnyHull, hull2: AnyHull) -> Overlap:
     """The closest feature and, where it is flat, the corners of the overlap that span the greatest area."""
-    feature = _by_sides(lesser, pair, hull1, hull2)
+    feature = by_sides(lesser, pair, hull1, hull2)
     normal = separation(pair, feature)[1]
     body1 = _body(hull1, pair.of_first, feature.first, normal)
     body2 = _body(hull2, pair.of_second, feature.second, -normal, pair.turn)
@@ -269,7 +269,7 @@ def _overlap_of(kinds: Kinds, lesser: Sizes | None, pair: HullPair, hull1: AnyHu
     line1, level1 = _edge(body1, side2)
     line2, level2 = _edge(body2, side1)
     # the edge belongs to the body whose feature has fewer vertices
-    size1, size2 = _vertex_count(body1.place), _vertex_count(body2.place)
+    size1, size2 = vertex_count(body1.place), vertex_count(body2.place)
     lesser_first = jnp.asarray(True) if kinds[0] == GeomType.CAPSULE else (size1 < 3) & (size1 <= size2)
     edge1 = decided(~both & lesser_first & body2.faces & level1)
     edge2 = decided(~both & ~lesser_first & (size2 < 3) & body1.faces & level2)
@@ -290,7 +290,7 @@ def _overlap_of(kinds: Kinds, lesser: Sizes | None, pair: HullPair, hull1: AnyHu
     line = jnp.where(kind == CORNER, places - 2 * size, line)
     sides = jnp.stack([body1.number, body2.number])
     ends = (rows_at(polygon.ends, edge, 1), rows_at(reference.ends, line, 1))
-    return _Overlap(
+    return Overlap(
         feature=feature,
         exists=jnp.any(exists),
         needed=needed,
@@ -334,7 +334,7 @@ def closest(pair: HullPair, feature_of: Callable[[HullPair], Feature] = searched
     return Contact(*separation(pair, feature))
 
 
-def _by_sides(lesser: Sizes | None, pair: HullPair, hull1: AnyHull, hull2: AnyHull) -> Feature:
+def by_sides(lesser: Sizes | None, pair: HullPair, hull1: AnyHull, hull2: AnyHull) -> Feature:
     """The feature of M that is closest to the origin: the best of all sides if there are few, otherwise by search."""
     if isinstance(hull1, GraphHull) or isinstance(hull2, GraphHull):
         return _on_sides(pair, hull1, hull2)
@@ -477,7 +477,7 @@ def _edge(body: _Body, other: Polygon) -> tuple[Polygon, Array]:
     return edge, rows_at(slope, best) < LEVEL
 
 
-def _vertex_count(place: Array) -> Array:
+def vertex_count(place: Array) -> Array:
     """The number of vertices of a body's feature."""
     a, b, c = place[0], place[1], place[2]
     return 1 + (a != b).astype(jnp.int32) + ((c != a) & (c != b))

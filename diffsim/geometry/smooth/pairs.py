@@ -335,12 +335,12 @@ def convex_pair(kind1: GeomType, kind2: GeomType, rows: int) -> Callable[..., Ca
         return functools.partial(_closest_and_tilted, (kind1, kind2))
 
     def closest(shape1: Shape, shape2: Shape, margin: Array, near: Array | bool = True) -> Candidates:
-        return stack([candidate(*_separation((kind1, kind2), shape1, shape2, near))])
+        return stack([candidate(*separation((kind1, kind2), shape1, shape2, near))])
 
     return closest
 
 
-def _separation(kinds: Kinds, shape1: Shape, shape2: Shape, near: Array | bool) -> tuple[Array, Array, Array]:
+def separation(kinds: Kinds, shape1: Shape, shape2: Shape, near: Array | bool) -> tuple[Array, Array, Array]:
     """(signed distance, midpoint of the closest points, unit normal from the first body to the second)."""
     if kinds[1] == GeomType.MESH:
         return separate_round(kinds[0], shape1, shape2.data, shape2, near)
@@ -362,7 +362,7 @@ def _closest_and_tilted(
             shape._replace(pos=point + mul_vec(rotation, shape.pos - point), mat=mul_mat(rotation, shape.mat))
             for shape, rotation in ((shape1, turn), (shape2, transpose(turn)))
         ]
-        closest = if_anywhere(wanted, lambda: _separation(kinds, turned[0], turned[1], wanted), tuple(upright))
+        closest = if_anywhere(wanted, lambda: separation(kinds, turned[0], turned[1], wanted), tuple(upright))
         touches = jax.lax.stop_gradient(closest[0] < margin) & near
         return where_tree(tilt[2] > 0, (*closest, touches), first), closest
 
