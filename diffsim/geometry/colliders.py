@@ -10,8 +10,8 @@ bucket, and a pair function runs once over all pairs of a bucket. So the program
 assets, and floats can change without recompilation.
 """
 
-import functools
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -192,8 +192,8 @@ def _of_hulls(kind1: GeomType, rows: int) -> Collider:
     kinds = (kind1, GeomType.MESH)
     fitted = None
     if kind1 == GeomType.MESH and rows > 1:
-        fitted = functools.partial(convex_hull_pair, *kinds, rows)
-    bound = functools.partial(convex_hull_bound, kinds)
+        fitted = partial(convex_hull_pair, *kinds, rows)
+    bound = partial(convex_hull_bound, kinds)
     return Collider(convex_hull_pair(*kinds, rows), rows, fitted=fitted, searches=True, bound=bound)
 
 
@@ -230,9 +230,7 @@ COLLIDERS: dict[Types, Collider] = {
         )
     },
     **{(kind1, MESH): _of_hulls(kind1, rows) for kind1, rows in ((SPHERE, 1), (CAPSULE, 3), (BOX, 4), (MESH, 4))},
-    **{
-        (HFIELD, kind): Collider(prism_pair(kind), 1, functools.partial(prisms_under_body, kind)) for kind in PRISM_ROWS
-    },
+    **{(HFIELD, kind): Collider(prism_pair(kind), 1, partial(prisms_under_body, kind)) for kind in PRISM_ROWS},
     (MESH, SDF): Collider(mesh_field, ROWS),
     **{(kind, SDF): Collider(field_pair(kind), 0) for kind in (SPHERE, CAPSULE, ELLIPSOID, CYLINDER, BOX, SDF)},
 }
@@ -257,22 +255,21 @@ NO_DISTANCE: dict[Types, str] = {
     if types[0] == HFIELD
 }
 
-
-MESH_FACES = functools.partial(hull_faces, MESH, MESH)
 # colliders of models that follow a change of MuJoCo
 LATER: dict[str, dict[Types, Collider]] = {
     "plane_mesh": {(PLANE, MESH): Collider(plane_hull.plane_hull, plane_hull.KEPT)},
     "face_depths": {
         (BOX, MESH): COLLIDERS[BOX, MESH]._replace(function=hull_faces(BOX, MESH)),
-        (MESH, MESH): COLLIDERS[MESH, MESH]._replace(function=hull_faces(MESH, MESH), fitted=MESH_FACES),
+        (MESH, MESH): COLLIDERS[MESH, MESH]._replace(
+            function=hull_faces(MESH, MESH), fitted=partial(hull_faces, MESH, MESH)
+        ),
     },
     "round_faces": {
         (CAPSULE, MESH): COLLIDERS[CAPSULE, MESH]._replace(function=hull_faces(CAPSULE, MESH), rows=2),
         (CAPSULE, CYLINDER): Collider(cylinder_faces(CAPSULE, CYLINDER), 2, searches=True),
-        **{
-            (CYLINDER, kind): Collider(cylinder_faces(CYLINDER, kind), 4, searches=True)
-            for kind in (CYLINDER, BOX, MESH)
-        },
+        (CYLINDER, CYLINDER): Collider(cylinder_faces(CYLINDER, CYLINDER), 4, searches=True),
+        (CYLINDER, BOX): Collider(cylinder_faces(CYLINDER, BOX), 4, searches=True),
+        (CYLINDER, MESH): Collider(cylinder_faces(CYLINDER, MESH), 4, searches=True),
     },
 }
 
