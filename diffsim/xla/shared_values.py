@@ -19,6 +19,7 @@ differentiated, the same count over both computations together chooses what is s
 """
 
 import functools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -133,76 +134,92 @@ class _Graph:
         self.expensive.append(name in EXPENSIVE)
         return len(self.size) - 1
 
-    def work(self, cut: set[int]) -> np.ndarray:
-        """(n,) operations that one element of each value takes, from values in `cut` and those that XLA stores."""
-        count = len(self.size)
-        # behind[i, j]: whether operation j has to be computed for value i
-        behind = np.zeros((count, count), bool)
-        cost = np.array(self.cost)
-        work = np.zeros(count)
-        for value in range(count):
-            if not self.fuses[value]:
-                continue
-            for read in self.reads[value]:
-                if self.fuses[read.value] and read.value not in cut:
-                    behind[value] |= behind[read.value]
-            behind[value, value] = True
-            work[value] = behind[value] @ cost
-        return work
+    def behind(self, cut: set[int]) -> list[int]:
+        """For each value, the operations that compute it from values in `cut` and those that XLA stores.
 
-    def repeats(self, cut: set[int], decide: Callable[[int, float], bool] | None = None) -> np.ndarray:
-        """(n,) how often each value is computed, if the values in `cut` are stored.
+        A set of operations is an integer, a bit for each.
+        """
+        behind = [0] * len(self.size)
+        for value, fuses in enumerate(self.fuses):
+            if not fuses:
+                continue
+            needed = 1 << value
+            for read in self.reads[value]:
+                if read.value not in cut:
+                    needed |= behind[read.value]
+            behind[value] = needed
+        return behind
+
+    def costly(self, limit: float, cut: set[int]) -> Callable[[int, float], bool]:
+        """(value, repeats) -> whether it costs at least the limit to repeat the value, if those in `cut` are stored."""
+        behind = self.behind(cut)
+        of_cost: dict[float, int] = {}
+        for value, cost in enumerate(self.cost):
+            if cost:
+                of_cost[cost] = of_cost.get(cost, 0) | (1 << value)
+
+        def decide(value: int, repeats: float) -> bool:
+            if repeats <= 1:
+                return False
+            work = sum(cost * (behind[value] & those).bit_count() for cost, those in of_cost.items())
+            return (repeats - 1) * work >= limit
+
+        return decide
+
+    def repeats(self, cut: set[int], decide: Callable[[int, float], bool] | None = None) -> list[float]:
+        """How often each value is computed, if the values in `cut` are stored.
 
         On the way from results to operands, `decide(value, repeats)` says whether a further value is put into `cut`.
         """
-        # for each value, the loops that compute it, and how many of its elements each of them computes
+        # for each value, the loops that compute it, and how many of its elements each of them computes: the most that
+        # one of the operations in the loop reads, not the sum
         loops: list[dict[Any, float]] = [{} for _ in self.size]
-        repeats = np.zeros(len(self.size))
+        repeats = [0.0] * len(self.size)
         for number, value in enumerate(self.ends):
-            _record(loops[value], ("end", number), self.size[value])
+            loops[value]["end", number] = self.size[value]
         for value in reversed(range(len(self.size))):
-            size = self.size[value]
             mine = loops[value]
-            repeats[value] = sum(mine.values()) / size
-            by_xla = self.expensive[value] and repeats[value] > 1
-            if decide and mine and self.storable[value] and not by_xla and decide(value, repeats[value]):
+            if not self.fuses[value]:
+                for read in self.reads[value]:
+                    loops[read.value]["whole", value, read.part] = self.size[read.value]
+            if not mine:
+                continue
+            size = self.size[value]
+            repeats[value] = count = sum(mine.values()) / size
+            by_xla = count > 1 and self.expensive[value]
+            if decide and self.storable[value] and not by_xla and decide(value, count):
                 cut.add(value)
-            if mine and (value in cut or by_xla):
+            if not self.fuses[value]:
+                continue
+            if value in cut or by_xla:
                 mine = {("stored", value): size}
-            for read in self.reads[value] if mine or not self.fuses[value] else ():
-                if not self.fuses[value]:
-                    _record(loops[read.value], ("whole", value, read.part), self.size[read.value])
-                    continue
+            for read in self.reads[value]:
+                target = loops[read.value]
                 for loop, elements in mine.items():
                     key = loop if read.part is None else (loop, value, read.part)
-                    _record(loops[read.value], key, elements * read.times)
+                    wanted = elements * read.times
+                    if wanted > target.get(key, 0):
+                        target[key] = wanted
         return repeats
 
     def shared(self, known: set[int], limit: float) -> set[int]:
         """The values to store: `known`, and those that cost at least `limit` operations per element to repeat."""
         cut = set(known)
-        self._extend(cut, limit, known)
+        self.repeats(cut, self.costly(limit, known))
         for _ in range(REVISIONS):
             repeats = self.repeats(cut)
-            work = self.work(cut)
-            cut = {value for value in cut if value in known or (repeats[value] - 1) * work[value] >= limit}
-            self._extend(cut, limit, cut)
+            costly = self.costly(limit, cut)
+            kept = {value for value in cut if value in known or costly(value, repeats[value])}
+            if kept != cut:
+                costly = self.costly(limit, kept)
+            cut = kept
+            self.repeats(cut, costly)
         return cut
-
-    def _extend(self, cut: set[int], limit: float, given: set[int]) -> None:
-        """Adds values to `cut` that cost at least the limit to repeat, if the values `given` are stored."""
-        work = self.work(set(given))
-        self.repeats(cut, lambda value, repeats: (repeats - 1) * work[value] >= limit)
-
-
-def _record(loops: dict[Any, float], loop: Any, elements: float) -> None:
-    """Notes how many elements of a value a loop computes: the most that one of its operations reads, not the sum."""
-    loops[loop] = max(loops.get(loop, 0), elements)
 
 
 def _size(aval: Any) -> int:
     """The number of elements of a value, at least 1."""
-    return max(1, int(np.prod(aval.shape)))
+    return max(1, math.prod(aval.shape))
 
 
 def _is_barrier(equation: Any) -> bool:
