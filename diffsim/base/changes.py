@@ -135,6 +135,19 @@ CHANGES: dict[str, Change] = {
         before="the solver stops by cost and gradient, scaled by the inertia at `qpos0`",
         now="the solver has more stopping criteria, scaled by the current inertia; results differ within the tolerance",
     ),
+    "fused_inertia": Change(
+        since="3.11",
+        stage="compiler/elements/tree.py",
+        before="`fusestatic`, the default in URDF, puts the mass of a body in a wrong place if its frame is turned",
+        now="`fusestatic` puts the mass of a fused body where it is",
+    ),
+    "fused_bodies": Change(
+        since="3.16",
+        stage="compiler/elements/tree.py",
+        before="`fusestatic` misplaces cameras and lights, and free bodies are aligned before it",
+        now="`fusestatic` keeps the poses of cameras and lights, and does not fuse bodies with another `gravcomp` or "
+        "in a fluid; free bodies are aligned after it",
+    ),
     "nearest_turn": Change(
         since="3.11",
         stage="actuator/actuation.py",

@@ -1,6 +1,6 @@
 """MuJoCo's own models and those of public packages with the semantics of 4.0, compared with C MuJoCo 4.0.0.
 
-python -m tests.measure.newer [--only TEXT] [--seconds 280] [--again] [--version 4.0]
+python -m tests.measure.newer [--only TEXT] [--seconds 280] [--again] [--version 4.0] [--seed 0]
 
 `MUJOCO` names MuJoCo's source, whose folders model/, test/ and mjx/ are read; `make corpus` downloads the packages, and
 `make oracles` installs MuJoCo 4.0.0. Each model that 4.0 loads is compiled, and the fields of both models are compared.
@@ -100,12 +100,12 @@ class Judge:
         return ("equal" if far <= STEP_BAR else "differs"), f"steps {far:.1e}"
 
 
-def files(only: str) -> list[str]:
-    """Every file that may be a model, shuffled so that a part of them is a fair sample."""
+def files(only: str, seed: int) -> list[str]:
+    """Every file that may be a model, shuffled by a seed so that a part of them is a fair sample."""
     roots = [*(TREES / folder for folder in ("model", "test", "mjx")), CORPUS]
     found = sorted({str(p) for root in roots for kind in ("*.xml", "*.urdf") for p in root.rglob(kind)})
     found = [path for path in found if only in path and not path.endswith(".written.xml")]
-    random.Random(0).shuffle(found)
+    random.Random(seed).shuffle(found)
     return found
 
 
@@ -116,9 +116,10 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no file after so many")
     parser.add_argument("--again", action="store_true", help="judge anew what was not well")
     parser.add_argument("--version", default="4.0", help="the version to compare with")
+    parser.add_argument("--seed", type=int, default=0, help="of the order in which files are judged")
     options = parser.parse_args()
     judge = Judge(options.version)
-    names = files(options.only)
+    names = files(options.only, options.seed)
     lines = resumed(
         LOG,
         names,
@@ -136,7 +137,10 @@ def main() -> None:
     equal = sum(line["word"] == "equal" for line in loaded)
     moved = [line for line in loaded if line["steps"] in ("equal", "differs")]
     same = sum(line["steps"] == "equal" for line in moved)
-    print(f"compiled equal {equal} of {len(loaded)} (97%), {STEPS} steps equal {same} of {len(moved)} (95%)")
+    print(
+        f"seed {options.seed}: compiled equal {equal} of {len(loaded)} (97%), "
+        f"{STEPS} steps equal {same} of {len(moved)} (95%)"
+    )
 
 
 if __name__ == "__main__":

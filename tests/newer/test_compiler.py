@@ -189,3 +189,20 @@ def test_coarse_hulls_fit_better(version: str) -> None:
     assert_steps(xml, oracle(version).sample(xml, count=2), 1e-9, version=version)
     if version == "4.0":
         assert_slopes(xml, oracle().sample(xml, count=2), 1e-5)
+
+
+FUSED = """<mujoco><compiler fusestatic="true"/><worldbody><body pos="0 0 1"><freejoint align="{}"/><geom size=".1"/>
+  <body pos=".3 .1 .2" euler="30 40 50"><geom type="box" size=".1 .2 .3" pos=".2 .1 0" euler="10 20 30"/>
+    <camera pos=".1 0 0"/><light pos="0 .1 0"/></body>
+  <body pos=".3 0 0" gravcomp="1"><geom size=".1"/></body></body></worldbody></mujoco>"""
+
+
+@pytest.mark.parametrize("version", ["3.17", "4.0"])
+@pytest.mark.parametrize("align", ["false", "true"])
+def test_fused_bodies(version: str, align: str) -> None:
+    for xml in (FUSED.format(align), FUSED.format(align).replace(' gravcomp="1"', "")):
+        ours = diffsim.load(xml, mujoco=version)
+        assert differences(ours, namespace(oracle(version).compiled(xml))) == []
+        before = diffsim.load(xml)
+        assert np.abs(np.asarray(before.body_inertia)[1] - np.asarray(ours.body_inertia)[1]).max() > 1e-3
+    assert_steps(xml, oracle(version).sample(xml, count=2), 1e-10, version=version)

@@ -57,8 +57,6 @@ def body_inertias(draft: Draft) -> None:
         if node.id and node.under.get("joint") and not _has_inertia(node) and not _has_negative_mass(draft, node):
             draft.problems.add(node.source, "a body that moves needs mass and inertia", "give it a geom or <inertial>")
     draft.problems.raise_if_any()
-    for node in draft.nodes["body"]:
-        _align_free(draft, node)
 
 
 def _massless(node: Node) -> dict:
@@ -158,12 +156,17 @@ def _has_inertia(node: Node) -> bool:
     return any(not child.under.get("joint") and _has_inertia(child) for child in node.under.get("body", []))
 
 
-def _align_free(draft: Draft, node: Node) -> None:
-    """Moves the frame of a free body without children to its inertial frame; the objects on it keep their world poses.
+def align_free_bodies(draft: Draft, cameras: bool = True) -> None:
+    """alignfree: moves the frames of free bodies without children to their inertial frames.
 
-    With fusestatic, MuJoCo 3.8.1 compiles cameras and lights again afterwards, which undoes their correction; diffsim
-    does the same.
+    The objects on them keep their world poses, cameras and lights only if `cameras`.
     """
+    for node in draft.nodes["body"]:
+        _align_free(draft, node, cameras)
+
+
+def _align_free(draft: Draft, node: Node, cameras: bool) -> None:
+    """Moves the frame of one body, if it is free and has no children."""
     joints = node.under.get("joint", [])
     if len(joints) != 1 or not is_free(joints[0].e.type) or node.under.get("body"):
         return
@@ -176,7 +179,7 @@ def _align_free(draft: Draft, node: Node) -> None:
     row["body_ipos"] = np.zeros(3)
     row["body_iquat"] = np.array([1.0, 0, 0, 0])
     moved = (("geom", "geom"), ("site", "site"), ("camera", "cam"), ("light", "light"))
-    for kind, prefix in moved[: 2 if draft.spec.compiler.fusestatic else 4]:
+    for kind, prefix in moved if cameras else moved[:2]:
         for child in node.under.get(kind, []):
             move(child, prefix, *back)
 

@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
+from diffsim.base import changes
 from diffsim.base.enums import MINVAL, SensorType
 from diffsim.compiler.draft import Draft, Node, Pose, origin
-from diffsim.compiler.elements.bodies import move
+from diffsim.compiler.elements.bodies import align_free_bodies, move
 from diffsim.compiler.elements.geoms import orientation
 from diffsim.compiler.elements.mass_properties import offset_inertia, rotated_inertia
 from diffsim.mjcf.elements.body import Body, Camera, Frame, FreeJoint, Geom, Joint, Light, Site
@@ -113,8 +114,15 @@ def forget_materials(draft: Draft) -> None:
 
 
 def fuse_static(draft: Draft) -> None:
-    """fusestatic: merges bodies without joints into their parents."""
-    if not draft.spec.compiler.fusestatic:
+    """fusestatic: merges bodies without joints into their parents. Also alignfree, since 3.16 after fusing.
+
+    In MuJoCo 3.8.1, cameras and lights are compiled again after fusing, which undoes what both do to their poses.
+    """
+    fuses = draft.spec.compiler.fusestatic
+    whole = draft.spec.follows("fused_bodies")
+    if not fuses or not whole:
+        align_free_bodies(draft, cameras=not fuses)
+    if not fuses:
         return
     bodies = draft.nodes["body"]
     before = {body.id: body for body in bodies}
@@ -127,10 +135,21 @@ def fuse_static(draft: Draft) -> None:
             needed.add(site.body.name)
     needed.discard("")
     for body in bodies[1:]:
-        if not body.under.get("joint") and not body.e.mocap and body.name not in needed:
-            _fuse(body, draft.spec.mujoco)
+        fixed = not body.under.get("joint") and not body.e.mocap and body.name not in needed
+        if fixed and not (whole and _feels_other_forces(draft, body)):
+            _fuse(body, draft.spec.mujoco, cameras=whole)
             bodies.remove(body)
     _renumber(draft, before)
+    if whole:
+        align_free_bodies(draft)
+
+
+def _feels_other_forces(draft: Draft, body: Node) -> bool:
+    """Whether gravity compensation or a fluid acts on a body differently than if it were part of its parent."""
+    assert body.parent is not None
+    row, options = body.row, draft.spec.option
+    other = row["body_gravcomp"] != body.parent.row["body_gravcomp"] or options.density or options.viscosity
+    return bool(row["body_mass"] >= MINVAL and other)
 
 
 def discard_visual(draft: Draft) -> None:
@@ -161,11 +180,8 @@ def _named(draft: Draft, space: str) -> Iterator[str]:
                 yield from (name for _, target, name in references(part) if target == space)
 
 
-def _fuse(body: Node, mujoco: str) -> None:
-    """Moves everything that belongs to a body to its parent.
-
-    Cameras and lights keep their poses, because MuJoCo compiles them again after this (see `bodies._align_free`).
-    """
+def _fuse(body: Node, mujoco: str, cameras: bool) -> None:
+    """Moves everything that belongs to a body to its parent; cameras and lights keep their poses unless `cameras`."""
     parent = body.parent
     assert parent is not None
     pose = body.row["body_pos"], body.row["body_quat"]
@@ -181,7 +197,7 @@ def _fuse(body: Node, mujoco: str) -> None:
     for kind, prefix in PREFIXES.items():
         for node in body.under.get(kind, []):
             node.body = parent
-            if kind not in ("camera", "light"):
+            if cameras or kind not in ("camera", "light"):
                 move(node, prefix, *pose)
             parent.under.setdefault(kind, []).append(node)
     for name, combine in (("contype", np.bitwise_or), ("conaffinity", np.bitwise_or), ("margin", max)):
@@ -191,7 +207,10 @@ def _fuse(body: Node, mujoco: str) -> None:
 def _add_mass(parent: Node, body: Node, mujoco: str) -> None:
     """Adds the mass and inertia of a body to its parent, about the common center of mass."""
     row, part = parent.row, body.row
-    pos, quat = compose(part["body_ipos"], part["body_iquat"], part["body_pos"], part["body_quat"])
+    pose = part["body_pos"], part["body_quat"]
+    inertial = part["body_ipos"], part["body_iquat"]
+    # 3.8.1 applies the pose of the body in the inertial frame
+    pos, quat = compose(*pose, *inertial) if changes.follows(mujoco, "fused_inertia") else compose(*inertial, *pose)
     mass = row["body_mass"] + part["body_mass"]
     center = (row["body_mass"] * row["body_ipos"] + part["body_mass"] * pos) / mass
     total = rotated_inertia(row["body_inertia"], matrix(row["body_iquat"]))
