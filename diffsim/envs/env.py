@@ -103,6 +103,8 @@ class Task(NamedTuple):
         foot has been in the air. When `remember` is called, `moment.memory` is the previous memory, None at the start
         of an episode; the other functions see the new memory.
       disturb: (model, state, key) -> the state from which the physics of a step begins: pushes. Only for noisy tasks.
+      again: (model, key, the EnvState in which the last episode of this world ended) -> as `start`, for the episodes
+        after the first: a curriculum, harder for a policy that succeeds. None: all episodes begin by `start`.
     """
 
     start: Callable[[Model, Array], tuple[State, Inputs]]
@@ -114,6 +116,7 @@ class Task(NamedTuple):
     noisy: bool = False
     remember: Callable[[Moment], Any] | None = None
     disturb: Callable[[Model, State, Array], State] | None = None
+    again: Callable[[Model, Array, "EnvState"], tuple[State, Inputs]] | None = None
 
 
 @functools.partial(
@@ -157,10 +160,22 @@ class Env:
     model: Model
     task: Task
 
-    def reset(self, key: Array) -> EnvState:
-        """Starts an episode at a random initial state, given a key of `jax.random`."""
+    def reset(self, key: Array, ended: EnvState | None = None) -> EnvState:
+        """Starts an episode at a random initial state.
+
+        Args:
+          key: of `jax.random`.
+          ended: how the last episode of this world ended, for tasks with a curriculum (`Task.again`).
+
+        Returns:
+          The first EnvState.
+        """
         start_key, noise_key = jax.random.split(key) if self.task.noisy else (key, None)
-        return self.begin(*self.task.start(self.model, start_key), noise_key)
+        if ended is None or self.task.again is None:
+            start = self.task.start(self.model, start_key)
+        else:
+            start = self.task.again(self.model, start_key, ended)
+        return self.begin(*start, noise_key)
 
     def begin(self, state: State, inputs: Inputs, key: Array | None = None) -> EnvState:
         """Starts an episode at a given state.

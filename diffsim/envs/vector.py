@@ -23,7 +23,7 @@ from jax import Array
 
 from diffsim import viz
 from diffsim.envs.env import Env, EnvState
-from diffsim.envs.wrappers import EpisodeWrapper, RandomizedVmapWrapper, VmapWrapper
+from diffsim.envs.wrappers import EpisodeWrapper, RandomizedVmapWrapper, VmapWrapper, next_episode
 from diffsim.types import Model
 from diffsim.xla.select import where_tree
 
@@ -207,7 +207,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
 
     def _reset_where(self, state: EnvState, chosen: Array, keys: Array) -> EnvState:
         """Replaces the states of the chosen worlds (num_envs,) bool by initial states of new episodes."""
-        fresh = jax.lax.cond(jnp.any(chosen), self._worlds.reset, lambda keys: state, keys)
+        fresh = jax.lax.cond(jnp.any(chosen), lambda: next_episode(self._worlds, keys, state), lambda: state)
         return where_tree(chosen, fresh, state)
 
     def _keys(self) -> Array:

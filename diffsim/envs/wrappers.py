@@ -31,7 +31,7 @@ class Environment(Protocol):
     @property
     def unwrapped(self) -> Env: ...
 
-    def reset(self, key: Array) -> EnvState: ...
+    def reset(self, key: Array, ended: EnvState | None = None) -> EnvState: ...
     def step(self, state: EnvState, action: Array) -> EnvState: ...
 
 
@@ -41,9 +41,9 @@ class Wrapper:
     def __init__(self, env: Environment) -> None:
         self.env = env
 
-    def reset(self, key: Array) -> EnvState:
-        """Starts an episode."""
-        return self.env.reset(key)
+    def reset(self, key: Array, ended: EnvState | None = None) -> EnvState:
+        """Starts an episode; see `Env.reset`."""
+        return self.env.reset(key, *_given(ended))
 
     def step(self, state: EnvState, action: Array) -> EnvState:
         """Advances by one action."""
@@ -78,9 +78,9 @@ class Wrapper:
 class VmapWrapper(Wrapper):
     """Many worlds at once: `reset` takes keys (worlds,), `step` states and actions (worlds, nu)."""
 
-    def reset(self, key: Array) -> EnvState:
+    def reset(self, key: Array, ended: EnvState | None = None) -> EnvState:
         """Starts one episode for each key."""
-        return jax.vmap(self.env.reset)(key)
+        return jax.vmap(self.env.reset)(key, *_given(ended))
 
     def step(self, state: EnvState, action: Array) -> EnvState:
         """Advances each world by one action."""
@@ -103,10 +103,11 @@ class RandomizedVmapWrapper(Wrapper):
         super().__init__(env)
         self.models, self.axes = randomization(env.model)
 
-    def reset(self, key: Array) -> EnvState:
+    def reset(self, key: Array, ended: EnvState | None = None) -> EnvState:
         """Starts one episode for each key (worlds,)."""
-        one = lambda model, key: with_model(self.env, model).reset(key)  # noqa: E731
-        return jax.vmap(one, in_axes=(self.axes, 0))(self.models, key)
+        of_world = (key, *_given(ended))
+        one = lambda model, of_world: with_model(self.env, model).reset(*of_world)  # noqa: E731
+        return jax.vmap(one, in_axes=(self.axes, 0))(self.models, of_world)
 
     def step(self, state: EnvState, action: Array) -> EnvState:
         """Advances each world by one action; actions are (worlds, nu)."""
@@ -147,9 +148,9 @@ class EpisodeWrapper(Wrapper):
         """Time between two actions, s."""
         return self.action_repeat * self.env.dt
 
-    def reset(self, key: Array) -> EnvState:
+    def reset(self, key: Array, ended: EnvState | None = None) -> EnvState:
         """Starts an episode with all counts at zero."""
-        state = self.env.reset(key)
+        state = self.env.reset(key, *_given(ended))
         zero = jnp.zeros_like(state.reward)
         sums = dict.fromkeys(["sum_reward", "length", *state.metrics], zero)
         counts = dict.fromkeys(["steps", "truncation", "episode_done"], zero)
@@ -191,8 +192,9 @@ class AutoResetWrapper(Wrapper):
 
     `done` and `reward` still belong to the step that ended the episode, and `info["final_obs"]` is its last observation
     (for the value after a truncation); `obs` is the first observation of the new episode. By default a world returns to
-    its own first state, as in Brax; this needs no call of `reset`. With `redraw` it gets a new random initial state;
-    this calls `reset` in every step in which any world is done.
+    its own first state, as in Brax; this needs no call of `reset`. With `redraw` it gets a new random initial state,
+    chosen by how the last episode ended if the task has a curriculum (`Task.again`); this calls `reset` in every step
+    in which any world is done.
 
     Args:
       env: an environment of a batch.
@@ -203,9 +205,9 @@ class AutoResetWrapper(Wrapper):
         super().__init__(env)
         self.redraw = redraw
 
-    def reset(self, key: Array) -> EnvState:
+    def reset(self, key: Array, ended: EnvState | None = None) -> EnvState:
         """Starts episodes; `info` keeps the first states, or, with `redraw`, the keys for later resets."""
-        state = self.env.reset(key)
+        state = self.env.reset(key, *_given(ended))
         first = {"key": key} if self.redraw else {"first": _beginning(state)}
         return state.replace(info=state.info | first | {"final_obs": state.obs})
 
@@ -216,19 +218,20 @@ class AutoResetWrapper(Wrapper):
         info = later.info | {"final_obs": later.obs}
         current = _beginning(later)
         if self.redraw:
-            info, first = self._draw(info, done, current)
+            info, first = self._draw(later.replace(info=info), done, current)
         else:
             first = info["first"]
         chosen = where_tree(done, first, current)
         return later.replace(physics=chosen.physics, inputs=chosen.inputs, obs=chosen.obs, info=info | chosen.memory)
 
-    def _draw(self, info: dict, done: Array, current: "Beginning") -> tuple[dict, "Beginning"]:
+    def _draw(self, ended: EnvState, done: Array, current: "Beginning") -> tuple[dict, "Beginning"]:
         """`info` with new keys, and new initial states; `current` if no world is done."""
+        info = ended.info
         keys = jax.vmap(jax.random.split)(info["key"])
         chosen = jnp.where(done.reshape(done.shape + (1,) * (keys.ndim - 2)), keys[:, 0], info["key"])
 
         def draw() -> Beginning:
-            return _beginning(self.env.reset(keys[:, 1]))
+            return _beginning(next_episode(self.env, keys[:, 1], ended))
 
         return info | {"key": chosen}, jax.lax.cond(jnp.any(done), draw, lambda: current)
 
@@ -246,6 +249,17 @@ def _beginning(state: EnvState) -> Beginning:
     """The parts of a state that a reset replaces."""
     memory = {name: state.info[name] for name in ("memory",) if name in state.info}
     return Beginning(physics=state.physics, inputs=state.inputs, obs=state.obs, memory=memory)
+
+
+def next_episode(env: Environment, key: Array, ended: EnvState) -> EnvState:
+    """The first state of the episode after the one that ended so; only tasks with a curriculum look at the end."""
+    curriculum = getattr(getattr(env.unwrapped, "task", None), "again", None)
+    return env.reset(key) if curriculum is None else env.reset(key, ended)
+
+
+def _given(ended: EnvState | None) -> tuple[EnvState, ...]:
+    """The second argument of `reset` where there is one: environments of users may take the key alone."""
+    return () if ended is None else (ended,)
 
 
 def wrap(

@@ -210,10 +210,15 @@ def test_terrain_is_what_rays_see() -> None:
     beside = uncompiled(lambda data, points: ROUGH.under(env.model, data, points))(data, points + 100)
     np.testing.assert_array_equal(beside, -0.5)
     # an episode begins on a platform, over which the scan is flat
-    clearance, _ = uncompiled(lambda data: task.feet(env.model, data))(data)
-    np.testing.assert_allclose(clearance, 0.02, atol=0.003)
-    scan = jax.jit(lambda data: ROUGH.heights(env.model, data, 0.304, 0.0, jax.random.key(0)))(data)
-    np.testing.assert_allclose(scan, 0.02, atol=1e-3)
+    felt = uncompiled(lambda data: task._felt(env.model, data))(data)
+    np.testing.assert_allclose(felt["clearance"], 0.02, atol=0.005)
+    platform = state.qpos[2] - 0.02 - task.robot.height
+    np.testing.assert_allclose(felt["ground"], platform, atol=1e-3)
+    # the points of the scan that are on it
+    place = jax.jit(ROUGH.scan_points)(data)
+    off = np.abs(np.asarray(place)[:, None] - ROUGH.middles.reshape(-1, 3)[:, :2]).max(axis=-1).min(axis=-1)
+    assert np.sum(off < 0.75) > 10
+    np.testing.assert_allclose(felt["scan"][off < 0.75], platform, atol=1e-3)
     assert env.observation_size == sum(size for size, _ in task.parts(env.model).values())
 
 
@@ -229,6 +234,42 @@ def test_levels_choose_the_tiles() -> None:
         tiles = np.argmin(np.sum((drawn[:, None] - middles) ** 2, axis=2), axis=1)
         np.testing.assert_allclose(drawn, middles[tiles], atol=1e-6)
         assert set((tiles % 2).tolist()) == levels and set((tiles // 2).tolist()) == {0, 1}
+
+
+def test_the_next_episode_is_harder_after_a_success_and_easier_after_a_failure() -> None:
+    rough = envs.Terrain(levels=4, size=6.0, resolution=0.25, kinds=("stairs", "gaps"))
+    env = envs.Velocity(envs.ROBOTS["quadruped"], rough).env()
+    middles = rough.middles[0, :, :2]
+    keys = jax.random.split(jax.random.key(0), 40)
+
+    @jax.jit
+    def levels(model: diffsim.Model, began: int, walked: float, commanded: float) -> jax.Array:
+        """The levels of the next episodes of a robot that walked straight on from the middle of a tile."""
+        home = jnp.asarray(middles)[began] + jnp.array([0.4, -0.5])
+        place = home + walked * jnp.array([0.6, 0.8])
+        drawn = jax.vmap(lambda key: rough.draw_next(model, key, home, place, commanded))(keys)
+        return jnp.argmin(jnp.abs(drawn[:, :1] - middles[None, :, 0]), axis=1)
+
+    for began, walked, commanded, expected in (
+        (1, 3.1, 9.0, {2}),
+        (1, 2.9, 5.0, {1}),
+        (1, 2.9, 6.0, {0}),
+        (0, 0.1, 6.0, {0}),
+        # who masters the highest gets any
+        (3, 3.1, 3.0, {0, 1, 2, 3}),
+        # a world that went bad did not walk
+        (2, float("nan"), 3.0, {1}),
+    ):
+        assert set(levels(env.model, began, walked, commanded).tolist()) == expected
+    bounded = envs.set_levels(env.model, 1, 2)
+    assert set(levels(bounded, 1, 0.1, 6.0).tolist()) == {1} and set(levels(bounded, 2, 5.0, 6.0).tolist()) == {1, 2}
+    # the memory holds where an episode began and what was commanded
+    state, _ = env.task.start(env.model, keys[0])
+    memory = {"home": state.qpos[:2], "commanded": jnp.zeros(())}
+    ended = envs.EnvState(state.replace(qpos=state.qpos.at[0].add(3.2)), *[None] * 5, {"memory": memory})  # type: ignore[arg-type]
+    level = lambda state: float(jnp.round(state.qpos[0] / rough.size + 1.5))  # noqa: E731
+    later, _ = jax.jit(lambda ended: env.task.again(env.model, keys[1], ended))(ended)
+    assert level(later) == (level(state) + 1 if level(state) < 3 else level(later))
 
 
 def test_wrong_robots_are_refused(tmp_path: pathlib.Path) -> None:

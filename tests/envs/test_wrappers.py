@@ -1,6 +1,7 @@
 """Wrappers: batches, episodes, resets, models of each world's own, worlds that go bad, derivatives."""
 
 import functools
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -12,6 +13,7 @@ import diffsim
 from diffsim import envs
 from diffsim.base.enums import Status
 from diffsim.envs import brax
+from diffsim.envs.vector import VectorEnv
 from tests.envs.line import Line
 from tests.uncompiled import uncompiled
 
@@ -81,6 +83,32 @@ def begin(env: envs.Env, key: jax.Array) -> envs.EnvState:
 @jax.jit
 def advance(env: envs.Env, state: envs.EnvState, action: jax.Array) -> envs.EnvState:
     return env.step(state, action)
+
+
+class Taught(Line):
+    """The line with a curriculum: each episode begins at minus half of the place where the last one ended."""
+
+    task = SimpleNamespace(again=True)
+
+    def reset(self, key: jax.Array, ended: envs.EnvState | None = None) -> envs.EnvState:
+        state = super().reset(key)
+        return state if ended is None else state.replace(physics=-0.5 * ended.physics)
+
+
+def test_a_curriculum_sees_how_the_last_episode_ended() -> None:
+    states = run(envs.wrap(Taught(), episode_length=3, redraw=True), 4)
+    # the first world leaves at 1.2, the second is cut at 0.75; then they go on from there, with their counts anew
+    np.testing.assert_array_equal(states[3].done, 1)
+    np.testing.assert_allclose(states[3].physics, [-0.6, -0.375, 0])
+    np.testing.assert_allclose(states[4].physics, [-0.2, -0.125, 0])
+    np.testing.assert_array_equal(states[4].info["steps"], 1)
+    # without `redraw` worlds return to where they began
+    np.testing.assert_array_equal(run(envs.wrap(Taught(), episode_length=3), 3)[3].physics, 0)
+    worlds = VectorEnv(Taught(), num_envs=3, episode_length=3, autoreset_mode="SameStep")  # type: ignore[arg-type]
+    worlds.reset(seed=0)
+    for _ in range(3):
+        worlds.step(np.asarray(PUSHES))
+    np.testing.assert_allclose(worlds._started.physics, [-0.6, -0.375, 0])
 
 
 def test_each_world_has_a_model_of_its_own_and_a_bad_one_harms_nobody() -> None:

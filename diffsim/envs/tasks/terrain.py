@@ -6,7 +6,9 @@ on a flat platform. The numeric "levels" of the model holds the easiest and the 
     env = env.replace(model=set_levels(env.model, 2, 4))
 
 Programs that take the model as an argument are not compiled again for other levels, and worlds may differ in them
-(`numeric_data` in `randomize`). Sizes of the tiles follow mjlab's terrains.
+(`numeric_data` in `randomize`). The next episode of a world begins a level higher if the robot got to the next tile,
+and a level lower if it walked less than half of what was commanded. Sizes of the tiles follow mjlab's terrains, and
+so does this curriculum.
 """
 
 import dataclasses
@@ -17,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from diffsim.math import safe
 from diffsim.mjcf.spec import Spec
 from diffsim.support.rays import RayFilter, multi_ray
 from diffsim.types import Data, Model
@@ -138,10 +141,38 @@ class Terrain:
     def draw(self, model: Model, key: Array) -> Array:
         """The middle (3,) m of a random tile between the levels of the model."""
         of_level, of_kind = jax.random.split(key)
+        return self._middle(self._random_level(model, of_level), of_kind)
+
+    def draw_next(self, model: Model, key: Array, home: Array, place: Array, commanded: Array) -> Array:
+        """The middle (3,) m of the tile of the next episode.
+
+        Args:
+          model: its numeric "levels" bounds the level; who masters the highest level gets a random one.
+          key: of `jax.random`.
+          home, place: (2,) m, where the last episode began and ended.
+          commanded: m, the length of the way that was commanded in it.
+        """
+        of_level, of_kind = jax.random.split(key)
         low, high = model.numeric("levels").data
-        level = jnp.floor(low + (high + 1 - low) * jax.random.uniform(of_level, dtype=low.dtype)).astype(int)
-        kind = jax.random.randint(of_kind, (), 0, len(self.kinds))
-        return jnp.asarray(self.middles, low.dtype)[kind, jnp.clip(level, 0, self.levels - 1)]
+        level = jnp.clip(jnp.round(home[0] / self.size + 0.5 * (self.levels - 1)), low, high)
+        # 0 for a world that went bad
+        walked = safe.norm(place - home)
+        higher = walked > 0.5 * self.size
+        lower = ~higher & (walked < 0.5 * commanded)
+        level = jnp.maximum(level + higher - lower, low)
+        level = jnp.where(level > high, self._random_level(model, of_level), level)
+        return self._middle(level, of_kind)
+
+    def _random_level(self, model: Model, key: Array) -> Array:
+        """A whole number between the levels of the model."""
+        low, high = model.numeric("levels").data
+        return jnp.floor(low + (high + 1 - low) * jax.random.uniform(key, dtype=low.dtype))
+
+    def _middle(self, level: Array, key: Array) -> Array:
+        """The middle (3,) m of a tile of this level and a random kind."""
+        kind = jax.random.randint(key, (), 0, len(self.kinds))
+        row = jnp.clip(level, 0, self.levels - 1).astype(int)
+        return jnp.asarray(self.middles, level.dtype)[kind, row]
 
     def under(self, model: Model, data: Data, points: Array) -> Array:
         """Heights (n,) m of the ground at points (n, 2) m, found by vertical rays; -DEPTH outside the field."""
@@ -151,22 +182,13 @@ class Terrain:
         distance = multi_ray(model, data, origins, down, RayFilter(geomgroup=groups)).distance
         return jnp.where(distance < 0, -DEPTH, ABOVE - distance)
 
-    def heights(self, model: Model, data: Data, height: float, noise: float, key: Array) -> Array:
-        """The height scan (n,) m: how far the ground is below the root, minus `height`, within 1 m.
-
-        Args:
-          model, data: of one world.
-          height: m, of the root above flat ground.
-          noise: bound of uniform noise, m.
-          key: of the noise.
-        """
+    def scan_points(self, data: Data) -> Array:
+        """The points (n, 2) m of the height scan, which turn with the heading of the root."""
         heading = data.xmat[1][:2, 0]
         heading = heading / jnp.maximum(jnp.sqrt(jnp.sum(heading**2)), 1e-6)
         side = jnp.stack([-heading[1], heading[0]])
         scan = jnp.asarray(self.scan, heading.dtype)
-        points = data.xpos[1][None, :2] + scan[:, :1] * heading[None] + scan[:, 1:] * side[None]
-        off = data.xpos[1][2] - height - self.under(model, data, points)
-        return jnp.clip(off + jax.random.uniform(key, off.shape, off.dtype, -noise, noise), -1, 1)
+        return data.xpos[1][None, :2] + scan[:, :1] * heading[None] + scan[:, 1:] * side[None]
 
 
 def add_plane(spec: Spec) -> None:

@@ -25,7 +25,7 @@ import numpy as np
 from jax import Array
 
 from diffsim.compiler.passes import compile_all
-from diffsim.envs.env import Env, Moment, Task
+from diffsim.envs.env import Env, EnvState, Moment, Task
 from diffsim.envs.tasks.robots import LONGEST_DELAY, TIMESTEP, Robot, first_of, motor_of, spec_of
 from diffsim.envs.tasks.terrain import Terrain, add_plane
 from diffsim.math import rotate_inv, safe
@@ -130,6 +130,7 @@ class Velocity:
             noisy=True,
             remember=self.remember,
             disturb=self.push if self.pushed else None,
+            again=None if self.terrain is None else self.again,
         )
 
     def parts(self, model: Model) -> dict[str, tuple[int, str]]:
@@ -165,11 +166,25 @@ class Velocity:
         return draw
 
     def start(self, model: Model, key: Array) -> tuple[State, Inputs]:
-        """A random place and heading near the default pose."""
-        of_place, of_heading, of_joints, of_tile = jax.random.split(key, 4)
+        """A random place and heading near the default pose; on terrain, in the middle of a random tile."""
+        of_tile, of_pose = jax.random.split(key)
+        middle = jnp.zeros(3, model.qpos0.dtype) if self.terrain is None else self.terrain.draw(model, of_tile)
+        return self._start_at(model, of_pose, middle)
+
+    def again(self, model: Model, key: Array, ended: EnvState) -> tuple[State, Inputs]:
+        """As `start`, on a tile of a higher or lower level after a success or a failure; see `Terrain.draw_next`."""
+        assert self.terrain is not None
+        of_tile, of_pose = jax.random.split(key)
+        memory = ended.info["memory"]
+        place = ended.physics.qpos[:2]
+        middle = self.terrain.draw_next(model, of_tile, memory["home"], place, memory["commanded"])
+        return self._start_at(model, of_pose, middle)
+
+    def _start_at(self, model: Model, key: Array, middle: Array) -> tuple[State, Inputs]:
+        """A random place and heading near the default pose, around the point `middle` of the ground."""
+        of_place, of_heading, of_joints = jax.random.split(key, 3)
         state = make_state(model, "stand")
         dtype = state.qpos.dtype
-        middle = jnp.zeros(3, dtype) if self.terrain is None else self.terrain.draw(model, of_tile)
         place = jax.random.uniform(of_place, (2,), dtype, -0.5, 0.5)
         half = 0.5 * jax.random.uniform(of_heading, (), dtype, -math.pi, math.pi)
         heading = jnp.stack([jnp.cos(half), 0 * half, 0 * half, jnp.sin(half)])
@@ -197,18 +212,23 @@ class Velocity:
         Returns:
           command (3,), phase (), action and before (nu,), the last two actions; and of each foot (F,): clearance, m,
           place (F, 2), m, speed, m/s, air, s, the time in the air, landed, whether it landed in this step, peak, m, its
-          largest clearance since it left the ground.
+          largest clearance since it left the ground. On terrain also: home (2,), m, where the episode began; commanded,
+          m, the length of the way that was commanded since then; ground, m, the height of the ground under the root;
+          and scan (n,), m, its heights at the points of the height scan.
         """
-        clearance, place = self.feet(now.model, now.data)
+        memory: dict[str, Array] = {"action": now.action} | self._felt(now.model, now.data)
+        clearance, place = memory["clearance"], memory["place"]
         down = clearance < TOUCHING
         none = jnp.zeros_like(clearance)
         of_command, whether = jax.random.split(now.key)
-        memory: dict[str, Array] = {"clearance": clearance, "place": place, "action": now.action}
         if now.memory is None:
             rest = {"speed": none, "air": none, "landed": none > 0, "peak": none, "before": now.action}
-            return memory | rest | {"phase": none[0], "command": self._command(of_command, none.dtype)}
+            way = {} if self.terrain is None else {"home": now.state.qpos[:2], "commanded": none[0]}
+            return memory | rest | way | {"phase": none[0], "command": self._command(of_command, none.dtype)}
         last = now.memory
         elapsed = STEPS * now.model.opt.timestep
+        if self.terrain is not None:
+            memory |= {"home": last["home"], "commanded": last["commanded"] + elapsed * safe.norm(last["command"][:2])}
         landed = down & (last["air"] > 0)
         change = (place - last["place"]) / elapsed
         again = jax.random.uniform(whether) < elapsed / COMMAND_LASTS
@@ -241,9 +261,10 @@ class Velocity:
             angle = 2 * math.pi * self._phases(now)
             parts += [jnp.cos(angle), jnp.sin(angle)]
         if self.terrain is not None:
-            parts.append(
-                self.terrain.heights(now.model, now.data, self.robot.height, self.noise * SCAN_NOISE, keys[-1])
-            )
+            # how far the ground is below the root, beside what it is on flat ground
+            off = now.data.xpos[1][2] - self.robot.height - now.memory["scan"]
+            bound = self.noise * SCAN_NOISE
+            parts.append(jnp.clip(off + jax.random.uniform(keys[-1], off.shape, off.dtype, -bound, bound), -1, 1))
         return jnp.concatenate(parts)
 
     def reward(self, now: Moment) -> dict[str, Array]:
@@ -280,9 +301,8 @@ class Velocity:
 
     def failed(self, now: Moment) -> Array:
         """Whether the robot has fallen: its root is too low or tilted too far."""
-        root = now.data.xpos[1]
-        ground = 0.0 if self.terrain is None else self.terrain.under(now.model, now.data, root[None, :2])[0]
-        low = root[2] - ground < LOW * self.robot.height
+        ground = 0.0 if self.terrain is None else now.memory["ground"]
+        low = now.data.xpos[1][2] - ground < LOW * self.robot.height
         return low | (now.data.xmat[1][2, 2] < math.cos(FALLEN))
 
     def spheres(self, model: Model) -> list[list[int]]:
@@ -292,17 +312,24 @@ class Velocity:
         touching = np.flatnonzero(np.asarray(topology.geom_conaffinity) > 0)
         return [[int(geom) for geom in touching if topology.geom_bodyid[geom] == body] for body in bodies]
 
-    def feet(self, model: Model, data: Data) -> tuple[Array, Array]:
-        """The clearance (F,) of each foot from the ground, m, and its horizontal place (F, 2), m."""
+    def _felt(self, model: Model, data: Data) -> dict[str, Array]:
+        """What `remember` keeps of the ground and the feet: clearance, place and, on terrain, ground and scan."""
         feet = self.spheres(model)
         geoms = np.array([geom for spheres in feet for geom in spheres])
         points = data.geom_xpos[geoms]
-        ground = 0.0 if self.terrain is None else self.terrain.under(model, data, points[:, :2])
-        gaps = points[:, 2] - model.geom_size[geoms, 0] - ground
+        if self.terrain is None:
+            under, seen = 0.0, {}
+        else:
+            # one batch of rays for all: under the spheres of the feet, under the root, and the height scan
+            places = [points[:, :2], data.xpos[1][None, :2], self.terrain.scan_points(data)]
+            ground = self.terrain.under(model, data, jnp.concatenate(places))
+            under = ground[: len(geoms)]
+            seen = {"ground": ground[len(geoms)], "scan": ground[len(geoms) + 1 :]}
+        gaps = points[:, 2] - model.geom_size[geoms, 0] - under
         starts = np.cumsum([0] + [len(spheres) for spheres in feet])
         rows = [slice(*pair) for pair in itertools.pairwise(starts)]
         places = [jnp.mean(points[row, :2], axis=0) for row in rows]
-        return jnp.stack([jnp.min(gaps[row]) for row in rows]), jnp.stack(places)
+        return seen | {"clearance": jnp.stack([jnp.min(gaps[row]) for row in rows]), "place": jnp.stack(places)}
 
     def _command(self, key: Array, dtype: Any) -> Array:
         """A random command: to stand, to walk straight ahead, or any velocity."""
