@@ -5,6 +5,7 @@ is not the question.
 """
 
 import contextlib
+import copy
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 from unittest import mock
@@ -14,8 +15,18 @@ import mujoco.rollout
 import numpy as np
 
 from diffsim.optimize.identify import problem
-from diffsim.optimize.identify.residuals import Derivatives, First, Guess, Motions, WindowGaps, Windows
+from diffsim.optimize.identify.residuals import (
+    Change,
+    Derivatives,
+    First,
+    Guess,
+    Motions,
+    Pushed,
+    WindowGaps,
+    Windows,
+)
 from diffsim.optimize.identify.unknowns import Unknowns
+from diffsim.simulate.randomize import leaf
 
 # steps of differences, in tangent coordinates and relative to a number
 STEP, RELATIVE = 1e-7, 1e-6
@@ -133,6 +144,26 @@ class Simulator:
         )
         return Derivatives(first[0], second[0], first[1], second[1])
 
+    def pushed(self, places: Any, model: Any, windows: Windows, guess: Guess, change: Change) -> Pushed:
+        """All windows of a changed system; leaves change by as much as those of `model` do."""
+        c = copy.copy(self.model(np.asarray(guess.theta, float)))
+        for path, changed in change.leaves(model).items():
+            owner, name = (c.opt, path[4:]) if path.startswith("opt.") else (c, path)
+            if hasattr(owner, name):
+                getattr(owner, name)[...] += np.asarray(changed - leaf(model, path), float)
+        starts, ctrl = self.begins(model, windows.first, guess.changes)[0], np.asarray(windows.ctrl, float)
+        (count, length), data = ctrl.shape[:2], mujoco.MjData(c)
+        readings, actuators = np.zeros((count, length, c.nsensordata)), np.zeros((count, length, c.nv))
+        for w in range(count):
+            mujoco.mj_resetData(c, data)
+            data.qpos[:], data.qvel[:] = starts.qpos[w], starts.qvel[w]
+            data.act[:] = starts.act[w]
+            for t in range(length):
+                data.ctrl[:], data.qfrc_applied[:] = ctrl[w, t], change.forces[w, t]
+                mujoco.mj_step(c, data)
+                readings[w, t], actuators[w, t] = data.sensordata, data.qfrc_actuator
+        return Pushed(readings, actuators)
+
     def window_gaps(self, model: Any, first: First, changes: Any, ends: States) -> WindowGaps:
         """How far windows end from where the next ones begin, by differences."""
         change, nx = np.asarray(changes, float), 2 * model.nv + model.na
@@ -162,7 +193,7 @@ def simulated_by_c(build: Callable[[np.ndarray], str]) -> Iterator[Simulator]:
     """`optimize.fit` simulates by C in here; `build` makes the XML of a theta, of the numbers of the model alone."""
     c = Simulator(build)
     with contextlib.ExitStack() as stack:
-        for name in ("motions", "derivatives", "changes_to", "begins", "window_gaps"):
+        for name in ("motions", "pushed", "derivatives", "changes_to", "begins", "window_gaps"):
             stack.enter_context(mock.patch.object(problem, name, getattr(c, name)))
         stack.enter_context(mock.patch.object(Unknowns, "model_of", lambda self, theta: self.model))
         yield c

@@ -25,6 +25,7 @@ from diffsim.optimize.identify.carry_over import CarryOver
 from diffsim.optimize.identify.evidence import Evidence, FittedWindows, Identified, identify
 from diffsim.optimize.identify.fitter import Fitter
 from diffsim.optimize.identify.least_squares import Blocks, Point
+from diffsim.optimize.identify.missing import NAMED_SHARE, Effect
 from diffsim.optimize.identify.places import Inertia, Payload, numbers
 from diffsim.optimize.identify.problem import (
     Problem,
@@ -61,6 +62,8 @@ INERTIA = (
 )
 # the fields of a result with one error for each reading
 ERRORS = ("rms", "held_out_rms", "start_rms", "held_out_start_rms", "noise")
+# most effects that the report names
+HINTS = 3
 # the first guess is better than what was found if it predicts with errors smaller by this factor
 BETTER = 0.95
 
@@ -88,6 +91,7 @@ class FitResult(NamedTuple):
       carry_over: how well a fit of the slower part of the recordings predicts the faster part, compared with the first
         guess; None if it was not tried: without a prior, or for motions in which contacts begin or end.
       notes: what the prior did, in sentences.
+      missing: effects that the model may lack, if it does not explain the data; the likeliest comes first (missing.py).
       problem: the windows that were fitted.
       point: the solution.
       blocks: derivatives of the residuals there.
@@ -110,6 +114,7 @@ class FitResult(NamedTuple):
     held_out: FittedWindows | None
     carry_over: CarryOver | None
     notes: list[str]
+    missing: list[Effect]
     problem: Problem
     point: Point
     blocks: Blocks
@@ -145,8 +150,7 @@ class FitResult(NamedTuple):
         ended = (
             f"{'converged' if self.converged else 'NOT CONVERGED'} after {self.iterations} Jacobians: {self.message}"
         )
-        causes = [f"  looks like {cause}" for cause in self.evidence.causes]
-        lines = [self.verdict, *causes, *self.notes, ended, str(self.identified), *self.inertias()]
+        lines = [self.verdict, *self.hints(), *self.notes, ended, str(self.identified), *self.inertias()]
         if len(self.minima) > 1:
             costs = ", ".join(f"{cost:.4g}" for cost, _ in self.minima)
             lines.append(f"searches from {len(self.minima)} starts ended at costs {costs}; the lowest is shown")
@@ -155,6 +159,15 @@ class FitResult(NamedTuple):
         for name, row in zip(reading_names(self.model), numbers, strict=True):
             lines.append(f"{name:<14}" + "".join(f"{number:>12.4g}" for number in row))
         return "\n".join(lines)
+
+    def hints(self) -> list[str]:
+        """What the model may lack, in sentences: effects that explain at least half of the residuals."""
+        named = [effect for effect in self.missing if effect.share >= NAMED_SHARE]
+        if named:
+            return [f"The model may lack: {effect}." for effect in named[:HINTS]]
+        if self.missing:
+            return ["None of the effects that were tried explains half of the residuals."]
+        return [f"The residuals look like {cause}." for cause in self.evidence.causes]
 
     def inertias(self) -> list[str]:
         """One line for each body with a load or an unknown inertia.
@@ -236,7 +249,7 @@ class FitResult(NamedTuple):
                 title,
                 self.explained,
                 self.verdict,
-                [*self.notes, ended, *self.inertias()],
+                [*self.hints(), *self.notes, ended, *self.inertias()],
                 self.evidence,
                 self.identified,
                 samples,
@@ -253,7 +266,7 @@ class FitResult(NamedTuple):
             "covariance": identified.covariance.tolist(),
             **{name: getattr(self, name).tolist() for name in ERRORS},
             "verdict": self.verdict,
-            "causes": self.evidence.causes,
+            "causes": self.hints(),
             "message": self.message,
             "explained": self.explained,
             "converged": self.converged,
@@ -271,6 +284,7 @@ def fit(
     start_noise: Any = None,
     *,
     prior: bool = True,
+    extend: bool = False,
     seconds: float | None = None,
     show: Callable[[str], Any] | None = None,
 ) -> FitResult:
@@ -291,6 +305,8 @@ def fit(
       prior: whether each unknown has a normal prior about the model's value, with a width that the recordings choose.
         It counts where these do not decide. The faster half of the rows is then predicted by a fit of the other half,
         and the model keeps its own numbers if they predict it better.
+      extend: if the model does not explain the data, and one effect that it lacks would explain half of the residuals,
+        adds the parameters of this effect to the unknowns and fits again.
       seconds: budget of time for the search, compilation included; None for no limit.
       show: called with a line of progress now and then; None writes to stderr on a terminal and in a
         notebook, which the environment variable DIFFSIM_PROGRESS turns off (0) or on for other outputs (1).
@@ -309,6 +325,14 @@ def fit(
     jacobians = fitter.jacobians
     point = best.outcome.point
     train = best.problem
+    added = _extension(unknown, unknowns, fitter.missing) if extend and not fitter.stopped else []
+    if added:
+        left = None if seconds is None else max(seconds - fitter.progress.elapsed, 0.0)
+        again = fit(
+            model, listed, [*unknowns, *added], noise, chosen, start_noise, prior=prior, seconds=left, show=show
+        )
+        note = f"Added, since the model lacked it: {fitter.missing[0]}."
+        return again._replace(notes=[note, *again.notes])
     # the windows that were held out: the same theta, their own first states
     test = dataclasses.replace(problem.part(slice(train.count, None)), noise=train.noise)
     thetas = (point.theta, unknown.start)
@@ -340,10 +364,22 @@ def fit(
         held_out=test.sample(tested[0].point, tested[0].blocks, noise is not None) if tested else None,
         carry_over=fitter.carry_over,
         notes=fitter.notes,
+        missing=fitter.missing,
         problem=train,
         point=point,
         blocks=best.outcome.blocks,
     )
+
+
+def _extension(
+    known: Unknowns, unknowns: Sequence[Unknown | UnknownInertia | UnknownPayload], missing: list[Effect]
+) -> list[Unknown | UnknownPayload]:
+    """The unknowns of the likeliest missing effect; none if it explains too little, or if they are unknown already."""
+    if not missing or missing[0].share < NAMED_SHARE:
+        return []
+    added = missing[0].unknowns(known.model)
+    labels = Unknowns(known.model, added).labels if added else []
+    return [] if set(labels) & set(known.labels) else added
 
 
 def _times_noise(rms: np.ndarray, noise: np.ndarray) -> float:

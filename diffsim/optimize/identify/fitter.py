@@ -20,6 +20,7 @@ from diffsim.optimize.identify.carry_over import NARROWER, CarryOver, carry_over
 from diffsim.optimize.identify.evidence import Evidence, ends_at_bound, examine, residual_scale, seen_and_unseen
 from diffsim.optimize.identify.jumps import nearby, profile
 from diffsim.optimize.identify.least_squares import Outcome, Point, projected, state_slopes
+from diffsim.optimize.identify.missing import Effect, missing_effects
 from diffsim.optimize.identify.prior import chosen_prior, with_width
 from diffsim.optimize.identify.problem import Problem, make_problem, windows_of
 from diffsim.optimize.identify.recording import Recording
@@ -38,6 +39,10 @@ ASSUMED_NOISE = 1e-3
 # what the data do not show goes back to the first guess if the sum of squares rises by less than this: 0.3 standard
 # deviations
 UNSEEN_RISE = 0.1
+
+
+# an effect that explains this share of the residuals is the reason why a search does not end in noise
+MOST = 0.8
 
 
 class Ended(NamedTuple):
@@ -92,6 +97,8 @@ class Fitter:
       held: (n,) bool, parameters that the prior holds near the model's values.
       at_bound: (n,) bool, parameters that ended at a bound and were then fixed at the model's values.
       carry_over: how the slower part of the recordings predicts the faster part; None if it was not tried.
+      missing: effects that the model may lack, if it does not explain the data.
+      tested: the cost at which these were tested.
     """
 
     def __init__(
@@ -119,6 +126,8 @@ class Fitter:
         self.held = np.zeros(unknowns.start.size, bool)
         self.at_bound = np.zeros(unknowns.start.size, bool)
         self.carry_over: CarryOver | None = None
+        self.missing: list[Effect] = []
+        self.tested: float | None = None
 
     def report(self, text: str) -> None:
         """Shows a line of progress."""
@@ -187,7 +196,21 @@ class Fitter:
             theta = end.outcome.point.theta
         best, problem = next((pair for pair in ends if pair[0].good), ends[0])
         best, spread = self.surrounded(best)
-        return self.regularized(self.unseen_put_back(best)), spread, problem
+        best = self.unseen_put_back(best)
+        self.test_effects(best)
+        return self.regularized(best), spread, problem
+
+    def test_effects(self, end: Ended) -> None:
+        """Notes effects that the model may lack, if it does not explain the data."""
+        counts = end.problem.motions(end.outcome.point).contacts
+        # next to jumps, a small change of the system tells nothing
+        if end.evidence.explained or np.any(counts != counts[:, :1]):
+            self.missing = []
+        elif self.tested is None or not np.isclose(end.cost, self.tested, rtol=self.settings.same_minimum):
+            self.report("effects that the model may lack")
+            self.tested = end.cost
+            problem = dataclasses.replace(end.problem, watch=self.watch_time)
+            self.missing = missing_effects(problem, end.outcome, self.apparent_noise if self.noise is None else None)
 
     def regularized(self, end: Ended) -> Ended:
         """The end with a prior, where that matters; and how the slower rows predict the faster ones."""
@@ -309,7 +332,11 @@ class Fitter:
         ends = [self.settled(problem, start)]
         rests = ends[0].problem.rest is not None and ends[0].mean_square < settings.close
         far = search == self.grown or ends[0].mean_square > settings.near
-        if far and not chosen and not ends[0].good and theta.size and not rests:
+        if ends[0].outcome.minimum and not ends[0].good and theta.size:
+            self.test_effects(ends[0])
+        # an effect that the model lacks is found by no search
+        lacking = bool(self.missing) and self.missing[0].share > MOST
+        if far and not chosen and not ends[0].good and theta.size and not rests and not lacking:
             ends.append(self.grown(problem, start))
         sizes = [self.size(end) for end in ends]
         # next to a jump there are many ends; if one of them is close, the others are not far from it

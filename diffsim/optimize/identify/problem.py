@@ -32,11 +32,13 @@ from diffsim.optimize.identify.least_squares import (
 )
 from diffsim.optimize.identify.recording import Recording
 from diffsim.optimize.identify.residuals import (
+    Change,
     Clock,
     Derivatives,
     First,
     Guess,
     Motions,
+    Pushed,
     WindowGaps,
     Windows,
     begins,
@@ -44,6 +46,7 @@ from diffsim.optimize.identify.residuals import (
     derivatives,
     mode_of,
     motions,
+    pushed,
     sensing_slopes,
     shown,
     shown_slopes,
@@ -238,6 +241,11 @@ class Problem:
             self.last.key = key
         return self.last.motions
 
+    def pushed(self, point: Point, change: Change) -> Pushed:
+        """Simulates the windows of a changed system (residuals.py)."""
+        self.watch(self, None)
+        return pushed(self.unknowns.places, self.unknowns.model, self.inside, self._guess(point), change)
+
     def resting(self, theta: np.ndarray) -> "Problem | None":
         """This problem with first states at rest, for windows that begin at rest on a floor or in a hand.
 
@@ -277,7 +285,7 @@ class Problem:
         rest = np.where(still[:, None, None], basis @ np.swapaxes(basis, 1, 2), np.eye(self.width))
         return dataclasses.replace(self.with_windows(self.windows.replace(**first)), rest=rest)
 
-    def shown(self, point: Point, moved: Motions) -> np.ndarray:
+    def shown(self, point: Point, moved: Motions | Pushed) -> np.ndarray:
         """(windows, T, ny) readings as the recording shows them."""
         return shown(self.unknowns.sensing, point.theta, self.clock, np.asarray(moved.readings, float))
 

@@ -28,6 +28,7 @@ moment when its readings were taken.
 """
 
 import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -45,6 +46,7 @@ from diffsim.simulate.step import rollout, step_data
 from diffsim.types import Data, Model, State
 from diffsim.types.state import make_inputs, make_state
 from diffsim.xla.compiled import jit, uncollected
+from diffsim.xla.loops import scan
 
 Places = tuple[Place, ...]
 
@@ -163,6 +165,56 @@ def _simulated(model: Model, states: State, ctrl: Array | np.ndarray) -> tuple[S
 
     run = jax.vmap(lambda state, ctrl: rollout(model, state, ctrl, kept))(states, ctrl)
     return run.final, run.readouts
+
+
+class Pushed(NamedTuple):
+    """Readings (windows, T, ny) under further forces, and forces of the actuators on the joints (windows, T, nv)."""
+
+    readings: np.ndarray
+    actuators: np.ndarray
+
+
+def pushed(places: Places, model: Model, windows: Windows, guess: Guess, change: "Change") -> Pushed:
+    """Simulates all windows of a changed system: further forces on the joints, and other leaves of the model."""
+    ctrl = np.asarray(windows.ctrl)
+    length = ctrl.shape[1]
+    leaves = numbers(places, model, guess.theta)[0]
+    fitted = with_leaves(model, {**leaves, **change.leaves(with_leaves(model, leaves))})
+    state, _ = begins(model, windows.first, guess.changes)
+    parts = []
+    for first in range(0, length, CHUNK):
+        index = np.minimum(np.arange(first, first + CHUNK), length - 1)
+        forces = np.asarray(change.forces[:, index], ctrl.dtype)
+        state, part = _pushed(fitted, state, ctrl[:, index], forces)
+        parts.append(part)
+    return Pushed(*jax.tree.map(lambda *leaves: np.concatenate(leaves, axis=1)[:, :length], *parts))
+
+
+class Change(NamedTuple):
+    """A change of a system.
+
+    Attributes:
+      forces: (windows, T, nv) further forces on the joints.
+      leaves: the leaves of the model that change, as a function of the model.
+    """
+
+    forces: np.ndarray
+    leaves: Callable[[Model], dict[str, Array]] = lambda model: {}
+
+
+@jit
+@uncollected()
+def _pushed(
+    model: Model, states: State, ctrl: Array | np.ndarray, forces: Array | np.ndarray
+) -> tuple[State, tuple[Array, Array]]:
+    """The ends of windows under controls (windows, steps, nu) and forces (windows, steps, nv), and what is read."""
+
+    def advance(state: State, row: tuple[Array, Array]) -> tuple[State, tuple[Array, Array]]:
+        inputs = make_inputs(model).replace(ctrl=row[0], qfrc_applied=row[1])
+        later, data = step_data(model, state, inputs)
+        return later, (data.sensordata, data.qfrc_actuator)
+
+    return jax.vmap(lambda state, ctrl, forces: scan(advance, state, (ctrl, forces)))(states, ctrl, forces)
 
 
 def derivatives(places: Places, mode: str, model: Model, windows: Windows, guess: Guess, states: State) -> Derivatives:

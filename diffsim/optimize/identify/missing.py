@@ -1,0 +1,194 @@
+"""What a model lacks: score tests of effects that it does not have, one at a time.
+
+Each effect adds a signal z to the readings, to first order in its strength c: a force on a joint, another parameter of
+the model, or a change of the readings themselves. z comes from a simulation with a little of the effect. With P the
+projection onto what neither theta nor first states can adjust, the effect explains the share
+
+    (|P r|^2 - min_c |P (r + Z c)|^2) / (|P r|^2 - noise)
+
+of the squared residuals r beyond the noise, where Z has a column for each joint or sensor. Columns are added while the
+Bayesian information criterion falls, so that an effect of one joint is preferred to an effect of all joints. Effects
+are ranked by this criterion.
+
+Sources: Godfrey 1978 (score tests); Schwarz 1978 (information criterion).
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import scipy.optimize
+
+from diffsim.optimize.identify.effects import Candidate, Column, Motion, candidates, friction_of
+from diffsim.optimize.identify.evidence import Residuals
+from diffsim.optimize.identify.least_squares import Outcome
+from diffsim.optimize.identify.problem import Problem
+from diffsim.optimize.identify.unknowns import Unknown, UnknownPayload
+from diffsim.types import Model
+
+# effects that explain at least this share of the residuals are named
+NAMED_SHARE = 0.5
+# most columns of one effect
+MOST_COLUMNS = 6
+# a signal is not tested if the fit can adjust all but this part of its square
+LEAST_SIGNAL = 1e-4
+# an effect needs at least this number of rows that count as independent
+LEAST_ROWS = 10.0
+# friction that explains this share is tried once more with the strength that was found
+REFINED_SHARE = 0.3
+# at least this part of the squared residuals counts as misfit, the rest as noise
+LEAST_MISFIT = 0.2
+# stands in for zero in denominators
+TINY = 1e-300
+
+
+class Effect(NamedTuple):
+    """An effect that a model may lack.
+
+    Attributes:
+      name: such as "Coulomb friction".
+      share: the share of the squared residuals that it would explain, noise not counted.
+      where: the joints, sensors or bodies that it is about; the largest comes first.
+      values: its strengths there, in the unit of the effect.
+      unit: of the strengths.
+      criterion: the Bayesian information criterion with it less the one without it; the lowest is the likeliest.
+    """
+
+    name: str
+    share: float
+    where: list[str]
+    values: list[float]
+    unit: str
+    criterion: float
+
+    def __str__(self) -> str:
+        places = ", ".join(f"{where}: {value:.2g} {self.unit}".rstrip() for where, value in self._pairs())
+        return f"{self.name} ({places}) would explain {self.share:.0%} of the residuals"
+
+    def _pairs(self) -> Iterator[tuple[str, float]]:
+        return zip(self.where, self.values, strict=True)
+
+    def unknowns(self, model: Model) -> list[Unknown | UnknownPayload]:
+        """The parameters of a model by which `fit` can add the effect; empty if MuJoCo's models have none."""
+        where = list(dict.fromkeys(self.where))
+        if self.name == "Coulomb friction":
+            return [Unknown("dof_frictionloss", where, lower=0)]
+        if self.name == "viscous damping":
+            return [Unknown("dof_damping", where, lower=0)]
+        if self.name == "spring":
+            return [Unknown("jnt_stiffness", where, lower=0)]
+        if self.name == "tilted gravity":
+            return [Unknown("gravity.tilt")]
+        if self.name == "payload":
+            return [UnknownPayload(where[0])]
+        if self.name == "delay":
+            return [Unknown("sensor.delay", lower=-0.05, upper=0.05, shared=True)]
+        if self.name == "offset of a sensor":
+            return [Unknown("sensor.bias", where)]
+        if self.name == "gain of a sensor":
+            return [Unknown("sensor.gain", where)]
+        return []
+
+
+def missing_effects(problem: Problem, outcome: Outcome, apparent_noise: np.ndarray | None) -> list[Effect]:
+    """Effects that the model may lack; the likeliest comes first.
+
+    Args:
+      problem: the windows that were fitted.
+      outcome: a solution of their least squares.
+      apparent_noise: (ny,) the noise that recordings show by themselves; None if the user gave the noise.
+    """
+    test = _Test(problem, outcome, apparent_noise)
+    motion = Motion(problem, outcome)
+    effects: dict[str, Effect] = {}
+
+    def try_candidate(candidate: Candidate) -> None:
+        effect = test.explained(candidate)
+        if effect is not None and (effect.name not in effects or effect.criterion < effects[effect.name].criterion):
+            effects[effect.name] = effect
+
+    for candidate in candidates(motion):
+        try_candidate(candidate)
+    friction = effects.get("Coulomb friction")
+    if friction is not None and friction.share > REFINED_SHARE:
+        # friction that holds a joint for a while is not proportional to its strength: once more with this strength
+        try_candidate(friction_of(motion, dict(zip(friction.where, friction.values, strict=True))))
+    return sorted(effects.values(), key=lambda effect: effect.criterion)
+
+
+class _Test:
+    """The score test of effects at a solution.
+
+    Attributes:
+      residuals: the residuals there, and what the fit can adjust.
+      weight: (windows, T, ny) 1 / noise, 0 where nothing was measured.
+      errors: (k,) the residuals that the fit cannot adjust.
+      noise: the sum of their squares that is noise.
+      rows: how many of them count as independent.
+    """
+
+    def __init__(self, problem: Problem, outcome: Outcome, apparent_noise: np.ndarray | None) -> None:
+        self.residuals = Residuals(problem.sample(outcome.point, outcome.blocks, apparent_noise is None))
+        self.weight = np.where(self.residuals.seen, 1 / problem.noise, 0)
+        self.errors = self.residuals.outside(self.residuals.errors).reshape(-1)
+        freedom = self.residuals.freedom.sum(axis=(0, 1))
+        part = np.ones(freedom.size) if apparent_noise is None else np.minimum(apparent_noise / problem.noise, 1)
+        self.noise = float(np.sum(freedom * part**2))
+        memory = max(float(np.nanmax(self.residuals.memory())), 1.0)
+        self.rows = max(float(freedom.sum()) / memory, LEAST_ROWS)
+
+    def explained(self, candidate: Candidate) -> Effect | None:
+        """What an effect explains; None if it explains nothing."""
+        columns = []
+        for column in candidate.columns:
+            with np.errstate(over="ignore", invalid="ignore"):
+                weighted = np.nan_to_num(column.signal * self.weight)
+            outside = self.residuals.outside(weighted).reshape(-1)
+            if np.sum(outside**2) > LEAST_SIGNAL * np.sum(weighted**2):
+                columns.append((column, outside))
+        return _explained(candidate, columns, self.errors, self.noise, self.rows)
+
+
+def _explained(
+    candidate: Candidate, columns: list[tuple[Column, np.ndarray]], errors: np.ndarray, noise: float, rows: float
+) -> Effect | None:
+    """What an effect explains: columns are added while the information criterion falls; None if none does."""
+    total = float(np.sum(errors**2))
+    chosen: list[int] = []
+    best = 0.0
+    strengths = np.zeros(0)
+    left = total
+    while len(chosen) < min(MOST_COLUMNS, len(columns)):
+        tried = []
+        for k in range(len(columns)):
+            if k not in chosen:
+                c, square = _solved([columns[i] for i in [*chosen, k]], errors)
+                tried.append((square, k, c))
+        square, k, c = min(tried, key=lambda each: each[0])
+        criterion = rows * np.log(max(square, TINY) / max(total, TINY)) + (len(chosen) + 1) * np.log(rows)
+        if criterion >= best:
+            break
+        chosen, best, strengths, left = [*chosen, k], criterion, c, square
+    if not chosen:
+        return None
+    names = [columns[i][0].where for i in chosen]
+    order = np.argsort([-np.sum((columns[i][1] * c) ** 2) for i, c in zip(chosen, strengths, strict=True)])
+    return Effect(
+        name=candidate.name,
+        share=min((total - left) / max(total - noise, LEAST_MISFIT * total, TINY), 1.0),
+        where=[names[i] for i in order],
+        values=[float(strengths[i]) for i in order],
+        unit=candidate.unit,
+        criterion=best,
+    )
+
+
+def _solved(columns: list[tuple[Column, np.ndarray]], errors: np.ndarray) -> tuple[np.ndarray, float]:
+    """The strengths of columns that explain the errors best, and the sum of squares that is left."""
+    matrix = np.stack([column for _, column in columns], axis=1)
+    lengths = np.maximum(np.sqrt(np.sum(matrix**2, axis=0)), TINY)
+    # the triangle of the QR of (Z, r) is all that counts
+    triangle = np.asarray(np.linalg.qr(np.concatenate([matrix / lengths, errors[:, None]], axis=1), mode="r"))
+    lower = [0.0 if column.signed else -np.inf for column, _ in columns]
+    found = scipy.optimize.lsq_linear(triangle[:, :-1], -triangle[:, -1], (lower, np.inf))
+    return found.x / lengths, 2 * float(found.cost)

@@ -1,0 +1,136 @@
+"""Effects that a model lacks are named: an arm of two joints, recorded and simulated by C MuJoCo."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import diffsim
+from diffsim import optimize
+from diffsim.optimize.identify.problem import make_problem, windows_of
+from diffsim.optimize.identify.residuals import Change
+from diffsim.simulate.randomize import leaf
+from tests.measure.by_c import Simulator, readings, simulated_by_c
+
+ROWS, STEP, NOISE = 200, 0.01, 3e-4
+ARM = """<mujoco><option timestep=".01"/><worldbody><body name="upper"><joint name="a" axis="0 1 0" damping="{d1}"
+armature=".02" {first}/><inertial pos="0 0 -.15" mass="1" diaginertia=".008 .008 .001"/><body name="fore" pos="0 0 -.3">
+<joint name="b" axis="0 1 0" damping="{d2}" armature=".02"/><inertial pos="0 0 -.1" mass=".5" diaginertia=
+".003 .003 .001"/>{load}</body></body></worldbody><actuator><position name="a" joint="a" kp="20" kv="1" {limit}/>
+<position name="b" joint="b" kp="15" kv=".5"/></actuator><sensor><jointpos name="qa" joint="a"/>
+<jointpos name="qb" joint="b"/></sensor></mujoco>"""
+PLAIN = {"first": "", "load": "", "limit": ""}
+LOAD = '<body pos="0 0 -.2"><inertial pos="0 0 0" mass=".2" diaginertia="1e-6 1e-6 1e-6"/></body>'
+TRUTH, GUESS = {"d1": 0.2, "d2": 0.1}, {"d1": 0.15, "d2": 0.15}
+UNKNOWNS = [optimize.Unknown("dof_damping", lower=0, upper=3)]
+
+
+def commands() -> np.ndarray:
+    """(ROWS, 2)."""
+    t = STEP * np.arange(ROWS)[:, None]
+    return np.sin(2 * np.pi * np.asarray([0.7, 1.1]) * t + [0.0, 1.0]) + 0.4 * np.sin(2 * np.pi * 1.9 * t)
+
+
+def lagging(seen: np.ndarray) -> np.ndarray:
+    """The second reading behind gear play of 0.02 rad."""
+    follower, behind = seen[0, 1], seen.copy()
+    for t, reading in enumerate(seen[:, 1]):
+        follower = behind[t, 1] = np.clip(follower, reading - 0.01, reading + 0.01)
+    return behind
+
+
+def late(seen: np.ndarray) -> np.ndarray:
+    """Readings that are late by 8 ms."""
+    t = STEP * np.arange(ROWS)
+    return np.stack([np.interp(t - 0.008, t, column) for column in seen.T], axis=1)
+
+
+def model_of(numbers: dict[str, float]) -> str:
+    """The MJCF of the arm without an effect."""
+    return ARM.format(**numbers, **PLAIN)
+
+
+@functools.cache
+def start() -> diffsim.Model:
+    """The model with wrong numbers."""
+    return diffsim.load(model_of(GUESS))
+
+
+def without_effects(theta: np.ndarray) -> str:
+    """The MJCF of theta."""
+    return model_of({"d1": float(theta[0]), "d2": float(theta[1])})
+
+
+def fitted(
+    seen: np.ndarray, build: Callable[[np.ndarray], str] = without_effects, **options: Any
+) -> optimize.FitResult:
+    """The fit of readings with noise, simulated by C."""
+    recording = optimize.make_recording(
+        start(), commands(), seen + NOISE * np.random.default_rng(0).normal(size=(ROWS, 2))
+    )
+    with simulated_by_c(build):
+        return optimize.fit(start(), recording, UNKNOWNS, NOISE, optimize.Fit(starts=1, window=ROWS), **options)
+
+
+@pytest.mark.parametrize(
+    ("real", "spoil", "name", "where"),
+    [
+        ({"first": 'frictionloss=".05"'}, None, "Coulomb friction", "a"),
+        ({"load": LOAD}, None, "payload", "fore"),
+        ({"limit": 'forcelimited="true" forcerange="-10 10"'}, None, "force limit", "a"),
+        ({}, late, "delay", "commands"),
+        ({}, lagging, "gear play", "qb"),
+        ({}, lambda seen: seen + np.asarray([0.0, 0.03]), "offset of a sensor", "qb"),
+    ],
+)
+def test_a_missing_effect_is_named(real, spoil, name: str, where: str) -> None:
+    seen = readings(ARM.format(**TRUTH, **(PLAIN | real)), commands())
+    result = fitted(seen if spoil is None else spoil(seen))
+    assert not result.explained and result.missing[0].name == name, str(result)
+    assert result.missing[0].where[0] == where and result.missing[0].share > 0.5
+    assert f"The model may lack: {name} ({where}" in str(result)
+
+
+def test_nothing_is_missing_from_a_model_that_explains_the_data() -> None:
+    result = fitted(readings(model_of(TRUTH), commands()))
+    assert result.explained and not result.missing and not result.hints()
+    assert result.carry_over is not None and result.carry_over.carries
+
+
+def test_the_likeliest_effect_is_added_on_request() -> None:
+    """Friction, which the fit then finds."""
+
+    def build(theta: np.ndarray) -> str:
+        loss = f'frictionloss="{theta[2]}"' if theta.size > 2 else ""
+        return ARM.format(d1=theta[0], d2=theta[1], **(PLAIN | {"first": loss}))
+
+    seen = readings(ARM.format(**TRUTH, **(PLAIN | {"first": 'frictionloss=".05"'})), commands())
+    result = fitted(seen, build, extend=True)
+    assert result.explained and "Added, since the model lacked it: Coulomb friction (a" in str(result)
+    assert result.identified.labels[2] == "dof_frictionloss[a]"
+    np.testing.assert_allclose(result.identified.values, [0.2, 0.1, 0.05], rtol=0.1)
+
+
+def test_errors_that_no_effect_makes_get_no_hint() -> None:
+    """Every 23rd reading is off."""
+    seen = readings(model_of(TRUTH), commands())
+    seen[::23] += 0.02
+    result = fitted(seen)
+    assert not result.explained and "None of the effects that were tried" in str(result)
+
+
+def test_a_push_is_that_of_c_mujoco() -> None:
+    """Readings, and the forces of the actuators, under forces on the joints; and of another gravity."""
+    recording = optimize.make_recording(start(), commands()[:50], np.zeros((50, 2)))
+    unknowns = optimize.Unknowns(start(), UNKNOWNS)
+    problem = make_problem(unknowns, windows_of([recording], 25)[0], np.ones(2), known_start=True)
+    point = problem.point(unknowns.start)
+    forces = 0.3 * np.random.default_rng(0).normal(size=(2, 25, 2))
+    change = Change(forces, lambda model: {"opt.gravity": leaf(model, "opt.gravity") + 1.0})
+    ours = problem.pushed(point, change)
+    c = Simulator(lambda theta: model_of(GUESS))
+    theirs = c.pushed(None, start(), problem.inside, problem._guess(point), change)
+    np.testing.assert_allclose(ours.readings, theirs.readings, atol=1e-10)
+    np.testing.assert_allclose(ours.actuators, theirs.actuators, atol=1e-8)
