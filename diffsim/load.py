@@ -13,11 +13,13 @@ from diffsim.mjcf import read
 from diffsim.types.hooks import Hooks
 from diffsim.types.model import Model
 from diffsim.types.record import is_saved, near, restore
+from diffsim.xla.compiled import uncollected
 
 # the models that come with the package, one MJCF file each: `diffsim.load("humanoid")`
 MODELS = Path(__file__).parent / "envs" / "models"
 
 
+@uncollected()
 def load(
     path_or_text: str | bytes | os.PathLike[str],
     assets: Mapping[str, bytes] | None = None,

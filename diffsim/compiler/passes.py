@@ -52,6 +52,7 @@ from diffsim.simulate.sleep import SLEEPLESS, sleepless_equalities
 from diffsim.types.hooks import Hooks
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology
+from diffsim.xla.compiled import uncollected
 
 PASSES: tuple[Callable[[Draft], None], ...] = (
     # the tree of elements as lists of objects, frames dissolved
@@ -105,6 +106,7 @@ PASSES: tuple[Callable[[Draft], None], ...] = (
 
 
 @checked
+@uncollected()
 def compile(
     spec: Spec,
     max_contacts: int | None = None,

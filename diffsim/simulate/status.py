@@ -15,7 +15,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from scipy.sparse.csgraph import connected_components
 
 from diffsim.actuator.actuators import clamped_controls
 from diffsim.base.checked import checked
@@ -36,6 +35,9 @@ def motions_without_inertia(inertia: np.ndarray) -> list[np.ndarray]:
     """
     if not np.isfinite(inertia).all():
         return [np.flatnonzero(~np.isfinite(inertia).all(axis=1))]
+    # here, because it takes long to import and only broken models need it
+    from scipy.sparse.csgraph import connected_components
+
     count, label = connected_components(inertia != 0, directed=False)
     motions = (_motion(inertia, np.flatnonzero(label == part)) for part in range(count))
     return [motion for motion in motions if len(motion)]

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from scipy.linalg import solve_triangular
 
 Array = np.ndarray
 # a parameter with one entry for each axis or each input
@@ -178,6 +177,10 @@ def dot_general(a: Array, b: Array, *, dimension_numbers: Any, **params: Any) ->
     return (first @ second).reshape(*batch, *rows, *columns)
 
 
+# a triangular system with at most this many rows is solved faster row by row than LAPACK is imported
+FEW_ROWS = 300
+
+
 def triangular_solve(
     a: Array, b: Array, *, left_side: bool, lower: bool, transpose_a: bool, unit_diagonal: bool, **params: Any
 ) -> Any:
@@ -186,13 +189,17 @@ def triangular_solve(
         return NotImplemented
     if not b.size:
         return b
-    if a.size > a.shape[-1] ** 2 and lower and not transpose_a and not unit_diagonal:
-        # a batch of matrices: solve row by row for all of them at once, which is faster than calling LAPACK for each
+    many = a.size > a.shape[-1] ** 2
+    if (many or a.shape[-1] <= FEW_ROWS) and lower and not transpose_a and not unit_diagonal:
+        # row by row, for a batch of matrices at once, which is faster than calling LAPACK for each of them
         x = np.zeros_like(b)
         for row in range(a.shape[-1]):
             known = a[..., row : row + 1, :row] @ x[..., :row, :]
             x[..., row : row + 1, :] = (b[..., row : row + 1, :] - known) / a[..., row, row, None, None]
         return x
+    # here, because importing it takes 0.1 s, and few models need it
+    from scipy.linalg import solve_triangular
+
     options = {"lower": lower, "trans": int(transpose_a), "unit_diagonal": unit_diagonal, "check_finite": False}
     pairs = zip(a.reshape(-1, *a.shape[-2:]), b.reshape(-1, *b.shape[-2:]), strict=True)
     return np.stack([solve_triangular(*pair, **options) for pair in pairs]).reshape(b.shape)
