@@ -10,6 +10,7 @@ Inverse weights, which scale soft constraints, and all other constants that MuJo
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
@@ -248,5 +249,4 @@ def follow(model: Model, drawn: Leaves) -> Leaves:
 
 def leaf(model: Model, name: str) -> Array:
     """A leaf of a model, by path: "body_mass", "opt.timestep"."""
-    owner, _, field = name.rpartition(".")
-    return getattr(getattr(model, owner) if owner else model, field)
+    return functools.reduce(getattr, name.split("."), model)
