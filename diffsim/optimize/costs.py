@@ -27,7 +27,7 @@ from diffsim.types.views import View
 
 Which = str | int | View
 
-# `limits` costs within this part of a joint's range from each end
+# `limits` costs within this fraction of a joint's range from each end
 RIM = 0.025
 
 

@@ -46,7 +46,7 @@ def linearize(model: Model, state: State, inputs: Inputs | None = None, contacts
       model: the compiled model.
       state: the state to linearize about.
       inputs: the inputs there; None for `make_inputs(model)`.
-      contacts: False linearizes as if nothing could touch anything; the program then compiles in a part of the time.
+      contacts: False linearizes as if nothing could touch anything; the program then compiles faster.
 
     Returns:
       The matrices A, B, C and D.

@@ -38,7 +38,7 @@ from diffsim.xla.loops import scan
 
 # lengths of a line search: 1, 1/2, .. down to the first below 1e-4
 TRIALS = 15
-# a step is accepted if the objective falls by this part of the predicted decrease (Armijo's condition)
+# a step is accepted if the objective falls by this fraction of the predicted decrease (Armijo's condition)
 DECREASE = 0.1
 
 

@@ -164,7 +164,7 @@ def check_physical(params: dict[str, Array], index: np.ndarray) -> None:
 
 
 def _apart(second: Array) -> Array:
-    """Positive numbers (3,), moved apart by a small part of themselves if two are nearly equal."""
+    """Positive numbers (3,), moved apart by a small fraction of themselves if two are nearly equal."""
     order = jnp.argsort(jax.lax.stop_gradient(second))
     low, middle, high = (second[order[i]] for i in range(3))
     part = APART[second.dtype.itemsize]

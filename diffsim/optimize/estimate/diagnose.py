@@ -27,7 +27,7 @@ CLOSE = 0.1
 ROUNDING = 100.0
 # a smoothed slope counts if it is this number of standard errors away from zero
 CERTAIN = 3.0
-# the default reach, as a part of |x|, and its least value
+# the default reach, as a fraction of |x|, and its least value
 REACH = 0.01
 
 

@@ -22,9 +22,9 @@ import scipy.stats
 from diffsim.optimize.identify.least_squares import Blocks, projected
 from diffsim.optimize.identify.unknowns import Unknowns
 
-# singular values below this part of the largest count as zero
+# singular values below this fraction of the largest count as zero
 NULL = 1e-7
-# a direction is not identified if its standard deviation is above this part of the parameters' sizes
+# a direction is not identified if its standard deviation is above this fraction of the parameters' sizes
 LOOSE = 1.0
 # a direction in words names the parameters whose parts are above this
 NAMED = 0.1
@@ -34,9 +34,9 @@ CONFIDENCE = 0.95
 ALARM = 1e-3
 # the longest lag that is tested for whiteness, rows
 LAGS = 20
-# intervals are withheld if residuals are this many times the noise
+# intervals are withheld if residuals are larger than the noise by this factor
 WITHHELD = 3.0
-# residuals below this part of the noise are no misfit, whatever they look like
+# residuals below this fraction of the noise are not a misfit, whatever their shape
 QUIET = 0.5
 # the noise counts as larger than the user says only beyond this factor
 LOUDER = 1.05
@@ -46,7 +46,7 @@ BURST = 1.1
 SHARE = 0.2
 # the largest number of causes that are named
 CAUSES = 4
-# a signal is not tested if the fit can adjust all but this part of its square
+# a signal is not tested if the fit can adjust all but this fraction of its square
 LEAST_SIGNAL = 1e-6
 # a parameter is at a bound if it is this near, relative to 1 + |theta|
 AT_BOUND = 1e-6
@@ -98,7 +98,7 @@ class FittedWindows(NamedTuple):
     """Windows at the solution of a fit.
 
     Attributes:
-      errors: (windows, T, ny) readings minus measurements, over the noise; NaN where nothing was measured.
+      errors: (windows, T, ny) readings minus measurements, divided by the noise; NaN where nothing was measured.
       blocks: derivatives of the residuals; the rows of `errors` come first.
       readings: (windows, T, ny) simulated.
       measured: (windows, T, ny) recorded.
@@ -129,7 +129,7 @@ class Evidence(NamedTuple):
 
     Attributes:
       explained: whether the residuals are noise, as far as the tests tell.
-      size: (ny,) root mean square residual of each reading over its noise; NaN if nothing was measured.
+      size: (ny,) root mean square residual of each reading divided by its noise; NaN if nothing was measured.
       by_window: (windows, ny) the same for each window.
       white: (ny,) probability that white residuals have correlations in time as large as these.
       widened: the factor by which the residuals widen the intervals, at least 1; infinite if these are withheld.
@@ -227,7 +227,7 @@ class Residuals:
         return total
 
     def outside(self, column: np.ndarray) -> np.ndarray:
-        """The part of a signal (windows, T, ny) that the fit cannot adjust: orthogonal to the basis."""
+        """The part of a signal (windows, T, ny) that the fit cannot produce: orthogonal to the basis."""
         windows = len(column)
         blocks = self.sample.blocks
         flat = self.basis.reshape(windows, -1, self.basis.shape[-1])

@@ -31,11 +31,11 @@ from diffsim.types.state import make_state
 # information that is added to F so that it has an inverse: as if each parameter were known within a thousand times its
 # size
 KNOWN = 1e-6
-# a direction stays hidden if its standard deviation is above this part of the parameters' sizes
+# a direction stays hidden if its standard deviation is above this fraction of the parameters' sizes
 HIDDEN = 1.0
 # cost of leaving the range of a joint, per squared rad or m, averaged over timesteps: far above any gain of information
 OUTSIDE = 1e3
-# the search begins with random controls within this part of the limits: a gentle motion that breaks nothing
+# the search begins with random controls within this fraction of the limits: a gentle motion that breaks nothing
 FIRST_CONTROLS = 0.3
 
 
@@ -165,7 +165,7 @@ def _cost(places: tuple[Place, ...], criterion: str, design: _Design, hats: Arra
     ctrl = matmul(hats, knots)
 
     def readings(theta: Array) -> tuple[Array, Array]:
-        """(T, ny) readings over the noise, and positions (T, nq)."""
+        """(T, ny) readings divided by the noise, and positions (T, nq)."""
         fitted = with_numbers(design.model, places, theta)
         run = rollout(fitted, design.state, ctrl, lambda state, data: (data.sensordata, state.qpos))
         return run.readouts[0] * design.weight[None], run.readouts[1]
@@ -188,6 +188,6 @@ def _cost(places: tuple[Place, ...], criterion: str, design: _Design, hats: Arra
 
 
 def _deviations(information: np.ndarray) -> np.ndarray:
-    """(n,) standard deviations of the parameters, over their sizes."""
+    """(n,) standard deviations of the parameters, divided by their sizes."""
     known = information + KNOWN * np.eye(len(information))
     return np.sqrt(np.maximum(np.diag(np.linalg.pinv(known, hermitian=True)), 0))

@@ -383,7 +383,7 @@ def _extension(
 
 
 def _times_noise(rms: np.ndarray, noise: np.ndarray) -> float:
-    """Root mean square of errors over the noise, of all readings; NaN if nothing was measured."""
+    """Root mean square of errors divided by the noise, of all readings; NaN if nothing was measured."""
     return float(np.sqrt(np.mean((rms / noise)[np.isfinite(rms)] ** 2))) if np.isfinite(rms).any() else np.nan
 
 

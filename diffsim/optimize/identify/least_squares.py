@@ -27,7 +27,8 @@ import scipy.optimize
 CHANGE = 1e-9
 # it ends if the cosine between the residuals and every column is below this
 COSINE = 1e-10
-# it ends if a step promises to lower the cost by less than this part of one residual's share, which no interval shows
+# it ends if derivatives promise that a step lowers the cost by less than this fraction of the mean squared residual: no
+# interval shows such a change
 NO_MATTER = 1e-4
 # mu of the first step, relative to the scale of the columns
 FIRST_DAMPING = 1e-3
@@ -35,22 +36,22 @@ FIRST_DAMPING = 1e-3
 LEAST_DAMPING = 1e-14
 # above this mu the search ends: steps would be smaller than rounding
 LARGEST_DAMPING = 1e12
-# mu falls to no less than this part of itself in one step
+# mu falls to no less than this fraction of itself in one step
 DAMPING_FALL = 0.1
 # the first factor by which mu grows after a failed step; it doubles with each failure in a row
 DAMPING_GROWTH = 2.0
-# columns count as at least this part of the longest one, so that an unknown without effect is not scaled up; columns of
-# theta are compared in units of the sizes of their parameters
+# the scale of a column is at least this fraction of the largest one, so that an unknown without effect is not scaled
+# up; columns of theta are compared in units of the sizes of their parameters
 LEAST_COLUMN = 1e-6
-# a step that gains less than this part of what its derivatives promise is refused: the motion jumps in between
+# a step that gains less than this fraction of what its derivatives promise is refused: the motion jumps in between
 LEAST_RATIO = 1e-3
 # after this number of failed steps in a row, first states are moved one coordinate at a time
 PATIENCE = 3
-# these moves are kept if they lower the cost by this part
+# these moves are kept if they lower the cost by this fraction
 WORTH = 1e-3
-# sizes of these moves, as parts of the one-dimensional Newton step
+# sizes of these moves, as fractions of the one-dimensional Newton step
 COORDINATE_STEPS = (1.0, 0.3, 0.1)
-# a point is a minimum if an undamped step would lower the cost by less than this part of one residual's share
+# a point is a minimum if an undamped step would lower the cost by less than this fraction of the mean squared residual
 MINIMUM = 1e-3
 # a point is also a minimum if the step would lower the cost by less than this, for residuals that are next to zero
 NOTHING = 1e-6
@@ -176,7 +177,7 @@ class _Iterate(NamedTuple):
 
     @property
     def mean_cost(self) -> float:
-        """Twice the cost divided by the number of residuals: the share of one residual."""
+        """Twice the cost divided by the number of residuals: the mean squared residual."""
         return 2 * self.cost / max(np.count_nonzero(self.residuals), 1)
 
 
@@ -216,7 +217,7 @@ def _init(problem: LeastSquares, start: Point) -> _Iterate:
 
 
 def _advance(problem: LeastSquares, now: _Iterate) -> _Iterate:
-    """Tries one step; accepts it if it gains a part of what its derivatives promise, and adapts mu."""
+    """Tries one step; accepts it if it gains a fraction of what its derivatives promise, and adapts mu."""
     if _steepness(problem, now) < COSINE:
         return now._replace(ending=_Ending.ORTHOGONAL)
     step = _step(problem, now, now.damping)
@@ -305,7 +306,7 @@ def _move_first_states(problem: LeastSquares, now: _Iterate, cost: float) -> _It
 
     Where a motion jumps, one coordinate can make a step of all coordinates fail, and so holds up the others. For
     example, a body that is tilted leaves the floor. The iterate does not change unless the cost falls below `cost` by
-    the part `WORTH`.
+    the fraction `WORTH`.
     """
     x, residuals = now.point.x, now.residuals
     for coordinate in range(x.shape[1]):
@@ -346,7 +347,7 @@ def _expected(now: _Iterate, step: Point) -> float:
 
 
 def _scale(problem: LeastSquares, before: Point | None, blocks: Blocks) -> Point:
-    """The norm of each column, the largest so far; short ones are raised to a part of the longest, and zeros to 1."""
+    """The largest norm so far of each column; small ones are raised to a fraction of the largest, and zeros to 1."""
     theta = np.sqrt(np.sum(blocks.by_theta**2, axis=(0, 1))) * problem.size
     theta = np.maximum(theta, LEAST_COLUMN * theta.max(initial=0)) / problem.size
     squares = np.sum(blocks.by_x**2, axis=1)

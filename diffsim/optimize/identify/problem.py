@@ -67,15 +67,15 @@ START_NOISE_VELOCITY = 100.0
 START_NOISE_ACTIVATION = 10.0
 # a reading at a time between two rows is interpolated from this number of rows after it (residuals.py)
 ROWS_AHEAD = 2
-# a parameter is no suspect if all but this part of its effect is also the effect of other unknowns
+# a parameter is no suspect if all but this fraction of its effect is also the effect of other unknowns
 LEAST_EFFECT = 1e-6
 # a window begins at rest if this many rows at its beginning are near the rows of a body at rest
 REST_ROWS = 8
 # near means within this number of standard deviations
 REST_DEVIATIONS = 3.0
-# a change of the first state lasts if this part of it is still there once the body has come to rest
+# a change of the first state lasts if this fraction of it is still there once the body has come to rest
 LASTING = 0.1
-# this part of the Metropolis draws, at the beginning, is dropped
+# this fraction of the Metropolis draws, at the beginning, is dropped
 BURN_IN = 0.2
 # length of a Metropolis step in units of the covariance's root, over sqrt(n). For a normal posterior of many parameters
 # 2.38 is best (Roberts and Rosenthal 2001); shorter steps are accepted more often.
@@ -290,7 +290,7 @@ class Problem:
         return shown(self.unknowns.sensing, point.theta, self.clock, np.asarray(moved.readings, float))
 
     def errors(self, point: Point, moved: Motions) -> np.ndarray:
-        """(windows, T, ny) readings minus measurements, over the noise; NaN where nothing was measured."""
+        """(windows, T, ny) readings minus measurements, divided by the noise; NaN where nothing was measured."""
         readings = self.shown(point, moved)
         # a simulation that broke down may give any number
         with np.errstate(over="ignore", invalid="ignore"):

@@ -23,7 +23,7 @@ from diffsim.types.record import Record, leaf, near, record
 VELOCITY_ROWS = 3
 # the longest time between rows over which commands are held by default, s: a longer gap is a pause or a loss
 GAP = 0.1
-# a row of a table is on a timestep if it is nearer to it than this part of a timestep: clocks jitter
+# a row of a table is on a timestep if it is nearer to it than this fraction of a timestep: clocks jitter
 ON_TIME = 1e-2
 
 

@@ -118,7 +118,7 @@ def _curves(sample: FittedWindows) -> str:
     )
     parts = [
         f"<p>{span}: <span style='color:{RECORDED}'>recorded</span>, <span style='color:{SIMULATED}'>simulated</span>, "
-        f"<span style='color:{RESIDUAL}'>simulated minus recorded, over the noise</span></p>"
+        f"<span style='color:{RESIDUAL}'>simulated minus recorded, divided by the noise</span></p>"
     ]
     for i, name in enumerate(sample.names):
         parts.append(f"<b>{html.escape(name)}</b>")

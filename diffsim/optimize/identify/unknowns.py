@@ -40,7 +40,7 @@ PARAMETERS: dict[str, tuple[tuple[str, int, float], ...]] = {
 }
 # leaves whose terms are left out of the program at zero, or have no derivative there: the search begins above zero
 OFF_ZERO = ("dof_frictionloss", "tendon_frictionloss")
-# how far above zero it begins, as a part of the parameter's size
+# how far above zero it begins, as a fraction of the parameter's size
 START_ABOVE_ZERO = 1e-3
 # parameters that cannot be negative, by the last word of the field: bounds that no user has to give
 POSITIVE = (
@@ -60,7 +60,7 @@ POSITIVE = (
     "static",
     "stribeck",
 )
-# a mass is at least this part of the model's: without mass there is no motion
+# a mass is at least this fraction of the model's: without mass there is no motion
 LEAST_MASS = 1e-3
 # the values of a field tell the width of its prior if they are at least this part of a tenth of the range
 LEAST_WIDTH = 0.03
@@ -68,7 +68,7 @@ LEAST_WIDTH = 0.03
 LONGEST_DELAY = 0.03
 # the same in timesteps; the longer of the two counts
 LONGEST_DELAY_STEPS = 3
-# the first guess of a load is this part of the body's mass plus LEAST_LOAD
+# the first guess of a load is this fraction of the body's mass plus LEAST_LOAD
 FIRST_LOAD = 0.05
 # the least first guess of a load, kg: at a mass of zero its place would have no effect
 LEAST_LOAD = 1e-6

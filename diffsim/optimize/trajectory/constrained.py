@@ -30,9 +30,9 @@ from diffsim.types import Data, State
 from diffsim.types.record import leaf, record
 from diffsim.xla.compiled import jit
 
-# rho grows by this factor after a round, unless the violation fell to the part ENOUGH
+# rho grows by this factor after a round, unless the violation fell to the fraction ENOUGH of its last value
 RHO_GROWTH = 10.0
-# a violation has fallen enough if it is at most this part of what it was before the round
+# a violation has fallen enough if it is at most this fraction of what it was before the round
 ENOUGH = 0.25
 # the least rho, in units of cost over squared violation: with less, constraints are ignored
 LEAST_RHO = 1e-3

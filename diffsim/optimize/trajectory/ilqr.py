@@ -67,17 +67,18 @@ SEARCHES = 16
 LINEARIZED = 4
 # step sizes that are tried side by side
 TOGETHER = 2
-# the motion is no minimum if a step promises to lower the cost by more than this share, but does not
+# the motion is not a minimum if derivatives promise that a step lowers the cost by more than this share, but it does
+# not
 PROMISED = 1e-2
-# ... if more than this share of the cost depends on no control
+# it is not a minimum if more than this share of the cost depends on no control
 UNREACHED = 1e-2
-# ... if small noise changes the cost by more than this share beyond what derivatives predict
+# it is not a minimum if small noise changes the cost by more than this share beyond what derivatives predict
 LEAPS = 3e-3
 # how often noise is tried, each time with both signs
 PROBES = 2
 # standard deviation of this noise, in half ranges of the controls
 PROBE_NOISE = 3e-3
-# box_qp tries these parts of a Newton step
+# box_qp tries these fractions of a Newton step
 LENGTHS = (1.0, 0.5, 0.1)
 # a change below this number of machine epsilons is rounding
 ROUNDING = 16.0

@@ -55,12 +55,12 @@ Robust = Literal["mean", "worst quarter"]
 
 # the first level of a search over the whole horizon draws this many batches in its first round: nothing is known yet
 FIRST_BATCHES = 4
-# a receding plan looks over this part of the horizon (one in four), but at least over this part of a long one
+# a receding plan looks over the horizon divided by this, but at least over `PlanSettings.long_horizon` divided by this
 RECEDING = 4
 # rounds of the first receding plan, as a multiple of the rounds of the others, which begin from the plan before
 FIRST_ROUNDS = 3
-# the slack of the polish is relative to the cost, or to this part of the cost of zero controls if that is more: near
-# zero all is noise
+# the slack of the polish is relative to the cost, or to this fraction of the cost of zero controls if that is more: a
+# cost near zero is noise
 LEAST_COST = 0.1
 # of the budget of time, the searches end at this share: the rest is for the polish and for what the advice measures ...
 SEARCH_TIME = 0.8

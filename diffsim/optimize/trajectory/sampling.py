@@ -43,7 +43,7 @@ quick_jit = functools.partial(jit, quick=True)
 SHARES = 8
 # neighbouring regularizations differ by this factor, so that eight of them span seven decades
 REGULARIZATION_FACTOR = 10.0
-# the shortest Newton step that is tried, as a part of the whole step
+# the shortest Newton step that is tried, as a fraction of the whole step
 SHORTEST_STEP = 1e-3
 
 

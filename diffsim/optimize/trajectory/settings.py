@@ -37,14 +37,16 @@ class PlanSettings:
       refinement: levels about the best motion.
       robust_refinement: levels in perturbed worlds, if `robust` is given.
       fragile_refinement: levels in perturbed worlds for a fragile motion, if `robust` is not given.
-      patience: a level ends when this number of rounds ...
-      least_gain: ... lowered the cost by less than this share of it, and ...
-      narrow: ... the deviation is below this, in half ranges.
+      patience: number of rounds over which a level judges its progress: it ends when these rounds lowered the cost by
+        less than `least_gain` and the deviation is below `narrow`.
+      least_gain: share of the cost.
+      narrow: deviation, in half ranges.
       goal_reached: share of the goal's cost at which the goal is reached in the model.
       goal_kept: share at which it is reached in half of the perturbed worlds.
       goal_close: share at which the goal is nearly reached: a worse motion is ranked behind one that gets so far.
-      press_below: below this share of the goal's cost ...
-      press_above: ... and above this share, the goal is pressed: its cost counts more, as long as that helps.
+      press_below: if the goal's cost is below this share of its value at the start, and above `press_above`, the goal
+        is pressed: its cost counts more, as long as that helps.
+      press_above: see `press_below`.
       goal_weight: how many times more the goal counts while it is pressed.
       press_gain: pressing goes on while the goal's cost falls to less than this share of the last one.
       tree_growth: the second tree has this many times more nodes than the first.

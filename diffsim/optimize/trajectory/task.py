@@ -64,8 +64,8 @@ def make_task(
       inputs: all other inputs, constant in time; None for `make_inputs(model)`.
       bounds: lower and upper bounds of the controls, (nu,) or numbers; None for actuator_ctrlrange, where it is
         limited.
-      contacts: False plans without contacts, for motions through free space: the program compiles in a part of the
-        time. Collisions then go unnoticed; evaluate the plan in a task with contacts.
+      contacts: False plans without contacts, for motions through free space: the program compiles faster. Collisions
+        then go unnoticed; evaluate the plan in a task with contacts.
 
     Returns:
       The task.

@@ -34,7 +34,7 @@ from diffsim.types import State
 # (states of all samples, their controls (samples, T, nu), number of steps) -> the motions
 Simulate = Callable[[State, np.ndarray, int], Attempt]
 
-# a coordinate belongs to the goal if its derivative is above this part of the largest: below it is rounding
+# a coordinate belongs to the goal if its derivative is above this fraction of the largest: below it is rounding
 GOAL_DEPENDS = 1e-6
 
 
@@ -194,7 +194,7 @@ class Tree:
         moved, finite = self.moved[fresh], np.isfinite(self.final[fresh])
         if self.sides is None:
             self.sides = self._sides(moved[finite])
-        # a coordinate is in cell 0 until it has moved by a small part of a side, and then in cell 1 or -1
+        # a coordinate is in cell 0 until it has moved by a small fraction of a side, and then in cell 1 or -1
         away = np.where(finite[:, None], moved, 0) / np.where(self.sides > 0, self.sides, np.inf)
         places = (np.sign(away) * np.ceil(np.abs(away) - self.settings.moved)).astype(int)
         near = self.final[fresh] < self.settings.pruned * self.goal.start

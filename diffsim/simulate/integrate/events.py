@@ -61,7 +61,7 @@ from diffsim.xla.loops import cond, scan
 from diffsim.xla.reverse_mode import entwined, recomputed
 from diffsim.xla.select import anywhere, where_tree
 
-# how far behind the zero of a signal the motion goes on, as a part of the signal's change within the step, by bytes of
+# how far behind the zero of a signal the motion goes on, as a fraction of the signal's change in the step, by bytes of
 # a number: far enough that rounding does not undo the decision
 BEYOND = {4: 2e-3, 8: 1e-4}
 # the same for changes at which forces are continuous (all but touches and leaves): it costs next to nothing, and covers
