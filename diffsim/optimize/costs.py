@@ -84,7 +84,8 @@ def look_at(data: Data, body: View, axis: ArrayLike, point: ArrayLike, radians: 
     along = rotate(body.xquat(data), jnp.asarray(axis, data.xpos.dtype))
     aim = safe.normalize(jnp.asarray(point, data.xpos.dtype) - body.xpos(data))
     normal = cross(along, aim)
-    sine, cosine = safe.norm(normal), dot(along, aim)
+    sine = safe.norm(normal)
+    cosine = dot(along, aim)
     # angle / sine tends to 1 where the axis points at the point; if it points straight away, the direction is undefined
     ratio = safe.divide(safe.arctan2(sine, cosine), sine, 1.0)
     return normal * ratio / radians

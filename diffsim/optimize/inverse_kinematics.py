@@ -210,7 +210,8 @@ def _goals(model: Model, targets: Sequence[Target], posture: ArrayLike) -> _Goal
     Raises:
       ArgumentError: as `ik`.
     """
-    dtype, lists = model.qpos0.dtype, {"pos": 3, "quat": 4}
+    dtype = model.qpos0.dtype
+    lists = {"pos": 3, "quat": 4}
     rows: dict[str, list[Array]] = {name: [] for name in (*lists, "pos_weight", "rot_weight")}
     where: dict[str, list[tuple[int, ObjType, int]]] = {name: [] for name in lists}
     for number, target in enumerate(targets):
@@ -329,8 +330,10 @@ def _ik(model: Model, state: State, inputs: Inputs | None, goals: _Goals, search
         starts=_starts(model, state.qpos, search),
     )
     fixed = jax.lax.stop_gradient(problem)
-    rows, zero = 3 * (len(goals.placed) + len(goals.turned)), jnp.zeros((), state.qpos.dtype)
-    none, infinite = jnp.zeros((), jnp.int32), jnp.full((), jnp.inf, zero.dtype)
+    rows = 3 * (len(goals.placed) + len(goals.turned))
+    zero = jnp.zeros((), state.qpos.dtype)
+    none = jnp.zeros((), jnp.int32)
+    infinite = jnp.full((), jnp.inf, zero.dtype)
     start = _State(
         qpos=fixed.begin,
         residual=jnp.zeros(rows, zero.dtype),
@@ -445,7 +448,9 @@ def _slopes(problem: _Problem, errors: _Errors, poses: Kinematics) -> Array:
 
 def _advance(problem: _Problem, now: _State) -> _State:
     """One iteration: a step, its acceptance, and the end of a search."""
-    model, goals, settings = problem.model, problem.goals, problem.search.settings
+    model = problem.model
+    goals = problem.goals
+    settings = problem.search.settings
     stiffness = goals.posture**2
     step = _step(problem, now)
     stepped = integrate_position(model, now.qpos, step, jnp.ones((), step.dtype))
@@ -478,7 +483,8 @@ def _advance(problem: _Problem, now: _State) -> _State:
     little = better & ~now.fresh & (now.cost - cost <= enough * now.cost)
     still = little | (after.damping > MOST_DAMPING) | (now.number + 1 >= settings.iterations)
     reached = better & near & (still | (stiffness == 0))
-    ended, record = reached | still, after.cost < now.least
+    ended = reached | still
+    record = after.cost < now.least
     return after._replace(
         number=jnp.where(ended, 0, now.number + 1),
         total=now.total + 1,
@@ -498,10 +504,12 @@ def _cost(problem: _Problem, qpos: Array, residual: Array) -> Array:
 
 def _step(problem: _Problem, now: _State) -> Array:
     """(nv,) the damped Gauss-Newton step of the joints that may move, within the ranges."""
-    model, stiffness = problem.model, problem.goals.posture**2
+    model = problem.model
+    stiffness = problem.goals.posture**2
     away = position_difference(model, now.qpos, problem.begin)
     slope = matmul(now.slopes.T, now.residual) + stiffness * away
-    values, (lower, upper) = _values(model, now.qpos), _bounds(model, problem.search)
+    values = _values(model, now.qpos)
+    lower, upper = _bounds(model, problem.search)
     free = _free(problem, now.qpos, slope)
     matrix = jnp.where(free[:, None] & free[None], matmul(now.slopes.T, now.slopes), 0)
     diagonal = jnp.diagonal(matrix)
@@ -534,7 +542,8 @@ def _differentiable(problem: _Problem, qpos: Array) -> Array:
 
         return jax.grad(cost)(change)
 
-    rest_of, zero = jax.lax.stop_gradient(problem), jnp.zeros(problem.model.nv, qpos.dtype)
+    rest_of = jax.lax.stop_gradient(problem)
+    zero = jnp.zeros(problem.model.nv, qpos.dtype)
     free = _free(rest_of, qpos, slope(rest_of, zero))
 
     def root(problem: _Problem, change: Array) -> Array:

@@ -61,7 +61,8 @@ def second_moments(moments: Array) -> Array:
 def to_log_cholesky(inertial: Inertial) -> Array:
     """theta (10,) of a strictly physical inertia: each principal moment is less than the sum of the others."""
     mass, center = inertial.mass, inertial.center
-    axes, spread = quat_to_mat(inertial.quat), _apart(second_moments(inertial.moments))
+    axes = quat_to_mat(inertial.quat)
+    spread = _apart(second_moments(inertial.moments))
     # J / m = [[S / m + c c^T, c], [c^T, 1]] with S about the center: the last column of U is e^alpha (c, 1)
     covariance = matmul(axes * (spread / mass)[None], axes.T)
     # U U^T = S / m with upper U
@@ -72,7 +73,10 @@ def to_log_cholesky(inertial: Inertial) -> Array:
 
 def from_log_cholesky(theta: Array, near: Array) -> Inertial:
     """The inertia of theta (10,). Its principal axes have the order and signs nearest to the axes of `near` (4,)."""
-    alpha, d, (s12, s13, s23), center = theta[0], jnp.exp(theta[1:4]), theta[4:7], theta[7:]
+    alpha = theta[0]
+    d = jnp.exp(theta[1:4])
+    s12, s13, s23 = theta[4:7]
+    center = theta[7:]
     zero = jnp.zeros_like(alpha)
     upper = jnp.stack([jnp.stack([d[0], s12, s13]), jnp.stack([zero, d[1], s23]), jnp.stack([zero, zero, d[2]])])
     mass = jnp.exp(2 * alpha)

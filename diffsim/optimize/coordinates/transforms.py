@@ -213,7 +213,8 @@ def masked(optimizers: Mapping[Paths, Any]) -> Transformation:
         return tuple(optimizer.init(_read(params, paths)) for paths, optimizer in optimizers.items())
 
     def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
-        result, states = jax.tree.map(jnp.zeros_like, updates), []
+        result = jax.tree.map(jnp.zeros_like, updates)
+        states = []
         for (paths, optimizer), before in zip(optimizers.items(), state, strict=True):
             at = None if params is None else _read(params, paths)
             steps, after = optimizer.update(_read(updates, paths), before, at)

@@ -105,7 +105,8 @@ def diagnose(
 
     value, gradient = jax.jit(jax.value_and_grad(flat_loss))(flat)
     # unit vectors; the first is the direction of the gradient, if it has one
-    along, slope = np.random.default_rng(seed).normal(size=(directions, flat.size)), np.asarray(gradient, float)
+    along = np.random.default_rng(seed).normal(size=(directions, flat.size))
+    slope = np.asarray(gradient, float)
     if np.all(np.isfinite(slope)) and np.any(slope):
         along[0] = slope / np.max(np.abs(slope))
     along = along / np.linalg.norm(along, axis=1, keepdims=True)
@@ -115,7 +116,8 @@ def diagnose(
     points = flat[None] + jnp.asarray(np.concatenate([moves, -moves]), flat.dtype)
     plus, minus = np.split(np.asarray(jax.jit(jax.vmap(flat_loss))(points), float), 2)
     # the gradient averaged over noise whose norm is about `reach`
-    key, sigma = jax.random.key(seed), reach / np.sqrt(flat.size)
+    key = jax.random.key(seed)
+    sigma = reach / np.sqrt(flat.size)
     smooth = jax.jit(lambda at: score(flat_loss, at, sample(flat_loss, at, key, sigma, samples)))(flat)
     measured = _Measured(
         value=float(value),
@@ -176,7 +178,8 @@ def _holds(measured: _Measured) -> float:
 
 def _advice(measured: _Measured, holds: float) -> str:
     """What is wrong and what to do: the first sentence that applies."""
-    largest, reach = np.max(np.abs(measured.slopes)), measured.steps[0]
+    largest = np.max(np.abs(measured.slopes))
+    reach = measured.steps[0]
     if not (np.isfinite(measured.value) and np.all(np.isfinite(measured.slopes))):
         return "Do not trust it: the loss or its gradient is not finite. See diffsim.check of the rollout."
     if holds >= reach:

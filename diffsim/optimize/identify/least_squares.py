@@ -308,7 +308,8 @@ def _move_first_states(problem: LeastSquares, now: _Iterate, cost: float) -> _It
     example, a body that is tilted leaves the floor. The iterate does not change unless the cost falls below `cost` by
     the fraction `WORTH`.
     """
-    x, residuals = now.point.x, now.residuals
+    x = now.point.x
+    residuals = now.residuals
     for coordinate in range(x.shape[1]):
         column = now.blocks.by_x[:, :, coordinate]
         whole = -np.sum(column * residuals, axis=1) / np.maximum(np.sum(column**2, axis=1), TINY)

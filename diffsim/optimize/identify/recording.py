@@ -247,7 +247,9 @@ def _columns(model: Model, kind: str) -> dict[str, int]:
         return {model.name(kind, i): i for i in range(model.nu) if model.name(kind, i)}
     first_columns = {}
     for i in range(model.nsensor):
-        name, first, width = model.name(kind, i), int(model.sensor_adr[i]), int(model.sensor_dim[i])
+        name = model.name(kind, i)
+        first = int(model.sensor_adr[i])
+        width = int(model.sensor_dim[i])
         first_columns |= {name: first} if width == 1 else {f"{name}.{k}": first + k for k in range(width)}
     return first_columns
 

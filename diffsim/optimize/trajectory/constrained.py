@@ -97,7 +97,9 @@ def constrained(
       ValueError: controls of the wrong shape.
     """
     ctrl = controls_of(task, ctrl)
-    model, (length, _), zero = task.model, ctrl.shape, jnp.zeros((), ctrl.dtype)
+    model = task.model
+    length, _ = ctrl.shape
+    zero = jnp.zeros((), ctrl.dtype)
     task_final = _nothing if task.final is None else task.final
 
     def penalized(y: Array, z: Array, rho: Array) -> Task:
@@ -129,7 +131,8 @@ def constrained(
         g, h, cost = judged(plan.states, plan.ctrl)
         off = jnp.concatenate([jnp.maximum(g, 0).ravel(), jnp.abs(h)])
         now = jnp.max(off, initial=0.0)
-        y, z = jnp.maximum(0, y + rho * g), z + rho * h
+        y = jnp.maximum(0, y + rho * g)
+        z = z + rho * h
         # the first round shows the scale of the cost and of the violations
         begin = jnp.clip(FIRST_SHARE * safe.divide(cost, jnp.sum(off * off), 1.0), LEAST_RHO, LARGEST_RHO)
         grown = jnp.where(now > ENOUGH * violation, jnp.minimum(RHO_GROWTH * rho, LARGEST_RHO), rho)

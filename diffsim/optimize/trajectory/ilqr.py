@@ -264,7 +264,8 @@ def _solve(task: Task, state: State, ctrl: Array, settings: Ilqr) -> Plan:
     )
 
 
-_descend, _descend_soon = jit(_solve), jit(_solve, quick=True)
+_descend = jit(_solve)
+_descend_soon = jit(_solve, quick=True)
 
 
 def _line_search(task: Task, iterate: _Iterate, record: Recorded, count: int) -> Trial:
@@ -282,7 +283,8 @@ def _line_search(task: Task, iterate: _Iterate, record: Recorded, count: int) ->
         return (search.turn < search.most) & ~(search.trial[0].cost < search.cost)
 
     # the first motion and noise are simulated once, with no search
-    once, cost = (iterate.iterations < 0) | (iterate.probes > 0), iterate.path.cost
+    once = (iterate.iterations < 0) | (iterate.probes > 0)
+    cost = iterate.path.cost
     start = _LineSearch(
         turn=jnp.asarray(0),
         most=jnp.where(once, 1, len(sizes)),
@@ -294,7 +296,9 @@ def _line_search(task: Task, iterate: _Iterate, record: Recorded, count: int) ->
 
 def _start(task: Task, state: State, ctrl: Array, record: Recorded, settings: Ilqr) -> _Iterate:
     """The guess, not yet simulated, with a step of zero and no feedback."""
-    zero, count, no = jnp.zeros((), ctrl.dtype), jnp.zeros((), jnp.int32), jnp.zeros((), bool)
+    zero = jnp.zeros((), ctrl.dtype)
+    count = jnp.zeros((), jnp.int32)
+    no = jnp.zeros((), bool)
     states = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (len(ctrl) + 1, *leaf.shape)), state)
     shapes = jax.eval_shape(functools.partial(simulated, record), task, state, ctrl[0], jnp.asarray(False))[1]
     return _Iterate(
@@ -335,7 +339,9 @@ def _try(task: Task, iterate: _Iterate, record: Recorded, sizes: Array) -> Trial
 
 def _accept(iterate: _Iterate, tried: Trajectory, needed: Any, size: Array, worst: Array, settings: Ilqr) -> _Iterate:
     """The next iterate: the new motion if it is better, a new mu, and whether to go on, to try noise, or to stop."""
-    old, first, probing = iterate.path, iterate.iterations < 0, iterate.probes > 0
+    old = iterate.path
+    first = iterate.iterations < 0
+    probing = iterate.probes > 0
     gain = old.cost - tried.cost
     # while noise is tried, only a jump of the cost counts as better: small gains by chance lead to no minimum
     better = first | jnp.where(probing, gain > LEAPS * old.cost, gain > 0)
@@ -371,7 +377,8 @@ def _accept(iterate: _Iterate, tried: Trajectory, needed: Any, size: Array, wors
 
 def _prepare(task: Task, iterate: _Iterate, record: Recorded, at_once: bool) -> _Iterate:
     """The next step and gains from the linear-quadratic model; or noise, and the change that derivatives predict."""
-    has_moved, path = iterate.iterations >= 0, iterate.path
+    has_moved = iterate.iterations >= 0
+    path = iterate.path
     given = task, path.states, path.ctrl, iterate.needed
     along = Explicit.of(functools.partial(expand, together=at_once, record=record), *given)
     system = in_groups(
@@ -386,7 +393,8 @@ def _prepare(task: Task, iterate: _Iterate, record: Recorded, at_once: bool) -> 
     promised = jnp.maximum(iterate.promised, jnp.where(jnp.isfinite(expected), expected, 0))
     ready = iterate._replace(step=step, gains=gains, expected=expected, promised=promised, unreached=system.unreached())
     # the same noise in every call, scaled by the ranges of the controls, or by the controls where there is no range
-    drawn, half = np.random.default_rng(0).normal(size=(PROBES, *step.shape)), 0.5 * (task.upper - task.lower)
+    drawn = np.random.default_rng(0).normal(size=(PROBES, *step.shape))
+    half = 0.5 * (task.upper - task.lower)
     size = PROBE_NOISE * jnp.where(jnp.isfinite(half), half, jnp.max(jnp.abs(path.ctrl), axis=0))
     size, lower, upper = (jnp.broadcast_to(x, step.shape) for x in (size, task.lower, task.upper))
     noise = size * jnp.asarray(drawn, step.dtype)[iterate.probes - 1]

@@ -98,7 +98,8 @@ def _pursue(
     horizon = len(ctrl)
     pieces = min(settings.pieces, horizon)
     act = max(1, min(settings.driven, pieces) * horizon // pieces)
-    shape, nothing = (jnp.asarray(pieces), jnp.asarray(horizon)), jnp.zeros_like(ctrl)
+    shape = (jnp.asarray(pieces), jnp.asarray(horizon))
+    nothing = jnp.zeros_like(ctrl)
 
     def drive(now: State, ctrl: Array) -> tuple[State, tuple[State, Array, Array]]:
         later, data = step_data(task.model if plant is None else plant, now, task.inputs.replace(ctrl=ctrl))

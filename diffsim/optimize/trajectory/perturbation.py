@@ -90,7 +90,8 @@ def perturbed_worlds(
     task: Task, key: Array, controls: float, start: float, fields: tuple, size: int, steps: int
 ) -> PerturbedWorlds:
     """Draws worlds that differ from the model as a `Perturbation` says."""
-    dtype, keys = task.lower.dtype, jax.random.split(key, 3)
+    dtype = task.lower.dtype
+    keys = jax.random.split(key, 3)
     varied = varied_leaves(task.model, keys[0], dict(fields), size)
     nominal = {name: repeated(leaf_of(task.model, name), size) for name in varied}
     noise = jax.random.normal(keys[1], (size, steps, task.model.nu), dtype)
@@ -176,9 +177,11 @@ def candidates(tried: Attempt, costs: np.ndarray, most: int) -> list[Candidate]:
       costs: (motions, worlds).
       most: how many costs in perturbed worlds are kept of each.
     """
-    (count, share), finals = costs.shape, np.asarray(tried.final).reshape(costs.shape)
+    count, share = costs.shape
+    finals = np.asarray(tried.final).reshape(costs.shape)
     differs, tiny = (np.flatnonzero(kind[:share]) for kind in kinds_of_worlds(costs.size))
-    unperturbed, perturbed = np.append(0, tiny), differs[:most]
+    unperturbed = np.append(0, tiny)
+    perturbed = differs[:most]
     chosen = []
     for i in range(count):
         # the model itself, unless tiny noise changes the cost: then the world of median cost

@@ -196,7 +196,8 @@ def attempt(task: Task, state: State, ctrl: Array, length: Array | int, feedback
         if feedback is None:
             return ctrl[t]
         planned = jax.tree.map(lambda leaf: leaf[t], feedback.states)
-        gains, off = feedback.gains[:, t][feedback.way], difference(task.model, now, planned)
+        gains = feedback.gains[:, t][feedback.way]
+        off = difference(task.model, now, planned)
         # elementwise: XLA would turn a batch of products into a loop of small ones
         return inside(task, ctrl[t] + jnp.sum(gains * off[None], axis=-1))
 

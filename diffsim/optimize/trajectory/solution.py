@@ -59,7 +59,8 @@ class Solution(Plan):
     @property
     def advice(self) -> str:
         """How far the motion can be trusted, in a few sentences."""
-        cost, (start, end) = float(self.cost), (float(value) for value in self.goal)
+        cost = float(self.cost)
+        start, end = (float(value) for value in self.goal)
         goal = f", and the cost of the goal falls from {start:.3g} to {end:.3g}" if start > 0 else ""
         said = [f"The motion costs {cost:.3g}; zero controls cost {float(self.idle):.3g}{goal}."]
         if float(self.leaps) > MENTIONED_JUMP:
@@ -79,7 +80,8 @@ class Solution(Plan):
 
     def _why_missed(self) -> list[str]:
         """Sentences on a motion that does not reach the goal: how far it came, what is in the way, what to try."""
-        end, (nearest, step) = float(self.goal[1]), (float(value) for value in self.nearest)
+        end = float(self.goal[1])
+        nearest, step = (float(value) for value in self.nearest)
         said = [f"It does not reach the goal: {self._left(end)} is left."]
         if nearest < FELL_BACK * end:
             said.append(f"It was nearer at step {step:.0f}, with {self._left(nearest)} left, and went away again.")
@@ -117,10 +119,13 @@ class Solution(Plan):
 
     def _how_robust_in_cost(self) -> str:
         """A sentence on a motion without a goal: what it costs in perturbed worlds."""
-        noisy, cost, idle = np.asarray(self.noisy), float(self.cost), float(self.idle)
+        noisy = np.asarray(self.noisy)
+        cost = float(self.cost)
+        idle = float(self.idle)
         mean, worst = float(noisy.mean()), float(noisy.max())
         under = f"{mean:.3g} +- {float(noisy.std()):.2g} in {noisy.size} perturbed worlds, {worst:.3g} in the worst"
-        enough, held = FRAGILE * cost + NEGLIGIBLE * idle, float(np.mean(self.held))
+        enough = FRAGILE * cost + NEGLIGIBLE * idle
+        held = float(np.mean(self.held))
         if not mean <= enough and held <= enough:
             return f"It holds with its feedback (gains): {held:.3g} in perturbed worlds; without: {under}."
         if not mean <= enough:

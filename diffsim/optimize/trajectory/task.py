@@ -254,7 +254,9 @@ def expand(
       record: of a step; None without `needed`.
       together: derivatives with respect to all coordinates in one pass, as in `columns`.
     """
-    model, length, nx = task.model, ctrl.shape[0], tangent_size(task.model)
+    model = task.model
+    length = ctrl.shape[0]
+    nx = tangent_size(task.model)
     ctrl = jnp.concatenate([ctrl, jnp.zeros_like(ctrl[:1])])
     # the state after each step; the one after the last step is not used
     there = jax.tree.map(lambda leaf: jnp.concatenate([leaf[1:], leaf[-1:]]), states)

@@ -169,7 +169,8 @@ class Tree:
         Returns:
           The new nodes.
         """
-        settings, fresh = self.settings, slice(self.count, self.count + self.samples)
+        settings = self.settings
+        fresh = slice(self.count, self.count + self.samples)
         # controls: as the parent's, zero, or drawn uniformly within the bounds
         kind = rng.uniform(size=(self.samples, 1))
         drawn = rng.uniform(self.lower, self.upper, (self.samples, len(self.lower)))
@@ -191,7 +192,8 @@ class Tree:
 
     def insert(self, fresh: slice, deepest: int) -> None:
         """Puts new nodes into the grid: a cell keeps its shallowest node, and of equal depth the one of least cost."""
-        moved, finite = self.moved[fresh], np.isfinite(self.final[fresh])
+        moved = self.moved[fresh]
+        finite = np.isfinite(self.final[fresh])
         if self.sides is None:
             self.sides = self._sides(moved[finite])
         # a coordinate is in cell 0 until it has moved by a small fraction of a side, and then in cell 1 or -1
@@ -259,8 +261,11 @@ def search_tree(
       late: whether to end with what was found so far.
     """
     settings = settings or TreeSettings()
-    rng, deepest = np.random.default_rng(seed), min(settings.depth, steps)
-    spreading, length, depth = more * settings.batches, steps // deepest, 0
+    rng = np.random.default_rng(seed)
+    deepest = min(settings.depth, steps)
+    spreading = more * settings.batches
+    length = steps // deepest
+    depth = 0
     tree = Tree(task, state, goal, samples, spreading + deepest, settings)
     for batch in range(spreading + deepest):
         # spread until the goal is reached or the batches are used up; then go on from the best of each depth
