@@ -206,8 +206,7 @@ class Problem:
         """
         n, width = (start.theta.size, self.width) if free == "all" else (0, self.width)
         if free == "theta":
-            n = start.theta.size
-            width = 0
+            n, width = start.theta.size, 0
 
         def with_fixed(point: Point) -> Point:
             return Point(point.theta if n else start.theta, point.x if width else start.x)
@@ -255,9 +254,7 @@ class Problem:
         Its first state may change only in directions that last: along the floor. Returns None if no window begins at
         rest.
         """
-        model = self.unknowns.model
-        nv = self.unknowns.model.nv
-        count = self.count
+        model, nv, count = self.unknowns.model, self.unknowns.model.nv, self.count
 
         def settled(changes: np.ndarray) -> np.ndarray:
             held = self.inside._replace(ctrl=jnp.broadcast_to(self.inside.ctrl[:, :1], self.inside.ctrl.shape))
@@ -318,10 +315,7 @@ class Problem:
     def blocks(self, point: Point) -> Blocks:
         """Derivatives of the residuals with respect to theta, each window's first state, and the next window's."""
         self.watch(self, point)
-        unknowns = self.unknowns
-        n = point.theta.size
-        count = self.count
-        width = self.width
+        unknowns, n, count, width = self.unknowns, point.theta.size, self.count, self.width
         moved = self.motions(point)
         where = unknowns.places, self.mode, unknowns.model, self.inside, self._guess(point), moved.states
         by = Derivatives(*(np.nan_to_num(np.asarray(part, float), posinf=0, neginf=0) for part in derivatives(*where)))
@@ -337,8 +331,7 @@ class Problem:
         if self.tightness is not None:
             # defects, by way of the ends of the windows: the chain rule through `window_gaps`
             goes_on = np.where(self._goes_on()[:, None, None], 1 / self.tightness[:, None], 0)
-            met = self._window_gaps(point)
-            ends = np.zeros((count, self.tightness.size, n))
+            met, ends = self._window_gaps(point), np.zeros((count, self.tightness.size, n))
             ends[..., unknowns.in_model] = met.by_end @ by.ends_by_theta
             by_begin = met.by_end @ by.ends_by_change * goes_on
             by_next = np.asarray(met.by_next) * goes_on
@@ -353,10 +346,8 @@ class Problem:
 
     def _of_readings(self, point: Point, moved: Motions, by: Derivatives) -> tuple[np.ndarray, np.ndarray]:
         """Derivatives of the residuals of readings, (windows, T * ny, n) and (windows, T * ny, width)."""
-        unknowns = self.unknowns
-        n = point.theta.size
-        by_theta = np.zeros((*by.readings_by_theta.shape[:3], n))
-        by_x = by.readings_by_change
+        unknowns, n = self.unknowns, point.theta.size
+        by_theta, by_x = np.zeros((*by.readings_by_theta.shape[:3], n)), by.readings_by_change
         by_theta[..., unknowns.in_model] = by.readings_by_theta
         if unknowns.sensing or self.clock.offset.any():
             of_sensors = unknowns.sensing, point.theta, self.clock
@@ -371,8 +362,7 @@ class Problem:
 
     def sample(self, point: Point, blocks: Blocks, known: bool) -> FittedWindows:
         """The windows at a point, for statistics of the residuals. `known`: whether the user gave the noise."""
-        moved = self.motions(point)
-        model = self.unknowns.model
+        moved, model = self.motions(point), self.unknowns.model
         readings = self.shown(point, moved)
         sensors = [SensorType(int(kind)).name for kind in model.sensor_type]
         order = [2 * (name in POSITION_SENSORS) + (name in VELOCITY_SENSORS) for name in sensors]
@@ -414,8 +404,7 @@ class Problem:
 
     def _guess(self, point: Point) -> Guess:
         """The point as the arguments of a simulation."""
-        dtype = self.windows.qpos.dtype
-        theta = point.theta[self.unknowns.in_model]
+        dtype, theta = self.windows.qpos.dtype, point.theta[self.unknowns.in_model]
         return Guess(jnp.asarray(theta, dtype), jnp.asarray(self._changes(point.x), dtype))
 
     def _changes(self, x: np.ndarray) -> np.ndarray:
@@ -424,8 +413,7 @@ class Problem:
 
     def _measured_near(self, readings: np.ndarray) -> np.ndarray:
         """The measurements; quaternions, whose sign is arbitrary, with the sign that is nearer to the readings."""
-        measured = self.measured
-        model = self.unknowns.model
+        measured, model = self.measured, self.unknowns.model
         for i in np.flatnonzero(np.asarray(model.sensor_dim) == 4):
             place = slice(int(model.sensor_adr[i]), int(model.sensor_adr[i]) + 4)
             side = np.sum(readings[..., place] * np.nan_to_num(measured[..., place]), axis=-1, keepdims=True)
@@ -457,8 +445,7 @@ def make_problem(
     Raises:
       ValueError: `start_noise` has the wrong shape, or is not positive.
     """
-    model = unknowns.model
-    nx = tangent_size(unknowns.model)
+    model, nx = unknowns.model, tangent_size(unknowns.model)
     usual = (START_NOISE_POSITION, START_NOISE_VELOCITY, START_NOISE_ACTIVATION)
     spread = np.repeat(usual, [model.nv, model.nv, model.na]) if start_noise is None else start_noise
     spread = np.asarray(spread, float)
@@ -508,8 +495,7 @@ def reading_names(model: Model) -> list[str]:
     """The name of each reading."""
     names = []
     for i in range(model.nsensor):
-        name = model.name("sensor", i) or f"sensor {i}"
-        width = int(model.sensor_dim[i])
+        name, width = model.name("sensor", i) or f"sensor {i}", int(model.sensor_dim[i])
         names += [name] if width == 1 else [f"{name}.{k}" for k in range(width)]
     return names
 
@@ -558,8 +544,7 @@ def suspects(problem: Problem, point: Point, blocks: Blocks, candidates: Sequenc
     slopes = shown_slopes(unknowns.sensing, point.theta, problem.clock, slopes)
     residuals = Residuals(problem.sample(point, blocks, True))
     weight = np.where(residuals.seen, 1 / problem.noise, 0)
-    squares = float(np.sum(residuals.errors**2))
-    judged = []
+    squares, judged = float(np.sum(residuals.errors**2)), []
     for i, label in enumerate(others.labels):
         column = slopes[..., i] * weight
         outside = residuals.outside(column)
@@ -573,8 +558,7 @@ def suspects(problem: Problem, point: Point, blocks: Blocks, candidates: Sequenc
 
 def laplace(problem: Problem, theta: np.ndarray, covariance: np.ndarray, count: int, seed: int) -> np.ndarray:
     """(count, n) draws from the normal distribution with this mean and covariance, clipped to the bounds."""
-    rng = np.random.default_rng(seed)
-    unknowns = problem.unknowns
+    rng, unknowns = np.random.default_rng(seed), problem.unknowns
     root = root_of(covariance)
     drawn = theta + rng.normal(size=(count, theta.size)) @ root.T
     return np.clip(drawn, unknowns.lower, unknowns.upper)
@@ -589,8 +573,7 @@ def metropolis(
     First states follow theta so that residuals change least: a profile of the posterior, not an integral.
     Source: Roberts and Rosenthal 2001, for the length of the steps.
     """
-    rng = np.random.default_rng(seed)
-    unknowns = problem.unknowns
+    rng, unknowns = np.random.default_rng(seed), problem.unknowns
     root, follow = root_of(covariance), state_slopes(blocks)
     length = METROPOLIS_STEP / np.sqrt(max(point.theta.size, 1))
 
@@ -598,9 +581,7 @@ def metropolis(
         moved = Point(theta, point.x + follow @ (theta - point.theta))
         return 0.5 * float(np.sum(problem.residuals(moved) ** 2))
 
-    theta = point.theta
-    now = cost(point.theta)
-    kept = []
+    theta, now, kept = point.theta, cost(point.theta), []
     skipped = int(BURN_IN * count)
     for step in range(count + skipped):
         other = theta + length * root @ rng.normal(size=theta.size)

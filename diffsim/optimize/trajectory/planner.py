@@ -148,8 +148,7 @@ class Planner:
         self.turn = 0
         self.deadline = self._until(SEARCH_TIME)
         self.untried: tuple[str, ...] = ()
-        shape = (steps, task.model.nu)
-        dtype = task.lower.dtype
+        shape, dtype = (steps, task.model.nu), task.lower.dtype
         self.zero_ctrl = np.clip(np.zeros(shape, dtype), task.lower, task.upper)
         # first of all, since it compiles longest; the rest compiles meanwhile
         self.newton_steps = NewtonStepper(task, state, self.zero_ctrl, self.samples)
@@ -189,8 +188,7 @@ class Planner:
 
     def _end_of_search(self, left: int) -> float | None:
         """When the next of `left` searches ends: shares of time fall linearly, as 5, 4, 3, 2, 1 for five searches."""
-        end = self._until(SEARCH_TIME)
-        now = self.progress.elapsed
+        end, now = self._until(SEARCH_TIME), self.progress.elapsed
         return None if end is None else now + 2 / (left + 1) * max(0.0, end - now)
 
     # what is better
@@ -249,8 +247,7 @@ class Planner:
         Returns:
           For each batch of as many motions as fit, the simulated motions and their costs (motions, count).
         """
-        batches = []
-        fitting = self.samples // count
+        batches, fitting = [], self.samples // count
         for first in range(0, len(ctrl), fitting):
             worlds, noisy = perturb(self.task, state, self.worlds, ctrl[first : first + fitting], count=count)
             tried = self.simulate(worlds, noisy, length, feedback)
@@ -312,12 +309,9 @@ class Planner:
 
     def search_level(self, ctrl: AnyArray, level: Level, batches: int = 1) -> Candidate:
         """The best motion that differs from controls (T, nu) by the constant pieces of a level."""
-        settings = self.settings
-        pieces = min(self.room, level.pieces)
+        settings, pieces = self.settings, min(self.room, level.pieces)
         proposal, detail = _opening(self.task, jnp.asarray(ctrl), pieces, level.deviation, room=self.room)
-        scale = 0.5 * np.subtract(self.task.upper, self.task.lower)
-        history = []
-        best = []
+        scale, history, best = 0.5 * np.subtract(self.task.upper, self.task.lower), [], []
         for turn in range(level.rounds):
             many = batches if turn == 0 else 1
             try:
@@ -429,9 +423,7 @@ class Planner:
         """Plans over a part of the horizon, each of which drives a few pieces before the next plan."""
         settings = self.settings.sampling
         horizon = min(self.steps, max(self.steps // RECEDING, self.settings.long_horizon // RECEDING))
-        pieces = min(settings.pieces, horizon)
-        taken = []
-        state = self.state
+        pieces, taken, state = min(settings.pieces, horizon), [], self.state
         shift = min(settings.driven, pieces)
         act = max(1, shift * horizon // pieces)
         mean = piece_centers(jnp.asarray(self.zero_ctrl), pieces, horizon, self.room)
@@ -448,8 +440,7 @@ class Planner:
                 taken.append(self.zero_ctrl[done:])
                 break
             # drive the first pieces in the model
-            ctrl = np.asarray(spread(proposal.best, pieces, horizon, self.steps))
-            count = min(act, self.steps - done)
+            ctrl, count = np.asarray(spread(proposal.best, pieces, horizon, self.steps)), min(act, self.steps - done)
             driven = self.simulate(state, np.repeat(ctrl[None], self.samples, 0), count)
             state = row_of(driven.states, 0, count)
             taken.append(ctrl[:count])
@@ -488,11 +479,8 @@ class Planner:
         each regularization, except for the worst regularization, then competes with the motion itself in the same
         perturbed worlds.
         """
-        settings = self.settings
-        share = self.samples // SHARES
-        mu = settings.regularization
-        turn = 0
-        least = np.inf
+        settings, share = self.settings, self.samples // SHARES
+        mu, turn, least = settings.regularization, 0, np.inf
         while True:
             motion = candidate.motion
             steps = self.newton_steps(motion, mu)
@@ -540,8 +528,7 @@ class Planner:
         promised = np.max(np.nan_to_num(steps.promised)) / cost
         unreached = np.asarray(steps.unreached) / cost
         feedback = self.choose_feedback(best, steps)
-        bounds = (np.asarray(self.task.lower), np.asarray(self.task.upper))
-        ctrl = np.asarray(motion.ctrl)
+        bounds, ctrl = (np.asarray(self.task.lower), np.asarray(self.task.upper)), np.asarray(motion.ctrl)
         return Solution(
             states=motion.states,
             ctrl=motion.ctrl,
@@ -578,9 +565,7 @@ class Planner:
 
     def choose_feedback(self, candidate: Candidate, steps: NewtonSteps) -> Held:
         """The gains of least robust cost, of all regularizations; zero gains if feedback clearly costs more."""
-        motion = candidate.motion
-        share = self.samples // SHARES
-        most = self.perturbation.worlds
+        motion, share, most = candidate.motion, self.samples // SHARES, self.perturbation.worlds
         ctrl = np.asarray(motion.ctrl)[None]
         rivals = np.repeat(ctrl, SHARES, axis=0)
         ((_, costs),) = self.simulate_perturbed(self.state, rivals, self.steps, share, steps.feedback)
