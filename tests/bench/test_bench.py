@@ -8,7 +8,8 @@ import oracle
 import pytest
 
 from diffsim import cli, envs
-from diffsim.bench.engines import MADE, Ours, Workload
+from diffsim.bench.engines import Ours, Workload
+from diffsim.bench.made import MADE
 from diffsim.bench.report import STAGES, stage_table
 from diffsim.load import load
 
