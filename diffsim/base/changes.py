@@ -57,7 +57,7 @@ CHANGES: dict[str, Change] = {
     ),
     "tendon_force_limits": Change(
         since="3.14",
-        stage="mjcf/spec.py",
+        stage="mjcf/defaults.py",
         before="`actuatorfrcrange` of a tendon has an effect only together with `actuatorfrclimited`",
         now="`actuatorfrcrange` of a tendon is enough, as for a joint",
     ),
@@ -207,7 +207,7 @@ CHANGES: dict[str, Change] = {
     ),
     "short_diagonals": Change(
         since="3.13",
-        stage="mjcf/files/mesh_files.py",
+        stage="mjcf/files/obj_file.py",
         before="a polygon with four corners in an OBJ file is cut at its first convex corner",
         now="a polygon with four corners in an OBJ file is cut along its shorter diagonal",
     ),
@@ -273,7 +273,7 @@ CHANGES: dict[str, Change] = {
     ),
     "shortcut_defaults": Change(
         since="3.16",
-        stage="mjcf/spec.py",
+        stage="mjcf/defaults.py",
         before="an actuator inherits the gains of every actuator in its default class",
         now="an actuator inherits gains only from `general`, or from its own element, in its default class",
     ),

@@ -4,13 +4,14 @@ from collections.abc import Iterable
 
 from diffsim.base import changes
 from diffsim.base.errors import Problems
+from diffsim.mjcf.defaults import Defaults
 from diffsim.mjcf.elements.body import Body
 from diffsim.mjcf.elements.sections import SECTIONS, Default, Mujoco
 from diffsim.mjcf.elements.settings import Compiler, Option, Size, Statistic
 from diffsim.mjcf.elements.visual import Visual
 from diffsim.mjcf.resources import Resources
 from diffsim.mjcf.schema import AnyElement, Element, children_of
-from diffsim.mjcf.spec import Defaults, Spec
+from diffsim.mjcf.spec import Spec
 
 # default of sleep_tolerance since MuJoCo 3.11, m/s: trees that move slower may fall asleep
 SLEEP_TOLERANCE = 1e-3

@@ -16,6 +16,7 @@ from diffsim.base import changes
 from diffsim.base.errors import MissingFileError, MjcfError, Problem, Problems, near_match
 from diffsim.mjcf import versions
 from diffsim.mjcf.assemble import assemble, merge
+from diffsim.mjcf.defaults import Defaults
 from diffsim.mjcf.elements.asset import FileAsset, ModelAsset
 from diffsim.mjcf.elements.sections import SECTIONS, Default, Mujoco
 from diffsim.mjcf.kinds import BadValue, NameKind
@@ -24,7 +25,7 @@ from diffsim.mjcf.resources import MissingResource, ResourceError, Resources
 from diffsim.mjcf.schema import AnyElement, Element, children_of, xml_name, xml_names
 from diffsim.mjcf.schema import references as references
 from diffsim.mjcf.source import Node, expand_includes, parse
-from diffsim.mjcf.spec import Defaults, Spec
+from diffsim.mjcf.spec import Spec
 from diffsim.mjcf.urdf import translate
 
 # what messages call a model that has no file

@@ -21,13 +21,14 @@ from lxml import etree  # pyright: ignore[reportAttributeAccessIssue]
 
 from diffsim.base.checked import checked
 from diffsim.base.errors import Problems
+from diffsim.mjcf.defaults import MAIN, Defaults
 from diffsim.mjcf.elements.body import Inertial, own_elements
 from diffsim.mjcf.elements.sections import SECTIONS, Default, Section
 from diffsim.mjcf.kinds import FileKind, Kind
 from diffsim.mjcf.macros.keys import without_gaps
 from diffsim.mjcf.reader import check
 from diffsim.mjcf.schema import Element, children_of, xml_name
-from diffsim.mjcf.spec import MAIN, Defaults, Spec
+from diffsim.mjcf.spec import Spec
 
 # compiler settings that apply to the elements of one file, not to the whole model
 OWN_SETTINGS = (

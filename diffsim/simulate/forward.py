@@ -18,8 +18,9 @@ from diffsim.collision import collide_flexes, colliding_frames, slots_of
 from diffsim.constraint import Sources, add_contact_springs, constraint_wrenches, contact_forces, make_constraints
 from diffsim.dynamics.bias import compute_bias, motion_forces
 from diffsim.dynamics.body_forces import applied_force, compute_body_forces, external_wrenches
+from diffsim.dynamics.energy import compute_energy
 from diffsim.dynamics.inertia import compute_inertia
-from diffsim.dynamics.passive import compute_energy, compute_passive
+from diffsim.dynamics.passive import compute_passive
 from diffsim.flex.strain import compute_flexes
 from diffsim.kinematics.com import compute_com_frame, compute_subtree_velocities, compute_velocities
 from diffsim.kinematics.poses import compute_kinematics

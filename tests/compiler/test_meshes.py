@@ -16,7 +16,7 @@ from diffsim.base.errors import MjcfError
 from diffsim.compiler import from_mujoco
 from diffsim.compiler.assets.hull import Hull, polygons
 from diffsim.load import load
-from diffsim.mjcf.files.mesh_files import read_obj
+from diffsim.mjcf.files.obj_file import read_obj
 from diffsim.mjcf.resources import AssetError
 
 FILES = asset_files.mesh_files()

@@ -15,8 +15,9 @@ from diffsim.actuator.transmission import compute_transmission
 from diffsim.base.enums import EnableBit
 from diffsim.dynamics.bias import compute_bias
 from diffsim.dynamics.body_forces import applied_force, compute_body_forces, external_wrenches
+from diffsim.dynamics.energy import compute_energy
 from diffsim.dynamics.inertia import compute_inertia
-from diffsim.dynamics.passive import compute_energy, compute_passive
+from diffsim.dynamics.passive import compute_passive
 from diffsim.kinematics.com import compute_com_frame, compute_velocities
 from diffsim.kinematics.poses import compute_kinematics
 from diffsim.kinematics.tendon import compute_tendons, tendon_drift

@@ -11,6 +11,7 @@ Source: MuJoCo XML reference, "attach"; mjCModel::operator+= (3.8.1).
 """
 
 from diffsim.base.errors import Problems, near_match
+from diffsim.mjcf.defaults import MAIN, Defaults
 from diffsim.mjcf.elements.asset import FileAsset, ModelAsset
 from diffsim.mjcf.elements.body import Frame
 from diffsim.mjcf.elements.constraints import Exclude, Pair
@@ -25,7 +26,7 @@ from diffsim.mjcf.elements.settings import CustomText, Numeric, Tuple
 from diffsim.mjcf.kinds import NameKind
 from diffsim.mjcf.macros.keys import Keys
 from diffsim.mjcf.schema import Element, own_names, references
-from diffsim.mjcf.spec import MAIN, Defaults, Spec
+from diffsim.mjcf.spec import Spec
 
 # elements that are copied even if one of their references is to the world or to an object of this model
 LOOSE = (Pair, Exclude, Sensor)

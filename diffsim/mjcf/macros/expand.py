@@ -19,6 +19,7 @@ import warnings
 import numpy as np
 
 from diffsim.base.errors import Problems
+from diffsim.mjcf.defaults import Defaults
 from diffsim.mjcf.elements.actuator import Actuator
 from diffsim.mjcf.elements.asset import ModelAsset
 from diffsim.mjcf.elements.body import Frame, Replicate
@@ -33,7 +34,7 @@ from diffsim.mjcf.macros.flexcomp import Sections, flexcomp
 from diffsim.mjcf.macros.keys import Keys
 from diffsim.mjcf.orientation import from_euler, rotate
 from diffsim.mjcf.schema import Element, own_names, references
-from diffsim.mjcf.spec import Defaults, Spec
+from diffsim.mjcf.spec import Spec
 
 # largest number of elements that the macros of one model can make
 MOST_COPIES = 20_000

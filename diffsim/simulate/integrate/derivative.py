@@ -20,8 +20,9 @@ from jax import Array
 
 from diffsim.actuator.actuation import velocity_slopes
 from diffsim.base.enums import DisableBit
+from diffsim.dynamics.fluid import fluid_wrenches, has_medium
 from diffsim.dynamics.inertia import DOF_DAMPING, TENDON_DAMPING, coupled, has_reflected
-from diffsim.dynamics.passive import damping_derivative, fluid_wrenches, has_medium
+from diffsim.dynamics.passive import damping_derivative
 from diffsim.flex.points import edge_flex
 from diffsim.flex.strain import edge_rows, elastic_edges
 from diffsim.kinematics.joints import groups
