@@ -12,7 +12,8 @@ from diffsim.compiler.passes import compile_all
 from diffsim.mjcf import read
 from diffsim.types.hooks import Hooks
 from diffsim.types.model import Model
-from diffsim.types.record import is_saved, near, restore
+from diffsim.types.record import near
+from diffsim.types.saved import is_saved, restore
 from diffsim.xla.compiled import uncollected
 
 # the models that come with the package, one MJCF file each: `diffsim.load("humanoid")`

@@ -17,7 +17,7 @@ from diffsim.mjcf import read
 from diffsim.support.describe import print_model
 from diffsim.types import Model
 from diffsim.types.kinds import KINDS
-from diffsim.types.record import is_saved
+from diffsim.types.saved import is_saved
 from diffsim.types.state import make_state
 from diffsim.viz.view import poses_of
 

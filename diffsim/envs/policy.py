@@ -20,7 +20,8 @@ from diffsim.base.errors import ArgumentError
 from diffsim.envs.networks import Perceptron, from_torch, read_onnx, torch_weights, write_onnx
 from diffsim.envs.wrappers import Environment
 from diffsim.math import safe
-from diffsim.types.record import Record, child, leaf, one_word, record, restore, static
+from diffsim.types.record import Record, child, leaf, one_word, record, static
+from diffsim.types.saved import restore
 from diffsim.types.state import Saved
 from diffsim.version import VERSION
 

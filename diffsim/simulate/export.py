@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from diffsim.base.errors import MjcfError, Problem
 from diffsim.simulate.step import step
 from diffsim.types import Inputs, Model, State
-from diffsim.types.record import DAMAGED, restore
+from diffsim.types.saved import DAMAGED, restore
 from diffsim.types.state import make_inputs, make_state
 from diffsim.version import VERSION
 from diffsim.xla.compiled import jit

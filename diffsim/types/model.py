@@ -17,19 +17,8 @@ from jax import Array
 from diffsim.base import changes
 from diffsim.base.enums import Cone, DisableBit, EnableBit, Integrator, Jacobian, Solver
 from diffsim.types.hooks import Hooks
-from diffsim.types.record import (
-    Record,
-    child,
-    elsewhere,
-    held_as,
-    leaf,
-    one_of,
-    one_word,
-    record,
-    save,
-    static,
-    whole_number,
-)
+from diffsim.types.record import Record, child, elsewhere, held_as, leaf, one_of, one_word, record, static, whole_number
+from diffsim.types.saved import save
 from diffsim.types.topology import Topology
 from diffsim.types.views import named, viewed, write_named
 

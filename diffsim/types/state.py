@@ -16,7 +16,8 @@ from diffsim.types.data import Sleepers
 from diffsim.types.history import empty_history
 from diffsim.types.hooks import first_plugin_state
 from diffsim.types.model import Model
-from diffsim.types.record import Record, child, held_as, leaf, record, restore, save
+from diffsim.types.record import Record, child, held_as, leaf, record
+from diffsim.types.saved import restore, save
 from diffsim.types.views import viewed
 from diffsim.xla.compiled import copied, rows, zeros
 
