@@ -48,7 +48,7 @@ from diffsim.mjcf.elements.body import Inertial, own_elements
 from diffsim.mjcf.reader import check
 from diffsim.mjcf.spec import Spec
 from diffsim.sensor import unsupported_sensors
-from diffsim.simulate.sleep import SLEEPLESS, sleepless_equalities
+from diffsim.simulate.sleep_layout import SLEEPLESS, sleepless_equalities
 from diffsim.types.hooks import Hooks
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology

@@ -34,7 +34,6 @@ from diffsim.types.topology import Topology
 from diffsim.xla.barriers import stored
 
 Sizes = tuple[int, ...]
-
 # MuJoCo's mjMAXCONPAIR
 PRISMS = 50
 # (row, column) of the corners of a cell's triangles, counterclockwise from above, in MuJoCo's order of triangles

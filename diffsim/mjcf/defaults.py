@@ -21,7 +21,6 @@ from diffsim.mjcf.schema import Element
 
 # the default class from which all others start
 MAIN = "main"
-
 # the values of one class: a complete element of each kind, by Element.default_key
 Values = dict[str, Element]
 

@@ -27,10 +27,10 @@ from diffsim.base.enums import SensorType as SensorType
 from diffsim.base.enums import TrnType as TrnType
 from diffsim.base.enums import WrapType as WrapType
 from diffsim.mjx import math as math
+from diffsim.mjx.installation import install as install
 from diffsim.mjx.io import get_data as get_data
 from diffsim.mjx.io import get_data_into as get_data_into
 from diffsim.mjx.io import get_state as get_state
-from diffsim.mjx.io import install as install
 from diffsim.mjx.io import make_data as make_data
 from diffsim.mjx.io import put_data as put_data
 from diffsim.mjx.io import put_model as put_model

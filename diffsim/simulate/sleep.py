@@ -19,28 +19,26 @@ islands; engine_sleep.c of 3.8.1.
 
 import dataclasses
 from collections.abc import Callable
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from diffsim.base.enums import DisableBit, EnableBit, EqType, ObjType, SensorType, SleepPolicy, TrnType
+from diffsim.base.enums import DisableBit, SleepPolicy
 from diffsim.base.errors import Problem, UnsupportedError
-from diffsim.base.joints import qpos_widths
 from diffsim.collision import collide
 from diffsim.collision.layout import layout_of
 from diffsim.collision.narrowphase import FAR
 from diffsim.constraint.contact import slot_body_ids
-from diffsim.constraint.equality import body_pairs
-from diffsim.constraint.limit import limit_layout
 from diffsim.constraint.views import tree_partition
 from diffsim.geometry.colliders import Poses
+from diffsim.simulate.sleep_layout import SLEEPLESS, membership, sleepless_equalities, sleeps
 from diffsim.types import Data, Inputs, Model, State
 from diffsim.types.data import Actuation, Contacts, Sleep, Tendons
 from diffsim.types.state import make_inputs, make_state
-from diffsim.types.topology import Topology, per_topology
+from diffsim.types.topology import Topology
 from diffsim.xla.loops import cond
 from diffsim.xla.select import anywhere
 
@@ -113,37 +111,6 @@ class SleepingTrees(Rest):
         return jnp.where(self.idle_readings, self.remembered, now)
 
 
-class Plan(NamedTuple):
-    """Which trees each coordinate, tendon, actuator and reading belongs to.
-
-    Attributes:
-      qpos: (nq,) the tree of each coordinate.
-      equality: (neq, 2) the trees of each equality, -1 for none.
-      tendon: (n,) tendons with limits between two trees.
-      tendon_trees: (n, 2) the trees of these tendons.
-      actuators: (nu, ntree) bool, the trees that an actuator sleeps with; none if it never sleeps.
-      activations: (na,) the actuator of each activation.
-      readings: (nsensordata, ntree) bool, the trees that a sensor sleeps with; none if it never sleeps.
-      allowed: (ntree,) whether the policy of a tree lets it sleep.
-      mocap: (ntree,) the mocap body that a tree hangs on, -1 for none.
-    """
-
-    qpos: np.ndarray
-    equality: np.ndarray
-    tendon: np.ndarray
-    tendon_trees: np.ndarray
-    actuators: np.ndarray
-    activations: np.ndarray
-    readings: np.ndarray
-    allowed: np.ndarray
-    mocap: np.ndarray
-
-
-def sleeps(model: Model) -> bool:
-    """Whether trees can fall asleep: the flag, which is static, is on, and there are trees."""
-    return model.opt.enabled(EnableBit.SLEEP) and model.topology.nsleep > 0
-
-
 # ------------------------------------------------------------------------------------------------------------- waking
 
 
@@ -168,31 +135,31 @@ def wake_and_collide(
     if refused := sleepless_equalities(model):
         raise UnsupportedError(Problem("", 0, "", reason, SLEEPLESS, unsupported=True) for _, reason in refused)
     topology = model.topology
-    plan = _plan(model.topology)
+    trees = membership(model.topology)
     tree_asleep = _disturbed(model, state, inputs)
     # a tendon near one of its limits ties its two trees together
-    if len(plan.tendon):
-        length, limits = tendons.ten_length[plan.tendon], model.tendon_range[plan.tendon]
-        margin = model.tendon_margin[plan.tendon]
-        order = jnp.arange(len(plan.tendon), dtype=jnp.int32)
+    if len(trees.tendon):
+        length, limits = tendons.ten_length[trees.tendon], model.tendon_range[trees.tendon]
+        margin = model.tendon_margin[trees.tendon]
+        order = jnp.arange(len(trees.tendon), dtype=jnp.int32)
         taut = (length - limits[:, 0] < margin) | (limits[:, 1] - length < margin)
-        tree_asleep = _wake_by_others(tree_asleep, jnp.asarray(plan.tendon_trees), taut, order)
+        tree_asleep = _wake_by_others(tree_asleep, jnp.asarray(trees.tendon_trees), taut, order)
     contacts, tree_asleep = _wake_by_contacts(model, poses, tree_asleep)
     tree_asleep = _wake_by_equalities(model, inputs, tree_asleep)
     asleep = tree_asleep >= 0
 
     # an actuator or sensor sleeps if it belongs to trees and all of these sleep, and only while something sleeps
-    def resting(trees: np.ndarray) -> Array:
-        moved = jnp.any(jnp.asarray(trees) & ~asleep[None], axis=1)
-        return jnp.any(asleep) & ~moved & jnp.asarray(np.any(trees, axis=1))
+    def resting(owners: np.ndarray) -> Array:
+        moved = jnp.any(jnp.asarray(owners) & ~asleep[None], axis=1)
+        return jnp.any(asleep) & ~moved & jnp.asarray(np.any(owners, axis=1))
 
-    idle = resting(plan.actuators)
+    idle = resting(trees.actuators)
     rest = SleepingTrees(
         sleep=Sleep(tree_sleep=tree_asleep.astype(state.qvel.dtype)),
         asleep=asleep[topology.dof_treeid],
         idle_actuators=idle,
-        idle_activations=idle[plan.activations],
-        idle_readings=resting(plan.readings),
+        idle_activations=idle[trees.activations],
+        idle_readings=resting(trees.readings),
         remembered=_remembered(topology, state.frozen)[2],
     )
     return contacts, rest
@@ -207,15 +174,15 @@ def all_asleep(model: Model, state: State, inputs: Inputs) -> Array:
 def _disturbed(model: Model, state: State, inputs: Inputs) -> Array:
     """`tree_asleep` (ntree,) after waking the trees that move, are pushed, or are not where they fell asleep."""
     topology = model.topology
-    plan = _plan(model.topology)
+    trees = membership(model.topology)
     tree_asleep = state.tree_asleep
     qpos, mocap, _ = _remembered(topology, state.frozen)
     now = _mocap_poses(inputs)
-    carried = jnp.append(jnp.any(now != mocap, axis=1), False)[plan.mocap]
+    carried = jnp.append(jnp.any(now != mocap, axis=1), False)[trees.mocap]
     pushed = jnp.any(inputs.xfrc_applied != 0, axis=1)
     hit = _of_trees(topology, topology.dof_treeid, (state.qvel != 0) | (inputs.qfrc_applied != 0))
-    hit = hit | _of_trees(topology, plan.qpos, state.qpos != qpos) | _of_trees(topology, topology.body_treeid, pushed)
-    return _wake(tree_asleep, hit | carried | ~jnp.asarray(plan.allowed))
+    hit = hit | _of_trees(topology, trees.qpos, state.qpos != qpos) | _of_trees(topology, topology.body_treeid, pushed)
+    return _wake(tree_asleep, hit | carried | ~jnp.asarray(trees.allowed))
 
 
 def _of_trees(topology: Topology, tree: np.ndarray, flag: Array) -> Array:
@@ -305,7 +272,7 @@ def _wake_by_contacts(model: Model, poses: Poses, tree_asleep: Array) -> tuple[C
 
 def _wake_by_equalities(model: Model, inputs: Inputs, tree_asleep: Array) -> Array:
     """`tree_asleep` after waking the trees that an active equality ties to an awake tree or to another cycle."""
-    trees = _plan(model.topology).equality
+    trees = membership(model.topology).equality
     if not len(trees):
         return tree_asleep
     asleep = jnp.append(tree_asleep >= 0, False)[trees]
@@ -323,7 +290,7 @@ def _remembered(topology: Topology, frozen: Array) -> tuple[Array, Array, Array]
 
 def _remember(topology: Topology, qpos: Array, inputs: Inputs, readings: Array) -> Array:
     """The inverse of `_remembered`, without derivatives; zeros stand for sensors that never sleep."""
-    kept = jnp.where(np.any(_plan(topology).readings, axis=1), readings, 0)
+    kept = jnp.where(np.any(membership(topology).readings, axis=1), readings, 0)
     return jax.lax.stop_gradient(jnp.concatenate([qpos, _mocap_poses(inputs).reshape(-1), kept]))
 
 
@@ -350,7 +317,7 @@ def fall_asleep(
     tree_asleep, slept = _tired(model, state, inputs, data)
     asleep = tree_asleep >= 0
     dofs = asleep[topology.dof_treeid]
-    qpos = jnp.where(asleep[_plan(topology).qpos], state.qpos, later.qpos)
+    qpos = jnp.where(asleep[membership(topology).qpos], state.qpos, later.qpos)
     readings = data.sensor_now
     if topology.nsensor:
         at_rest = state.replace(qvel=jnp.where(dofs, 0, state.qvel))
@@ -368,14 +335,14 @@ def _tired(model: Model, state: State, inputs: Inputs, data: Data) -> tuple[Arra
     """`tree_asleep` (ntree,) after a step, and which trees fall asleep in it."""
     # count: a tree that moves faster than the tolerance, is pushed, or may not sleep starts again
     topology = model.topology
-    plan = _plan(model.topology)
+    trees = membership(model.topology)
     before = data.tree_asleep
     tolerance = model.opt.sleep_tolerance
     speed = model.dof_length * jnp.abs(state.qvel)
     fast = jnp.where(tolerance > 0, ~(speed < tolerance), state.qvel != 0)
     moving = _of_trees(topology, topology.dof_treeid, fast | (inputs.qfrc_applied != 0))
     moving = moving | _of_trees(topology, topology.body_treeid, jnp.any(inputs.xfrc_applied != 0, axis=1))
-    counted = jnp.where(moving | ~jnp.asarray(plan.allowed), AWAKE, before + (before < -1))
+    counted = jnp.where(moving | ~jnp.asarray(trees.allowed), AWAKE, before + (before < -1))
     counted = jnp.where(before < 0, counted, before)
 
     # an island falls asleep as a whole, and a tree without constraints on its own
@@ -408,7 +375,7 @@ def asleep_at_first(model: Model, forward: Callable[[Model, State], Data]) -> tu
 
 def can_skip(model: Model) -> bool:
     """Whether only time goes on while all trees sleep: no activation is awake, and there are no delays."""
-    activations = np.any(_plan(model.topology).actuators, axis=1)[_plan(model.topology).activations]
+    activations = np.any(membership(model.topology).actuators, axis=1)[membership(model.topology).activations]
     return model.topology.nhistory + model.topology.npluginstate == 0 and bool(np.all(activations))
 
 
@@ -420,108 +387,3 @@ def sleep_on(model: Model, state: State, inputs: Inputs) -> State:
         qacc_warmstart=jnp.zeros_like(state.qacc_warmstart),
         frozen=_remember(model.topology, qpos, inputs, readings),
     )
-
-
-# ---------------------------------------------------------------------------------------------------------- the layout
-
-
-@per_topology
-def _plan(topology: Topology) -> Plan:
-    """Which trees everything belongs to, in numpy."""
-    joint = np.repeat(np.arange(topology.njnt), qpos_widths(topology.jnt_type))
-    two = limit_layout(topology).tendon
-    two = two[topology.tendon_treenum[two] == 2]
-    actuators = [_trees_of(topology, ObjType.ACTUATOR, actuator) for actuator in range(topology.nu)]
-    sensors = [_trees_of(topology, ObjType.SENSOR, sensor) for sensor in range(topology.nsensor)]
-    activations = np.zeros(topology.na, int)
-    for actuator in np.flatnonzero(topology.actuator_actnum):
-        activations[topology.actuator_actadr[actuator] :][: topology.actuator_actnum[actuator]] = actuator
-    # an equality within one tree wakes nothing
-    tied = np.full((topology.neq, 2), -1)
-    joints = np.flatnonzero(topology.eq_type == EqType.JOINT)
-    others = np.flatnonzero(np.isin(topology.eq_type, (EqType.CONNECT, EqType.WELD)))
-    tied[others] = topology.body_treeid[body_pairs(topology, others).body]
-    if len(joints):
-        objects = np.stack([topology.eq_obj1id[joints], topology.eq_obj2id[joints]], axis=1)
-        tied[joints] = np.where(objects >= 0, topology.body_treeid[topology.jnt_bodyid[objects]], -1)
-    policy = topology.tree_sleep_policy
-    return Plan(
-        qpos=topology.dof_treeid[topology.jnt_dofadr][joint],
-        equality=np.where(tied[:, :1] == tied[:, 1:], -1, tied),
-        tendon=two,
-        tendon_trees=topology.tendon_treeid[two],
-        actuators=_incidence(topology, actuators),
-        activations=activations,
-        readings=_incidence(topology, sensors)[np.repeat(np.arange(topology.nsensor), topology.sensor_dim)],
-        allowed=(policy != SleepPolicy.NEVER) & (policy != SleepPolicy.AUTO_NEVER),
-        mocap=topology.body_mocapid[topology.body_rootid[topology.tree_bodyadr]],
-    )
-
-
-SLEEPLESS = "clear the flag sleep, or leave the equality out"
-
-
-def sleepless_equalities(model: Model) -> list[tuple[int, str]]:
-    """Equalities that the flag `sleep` does not allow, (index, reason); MuJoCo stops at them when it steps."""
-    topology = model.topology
-    if not sleeps(model):
-        return []
-    kinds = [(index, EqType(int(kind))) for index, kind in enumerate(topology.eq_type)]
-    return [
-        (index, f"the flag sleep does not support equalities of type {kind.name.lower()}")
-        for index, kind in kinds
-        if kind not in (EqType.CONNECT, EqType.WELD, EqType.JOINT)
-    ]
-
-
-def _incidence(topology: Topology, trees: list[set[int] | None]) -> np.ndarray:
-    """(n, ntree) bool of sets of trees, none for None."""
-    table = np.zeros((len(trees), topology.ntree), bool)
-    for row, members in enumerate(trees):
-        table[row, sorted(members or ())] = True
-    return table
-
-
-# prefix of the field names of each type of object that has a body
-OWNER = {ObjType.JOINT: "jnt", ObjType.DOF: "dof", ObjType.GEOM: "geom", ObjType.SITE: "site"}
-OWNER |= {ObjType.CAMERA: "cam", ObjType.LIGHT: "light"}
-# what an actuator acts on
-TARGET = {
-    TrnType.JOINT: ObjType.JOINT,
-    TrnType.JOINTINPARENT: ObjType.JOINT,
-    TrnType.TENDON: ObjType.TENDON,
-    TrnType.SITE: ObjType.SITE,
-    TrnType.BODY: ObjType.BODY,
-    TrnType.SLIDERCRANK: ObjType.SITE,
-}
-# sensors that look at everything, and never sleep
-WAKEFUL = (SensorType.USER, SensorType.PLUGIN, SensorType.RANGEFINDER)
-
-
-def _trees_of(topology: Topology, kind: ObjType, index: int) -> set[int] | None:
-    """The trees that an object sleeps with; an empty set if it is static, None if it never sleeps."""
-    if kind in (ObjType.BODY, ObjType.XBODY):
-        tree = int(topology.body_treeid[index])
-        root = topology.body_rootid[index]
-        return {tree} if tree >= 0 else None if topology.body_mocapid[root] >= 0 else set()
-    if kind in OWNER:
-        return _trees_of(topology, ObjType.BODY, int(getattr(topology, f"{OWNER[kind]}_bodyid")[index]))
-    if kind == ObjType.TENDON:
-        trees = topology.tendon_treeid[index]
-        return None if topology.tendon_treenum[index] > 2 else {int(tree) for tree in trees if tree >= 0}
-    if kind == ObjType.ACTUATOR and topology.actuator_trntype[index] in TARGET:
-        transmission = TrnType(int(topology.actuator_trntype[index]))
-        ends = topology.actuator_trnid[index][: 2 if transmission == TrnType.SLIDERCRANK else 1]
-        return _together([_trees_of(topology, TARGET[transmission], int(end)) for end in ends])
-    if kind == ObjType.SENSOR and topology.sensor_type[index] not in WAKEFUL:
-        kinds = [ObjType(int(kind[index])) for kind in (topology.sensor_objtype, topology.sensor_reftype)]
-        ids = (int(column[index]) for column in (topology.sensor_objid, topology.sensor_refid))
-        if topology.sensor_type[index] == SensorType.CONTACT and ObjType.SITE in kinds:
-            return None
-        return _together([_trees_of(topology, *end) for end in zip(kinds, ids, strict=True) if end[0]])
-    return None
-
-
-def _together(parts: list[set[int] | None]) -> set[int] | None:
-    """The trees of several parts, all of which must sleep; None if a part never sleeps."""
-    return None if None in parts else set().union(*(part for part in parts if part is not None))

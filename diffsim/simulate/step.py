@@ -19,7 +19,8 @@ from diffsim.math.linalg import solve_blocks
 from diffsim.simulate.arguments import check_arguments, check_shape
 from diffsim.simulate.forward import forward, inverse_dynamics
 from diffsim.simulate.integrate.integrators import INTEGRATORS, discrete_inertia
-from diffsim.simulate.sleep import all_asleep, can_skip, fall_asleep, sleep_on, sleeps
+from diffsim.simulate.sleep import all_asleep, can_skip, fall_asleep, sleep_on
+from diffsim.simulate.sleep_layout import sleeps
 from diffsim.simulate.status import status
 from diffsim.types import Data, Inputs, Model, Rollout, State
 from diffsim.types.data import Inverse

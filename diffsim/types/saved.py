@@ -23,16 +23,12 @@ T = TypeVar("T")
 
 # version of the file format, which grows when saved fields change
 VERSION = 6
-
 # the first bytes of a zip file, which an npz file is
 MAGIC = b"PK\x03\x04"
-
 # the extension of a saved model
 SUFFIX = ".npz"
-
 # the largest total size of a file's arrays, in bytes, so that a damaged or hostile file cannot fill the memory
 LARGEST = 2**30
-
 # errors of zipfile, zlib, json and numpy for a damaged file (RuntimeError: encrypted, nested too deep, rare methods)
 DAMAGED = (
     OSError,

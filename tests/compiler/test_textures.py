@@ -9,7 +9,7 @@ from compiler import asset_files
 from compiler.compare import differences
 
 from diffsim.base.errors import MjcfError
-from diffsim.compiler.assets.textures import uniform
+from diffsim.compiler.assets.mersenne_twister import uniform
 from diffsim.load import load
 
 COLOURS = 'rgb1=".11 .62 .93" rgb2=".9 .31 .2" markrgb="1 .5 .25"'

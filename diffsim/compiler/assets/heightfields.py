@@ -7,7 +7,7 @@ Source: MuJoCo "XML reference", hfield.
 
 import numpy as np
 
-from diffsim.compiler.assets.textures import png_gray
+from diffsim.compiler.assets.png import png_gray
 from diffsim.compiler.draft import Draft, Node, addresses
 from diffsim.mjcf.resources import MOST_IN_ALL, MOST_PIXELS, AssetError, check_count, kind_of
 

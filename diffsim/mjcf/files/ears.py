@@ -13,7 +13,6 @@ Array = np.ndarray
 
 # the polygons of a file are cut in at most this many tests of corners, which take about a second
 MOST_WORK = 50_000_000
-
 # a round of cutting counts as at least this many tests, for the fixed time of its numpy calls
 LEAST_WORK = 3000
 

@@ -26,23 +26,17 @@ _FORMS = (
     (re.compile(rb"(?:\d++//\d++\s*+)++"), (0, 2)),
     (re.compile(rb"(?:\d++/\d++\s*+)++"), (0, 1)),
 )
-
 # polygons of an OBJ file with more corners are left out, as in MuJoCo
 MOST_CORNERS = 100
-
 # Integers with this many digits and powers of 10 up to this exponent are exact in float64, so the quotient of two of
 # them is the nearest float to the decimal.
 MOST_DIGITS = 15
-
 # (256,) bool: which bytes separate words
 SPACE = np.isin(np.arange(256), list(b" \t\n\r\v\f"))
-
 # (256,) bool: which bytes end a keyword
 ENDS_WORD = np.isin(np.arange(256), list(b" \n"))
-
 # (256,) bool: the keywords that begin a group or an object
 BEGINS_PART = np.isin(np.arange(256), list(b"go"))
-
 # an index of a corner must be smaller
 MOST_INDEX = 10**10
 
