@@ -36,7 +36,7 @@ class Change(NamedTuple):
 CHANGES: dict[str, Change] = {
     "margin_gap": Change(
         since="3.9",
-        stage="collision/pairs.py",
+        stage="collision/parameters.py",
         before="a contact is listed at distances below `margin` and pushes below `margin - gap`",
         now="a contact is listed at distances below `margin + gap` and pushes below `margin`",
     ),

@@ -29,7 +29,7 @@ from diffsim.collision.flex_slots import (
 )
 from diffsim.collision.layout import layout_of
 from diffsim.collision.narrowphase import FAR
-from diffsim.collision.pairs import PairParameters, completed, mixed, side_of
+from diffsim.collision.parameters import PairParameters, completed, mixed, side_of
 from diffsim.flex.points import flex_elements
 from diffsim.geometry.colliders import Poses, data_bucket, program_key, single
 from diffsim.geometry.elements import (

@@ -1,11 +1,10 @@
 """collide: from geom poses to the contact buffer.
 
 Fourth step of the position stage, after kinematics. Candidate pairs are static (pairs.py). If a group has more pairs
-than its capacity, the nearest are examined. Their gap is bounded by bounding spheres and, for geoms with corners or
-rims, by oriented boxes along their six face normals; a bound never exceeds the true distance. Each pair function runs
+than its capacity, the nearest are examined, by a lower bound of their distance (bounds.py). Each pair function runs
 once, mapped over the pairs of its group whose boxes are near. Rows are then ordered by contact dimension, and the
-nearest fill the buffer. Parameters come from a table that does not depend on the state. Source: MuJoCo, "Computation",
-collision; Gottschalk et al. 1996, without the products of edges, for the boxes.
+nearest fill the buffer. Parameters come from a table that does not depend on the state (parameters.py). Source: MuJoCo,
+"Computation", collision.
 """
 
 import functools
@@ -18,14 +17,14 @@ import numpy as np
 from jax import Array
 
 from diffsim.base.enums import GeomType
+from diffsim.collision.bounds import between_boxes, bounding_gap, boxes_around
 from diffsim.collision.layout import ContactLayout, Grid, PairGroup, layout_of
-from diffsim.collision.pairs import PairParameters, pair_parameters
-from diffsim.geometry.colliders import Collider, GeomFrames, PairFunction, Poses, frames_at, gather, row_axes
-from diffsim.geometry.shapes import Candidates, Shape, bounding_boxes, negligible, unit_x
+from diffsim.collision.parameters import PairParameters, pair_parameters
+from diffsim.geometry.colliders import Collider, GeomFrames, PairFunction, Poses, gather, row_axes
+from diffsim.geometry.shapes import Candidates, Shape, negligible, unit_x
 from diffsim.kinematics.poses import geom_frames
-from diffsim.math import safe
 from diffsim.math.rotation import across, axis_far_from, frame_along
-from diffsim.math.vector import Components, dot_components, minus_components, mul_vec, total, unpack
+from diffsim.math.vector import Components, dot_components, unpack
 from diffsim.types.data import Contacts, Kinematics
 from diffsim.types.model import Model
 from diffsim.xla.barriers import decided, for_cpu, stored
@@ -34,74 +33,6 @@ from diffsim.xla.progress import describe
 from diffsim.xla.select import count, if_anywhere, largest, rows_where, where_tree
 
 Index = Array | np.ndarray
-
-BOXED = (GeomType.ELLIPSOID, GeomType.CYLINDER, GeomType.BOX, GeomType.MESH, GeomType.SDF)
-
-
-def bounding_gap(model: Model, poses: Poses, grid: Grid) -> Array:
-    """Lower bounds (n, m), m, of the distances of a grid's pairs: by spheres and, for geoms with corners, boxes."""
-    # distances of the bounding spheres, or of a plane and a bounding sphere
-    pos1, mat1 = frames_at(poses, grid.geom1)
-    pos2, _ = frames_at(poses, grid.geom2)
-    centers = zip(stored(unpack(pos1)), stored(unpack(pos2)), strict=True)
-    between = [b[None, :] - a[:, None] for a, b in centers]
-    if model.topology.geom_type[grid.geom1[0]] == GeomType.PLANE:
-        distance = total([n[:, None] * x for n, x in zip(unpack(mat1[:, :, 2]), between, strict=True)])
-    else:
-        distance = safe.sqrt(total([x * x for x in between]))
-    spheres = distance - model.geom_rbound[grid.geom1][:, None] - model.geom_rbound[grid.geom2][None]
-    kinds = [model.topology.geom_type[geoms[0]] for geoms in (grid.geom1, grid.geom2)]
-    if not np.all(np.isin(kinds, BOXED)):
-        return spheres
-    first, second = (
-        _boxes(*frames_at(poses, geoms), model.geom_aabb[geoms, :3], model.geom_aabb[geoms, 3:], shape)
-        for geoms, shape in ((grid.geom1, (-1, 1)), (grid.geom2, (1, -1)))
-    )
-    return jnp.maximum(spheres, _between_boxes(first, second))
-
-
-class _Boxes(NamedTuple):
-    """Bounding boxes, by components: centers in the world, half sizes, and the three axes."""
-
-    middle: Components
-    half: Components
-    axes: tuple[Components, Components, Components]
-
-
-def _boxes(pos: Array, mat: Array, middle: Array, half: Array, shape: tuple[int, ...]) -> _Boxes:
-    """Boxes of geoms at (n, 3) with axes (n, 3, 3), local centers and half sizes (n, 3), as arrays of this shape."""
-    columns = (pos + mul_vec(mat, middle), half, *(mat[:, :, k] for k in range(3)))
-    middles, halves, *axes = ([x.reshape(shape) for x in unpack(column)] for column in columns)
-    return _Boxes(middles, halves, tuple(axes))  # type: ignore[arg-type]
-
-
-def _boxes_around(kind: GeomType, shapes: Shape) -> _Boxes:
-    """Boxes around n shapes of one type, from their current sizes."""
-    pos, mat, size, hull = shapes
-    if kind == GeomType.MESH:
-        lower, upper = hull.box[:, 0], hull.box[:, 1]
-        middle = 0.5 * (lower + upper)
-        half = 0.5 * (upper - lower)
-    else:
-        middle = jnp.zeros_like(size)
-        half = bounding_boxes(np.full(len(size), kind), size)
-    return _boxes(pos, mat, middle, half, (-1,))
-
-
-def _between_boxes(first: _Boxes, second: _Boxes) -> Array:
-    """The greatest gap of boxes along the axes a of the first and b of the second: a lower bound of their distance.
-
-    Along a_k: |c . a_k| - h1_k - sum over l of |a_k . b_l| h2_l, with half sizes h and the vector c between centers.
-    """
-    between = minus_components(second.middle, first.middle)
-    cosines = [[jnp.abs(dot_components(a, b)) for b in second.axes] for a in first.axes]
-    gaps = []
-    for k in range(3):
-        reach1 = total([cosines[k][other] * second.half[other] for other in range(3)])
-        reach2 = total([cosines[other][k] * first.half[other] for other in range(3)])
-        gaps += [jnp.abs(dot_components(between, first.axes[k])) - first.half[k] - reach1]
-        gaps += [jnp.abs(dot_components(between, second.axes[k])) - second.half[k] - reach2]
-    return jnp.max(jnp.stack(gaps), axis=0)
 
 
 def colliding_frames(model: Model, kinematics: Kinematics) -> Poses:
@@ -279,8 +210,8 @@ class _GroupPairs(NamedTuple):
     def _bound(self) -> tuple[Array, Array]:
         """(lower bounds of the distances (n,), m; the distances (n,) beyond which a pair makes no contact)."""
         enough = self.margin + self.reach
-        boxes = (_boxes_around(*end) for end in zip(self.group.kinds, (self.first, self.second), strict=True))
-        gap = _between_boxes(*boxes)
+        boxes = (boxes_around(*end) for end in zip(self.group.kinds, (self.first, self.second), strict=True))
+        gap = between_boxes(*boxes)
         if self.group.collider.bound is not None:
             closer = jax.vmap(self.group.collider.bound, (*self.axes, 0, 0))
             look = functools.partial(closer, self.first, self.second, enough, gap <= enough)

@@ -37,8 +37,9 @@ from diffsim.flex.cells import cell_nodes, cell_stiffness
 from diffsim.flex.material import STRAIN
 from diffsim.math.linalg import solve_spd
 from diffsim.mjcf.elements.settings import LengthRange
-from diffsim.simulate.constants import constants, inverse_weights, position
+from diffsim.simulate.constants import constants, position
 from diffsim.simulate.forward import evaluate
+from diffsim.simulate.inverse_weights import inverse_weights
 from diffsim.simulate.status import motions_without_inertia
 from diffsim.simulate.step import integrate
 from diffsim.types import State

@@ -20,15 +20,9 @@ from jax import Array
 
 from diffsim.base.enums import GeomType
 from diffsim.collision.pairs import candidate_pairs
-from diffsim.geometry.sdf.data import (
-    field_function,
-    field_parameters,
-    levels,
-    octree_function,
-    octrees,
-    parameter_axes,
-)
+from diffsim.geometry.sdf.data import field_function, field_parameters, parameter_axes
 from diffsim.geometry.sdf.functions import FUNCTIONS, PRIMITIVES
+from diffsim.geometry.sdf.octree import levels, octree_function, octrees
 from diffsim.math import safe
 from diffsim.math.rotation import quat_to_mat
 from diffsim.math.spatial import transport_motion

@@ -4,16 +4,12 @@ Masses of subtrees, inverse weights, lengths of tendons and actuators, camera an
 equality constraints, damping from damping ratios, statistics. The function is pure and differentiable: after changing
 masses or poses, `set_const(model.replace(body_mass=m))` makes the model consistent. `load` runs it in float64.
 
-Inverse weights are the diagonal of J M^-1 J^T, which scales soft constraints, and |M^-1 moment| for actuators. With
-M = L L^T it is the squared length of the columns of L^-1 J^T. M couples only the dofs of one tree, so that all of this
-is done tree by tree: work and memory grow with the number of trees, not with its square.
-Source: MuJoCo mj_setConst, set0; "Computation", constraint model (diagApprox).
+Source: MuJoCo mj_setConst, set0.
 """
 
 import dataclasses
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -21,148 +17,23 @@ from jax import Array
 from diffsim.actuator.transmission import compute_transmission
 from diffsim.base.checked import checked
 from diffsim.base.enums import MINVAL, EqType, GeomType, ObjType
-from diffsim.base.joints import dofs_angular, dofs_block
+from diffsim.base.joints import dofs_angular
 from diffsim.dynamics.inertia import compute_inertia, has_reflected
 from diffsim.flex.material import material_fields
 from diffsim.flex.points import edge_vertices
-from diffsim.flex.rest_shape import edge_rows, edge_weights, rest_shape, shape_fields
+from diffsim.flex.rest_shape import rest_shape, shape_fields
 from diffsim.geometry.rays.bvh import around, trees
 from diffsim.kinematics.com import compute_com_frame
 from diffsim.kinematics.poses import compute_kinematics
 from diffsim.kinematics.tendon import compute_tendons
-from diffsim.kinematics.tree import dof_blocks, dof_mask, last_dof, sum_subtree
-from diffsim.math.linalg import BlockDiagonal, Blocks, assemble, block_factor, columns_of
+from diffsim.kinematics.tree import sum_subtree
 from diffsim.math.rotation import quat_conj, quat_mul, quat_normalize, quat_to_mat, rotate, rotate_inv
 from diffsim.math.safe import divide, norm, sqrt
-from diffsim.math.vector import cross, matmul, unpack
+from diffsim.simulate.inverse_weights import Fields, inverse_factor, inverse_weights, solve_lower, squared_lengths
 from diffsim.types.data import ComFrame, Inertia, Kinematics, Tendons, Transmission
 from diffsim.types.model import Model
 from diffsim.types.state import make_inputs
-from diffsim.types.topology import Topology, per_topology
 from diffsim.xla.compiled import compiled
-from diffsim.xla.gather import pick
-
-Fields = dict[str, Array]
-
-# number of (dof, body) pairs whose Jacobians are in memory at a time: about 50 MB in float64
-AT_ONCE = 1_000_000
-
-
-class Factor(NamedTuple):
-    """L^-1 of M = L L^T, (count, size, size) for each block size."""
-
-    blocks: Blocks
-    inverse: tuple[Array, ...]
-
-
-def inverse_factor(inertia: BlockDiagonal) -> Factor:
-    """L^-1 of the inertia matrix."""
-
-    def of_size(factor: Array) -> Array:
-        identity = jnp.broadcast_to(jnp.eye(factor.shape[-1], dtype=factor.dtype), factor.shape)
-        return jax.scipy.linalg.solve_triangular(factor, identity, lower=True)
-
-    return Factor(inertia.blocks, tuple(of_size(factor) for factor in block_factor(inertia.parts)))
-
-
-def inverse_weights(
-    model: Model, kinematics: Kinematics, com: ComFrame, tendons: Tendons, inertia: Inertia, transmission: Transmission
-) -> Fields:
-    """body_invweight0 (nbody, 2), dof_invweight0 (nv,), tendon_invweight0 (ntendon,), actuator_acc0 (nu,), and with
-    flexes flexedge_invweight0 (nflexedge,).
-
-    Bodies have one weight of their centre of mass and one of their rotation, means over axes; units 1/kg and
-    1/(kg m^2).
-    """
-    topology = model.topology
-    if not topology.nv:
-        names = ("body_invweight0", "dof_invweight0", "tendon_invweight0", "actuator_acc0")
-        return {name: jnp.zeros_like(getattr(model, name)) for name in names}
-    factor = inverse_factor(inertia.M)
-    # the diagonal of M^-1 = L^-T L^-1
-    inverse_diagonal = assemble(factor.blocks, tuple(jnp.sum(part**2, axis=1) for part in factor.inverse))
-
-    # bodies that only slide (body_simple 2): the inverse weight is 1 / mass, and 0 for rotation
-    inverse_mass = 1 / jnp.maximum(model.body_mass, MINVAL)
-    slides = topology.body_simple == 2
-    translation, rotation = _body_weights(model, kinematics, com, factor)
-    translation, rotation = jnp.where(slides, inverse_mass, translation), jnp.where(slides, 0.0, rotation)
-    body_weight = jnp.stack([translation, rotation], axis=1)
-    # if slides of one body are parallel, M is singular up to rounding
-    regular = inverse_diagonal * inertia.M.diagonal < 1 / (64 * jnp.finfo(inverse_diagonal.dtype).eps)
-    of_slides = jnp.where(regular, inverse_mass[topology.dof_bodyid], jnp.inf)
-    dof_weight = jnp.where(slides[topology.dof_bodyid], of_slides, inverse_diagonal)
-
-    # L^-1 moment of actuators, and M^-1 moment = L^-T (L^-1 moment); L^-1 J^T of tendons
-    actuator_parts = _solve_lower(factor, transmission.actuator_moment)
-    pairs = zip(factor.inverse, actuator_parts, strict=True)
-    accelerations = [matmul(jnp.swapaxes(inverse, 1, 2), part) for inverse, part in pairs]
-    tendon_parts = _solve_lower(factor, tendons.ten_J)
-    # means over the translations of a free joint, over its rotations, over the axes of a ball
-    block = dofs_block(topology.jnt_type)
-    number = np.bincount(block)
-    sums = jnp.zeros((len(number),), dof_weight.dtype).at[block].add(dof_weight)
-    weights = {
-        "body_invweight0": jnp.where(topology.body_moves[:, None], body_weight, 0.0),
-        "dof_invweight0": (sums / np.maximum(number, 1))[block],
-        "tendon_invweight0": _squares(tendon_parts),
-        "actuator_acc0": sqrt(_squares(accelerations)),
-    }
-    if topology.nflex:
-        rows = edge_rows(model, kinematics, com)
-        squares = None if rows is None else _squares(_solve_lower(factor, rows.jacobian))
-        weights["flexedge_invweight0"] = edge_weights(model, rows, squares)
-    return weights
-
-
-def _solve_lower(factor: Factor, rows: Array) -> list[Array]:
-    """L^-1 J^T of rows J (k, nv), by blocks (count, size, k)."""
-    columns = [jnp.swapaxes(part, 1, 2) for part in columns_of(factor.blocks, rows).parts]
-    return [matmul(*pair) for pair in zip(factor.inverse, columns, strict=True)]
-
-
-def _squares(parts: list[Array]) -> Array:
-    """(k,) squared lengths of columns that are cut into blocks (count, size, k)."""
-    return sum((jnp.sum(part**2, axis=(0, 1)) for part in parts[1:]), jnp.sum(parts[0] ** 2, axis=(0, 1)))
-
-
-def _body_weights(model: Model, kinematics: Kinematics, com: ComFrame, factor: Factor) -> tuple[Array, Array]:
-    """(nbody,) mean over the axes of the diagonal of J M^-1 J^T, of centres of mass and of rotations."""
-    topology = model.topology
-    weights = jnp.zeros((2, topology.nbody), com.cdof.dtype)
-    for dofs, inverse, table in zip(factor.blocks.index, factor.inverse, _bodies(topology), strict=True):
-        for bodies in np.array_split(table, max(1, dofs.size * table.shape[1] // AT_ONCE), axis=1):
-            # J (2, count, k, size, 3) of bodies (count, k) by the dofs (count, size) of their blocks
-            moves = dof_mask(topology)[last_dof(topology)[bodies][:, :, None], dofs[:, None]][..., None]
-            axis = pick(com.cdof, dofs)[:, None]
-            offset = pick(kinematics.xipos, bodies) - pick(com.subtree_com, topology.body_rootid[bodies])
-            parts = (axis[..., :3], axis[..., 3:], offset[:, :, None])
-            shape = (*moves.shape[:3], 3)
-            angular, linear, offset = (jnp.broadcast_to(part, shape) for part in parts)
-            jacobians = jnp.where(moves, jnp.stack([linear + cross(angular, offset), angular]), 0.0)
-            columns = jnp.moveaxis(jacobians, 3, 2).reshape(2, *dofs.shape, -1)
-            squares = jnp.sum(matmul(inverse, columns) ** 2, axis=2)
-            x, y, z = unpack(squares.reshape(2, *bodies.shape, 3))
-            weights = weights.at[:, bodies].add((x + y + z) / 3)
-    return weights[0], weights[1]
-
-
-@per_topology
-def _bodies(topology: Topology) -> tuple[np.ndarray, ...]:
-    """For each block size a table (count, k): the bodies that the dofs of each block move, padded with the world."""
-    last = last_dof(topology)
-    moving = np.flatnonzero(last >= 0)
-    tables = []
-    for dofs in dof_blocks(topology).index:
-        block = np.full(topology.nv, -1)
-        block[dofs] = np.arange(len(dofs))[:, None]
-        members = [moving[block[last[moving]] == number] for number in range(len(dofs))]
-        table = np.zeros((len(dofs), max(map(len, members), default=0)), int)
-        for row, bodies in zip(table, members, strict=True):
-            row[: len(bodies)] = bodies
-        tables.append(table)
-    return tuple(tables)
-
 
 # m, radius that an infinite plane has in the statistics, until MuJoCo 3.10
 LARGE_PLANE = 1.0
@@ -262,7 +133,7 @@ def _operational_inertia(inertia: Inertia, transmission: Transmission) -> Array:
     """(nu,) kg or kg m^2, 1 / (J M^-1 J^T) with the moment J of an actuator."""
     if not inertia.M.blocks.size:
         return jnp.zeros(len(transmission.actuator_moment), transmission.actuator_moment.dtype)
-    inverse = _squares(_solve_lower(inverse_factor(inertia.M), transmission.actuator_moment))
+    inverse = squared_lengths(solve_lower(inverse_factor(inertia.M), transmission.actuator_moment))
     return divide(jnp.ones_like(inverse), inverse)
 
 

@@ -250,7 +250,7 @@ class Model(Record):
     # diffsim's: for rays, the triangles in the leaves of bounding volume trees, and the boxes (geometry/rays/bvh.py)
     mesh_leafvert: Array = leaf("nmeshleaf", 9, 8, derived=True)
     mesh_boxes: Array = leaf("nmeshbox", 6, 8, derived=True)
-    # cells of octrees, and the signed distance at their corners (geometry/sdf/data.py)
+    # cells of octrees, and the signed distance at their corners (geometry/sdf/octree.py)
     oct_aabb: Array = leaf("noct", 6)
     oct_coeff: Array = leaf("noct", 8)
 

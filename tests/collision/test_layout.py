@@ -15,8 +15,8 @@ import diffsim
 from diffsim.base.enums import DisableBit, GeomType
 from diffsim.base.errors import UnsupportedError
 from diffsim.collision import capacities_of_numerics, collide, contact_layout, pairs, unsupported_pairs
+from diffsim.collision.bounds import bounding_gap
 from diffsim.collision.layout import Grid
-from diffsim.collision.narrowphase import bounding_gap
 from diffsim.compiler.convert import from_mujoco
 from diffsim.geometry.colliders import COLLIDERS, NEVER_COLLIDE, UNSUPPORTED
 from diffsim.types.data import Kinematics

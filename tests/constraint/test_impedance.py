@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from diffsim.constraint.rows import impedance, reference, regularization, usable_solref
+from diffsim.constraint.impedance import impedance, reference, regularization, usable_solref
 from tests.uncompiled import uncompiled
 
 STEP = jnp.asarray(0.01)

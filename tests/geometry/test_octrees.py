@@ -15,7 +15,8 @@ from uncompiled import uncompiled
 
 import diffsim
 from diffsim.collision import collide
-from diffsim.geometry.sdf.data import Octree, OctreeData, levels, octree_function, record_of
+from diffsim.geometry.sdf.data import OctreeData, record_of
+from diffsim.geometry.sdf.octree import Octree, levels, octree_function
 from diffsim.types.data import Kinematics
 
 STARTS = 6

@@ -19,8 +19,9 @@ from uncompiled import uncompiled
 
 import diffsim
 from diffsim.base.enums import GeomType
-from diffsim.geometry.sdf.data import Octree, field_number, fields
+from diffsim.geometry.sdf.data import field_number, fields
 from diffsim.geometry.sdf.functions import PRIMITIVES
+from diffsim.geometry.sdf.octree import Octree
 from diffsim.math import safe
 from diffsim.math.rotation import quat_to_mat
 from diffsim.types.data import Kinematics

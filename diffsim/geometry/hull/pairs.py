@@ -21,7 +21,8 @@ from jax import Array
 
 from diffsim.base.enums import GeomType
 from diffsim.geometry.hull.clip import Polygon, overlap, widest
-from diffsim.geometry.hull.gjk import closest_feature, deepest_feature, distance_bound
+from diffsim.geometry.hull.epa import deepest_feature
+from diffsim.geometry.hull.gjk import closest_feature, distance_bound
 from diffsim.geometry.hull.graph import GraphHull
 from diffsim.geometry.hull.polytope import Feature, Hull, HullPair, core, separation, widened
 from diffsim.geometry.hull.sat import closest_side, closest_side_by_size, facets, nearest_part, outline_alone
