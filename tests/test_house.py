@@ -137,7 +137,7 @@ def test_a_planted_bug_still_has_its_place(name: str) -> None:
 
 # a file is one thought: at most so many lines, and nine of ten files at most so many
 LONGEST_FILE = 600
-NINE_OF_TEN = 400
+NINE_OF_TEN = 350
 # a function is one thought: at most so many statements, inner functions included
 LONGEST_FUNCTION = 45
 # functions that are still longer, to be unfolded; this set only shrinks

@@ -12,7 +12,7 @@ from jax import Array
 
 from diffsim.base.enums import GeomType
 from diffsim.collision.layout import Grid
-from diffsim.geometry.colliders import Poses, frames_at
+from diffsim.geometry.buckets import Poses, frames_at
 from diffsim.geometry.shapes import Shape, bounding_boxes
 from diffsim.math import safe
 from diffsim.math.vector import Components, dot_components, minus_components, mul_vec, total, unpack

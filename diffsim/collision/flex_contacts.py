@@ -1,9 +1,7 @@
 """Contacts of flexes with geoms, with other flexes and with themselves.
 
 A meeting (types/slots.py) pairs a flex with the geoms of one body, with another flex or with itself. Its rows are all
-its possible contacts. At most 50 contacts of a meeting are kept: first the deepest one, then, repeatedly, the one
-farthest from all contacts chosen so far (Gonzalez 1985). MuJoCo swaps each chosen contact to the front of its list, but
-does not swap its flag and distance. This affects which contacts are kept, so diffsim does the same.
+its possible contacts. At most 50 contacts of a meeting are kept (farthest.py).
 Contacts of a flex with itself have no margin. Source: `engine_collision_driver.c` of 3.8.1.
 """
 
@@ -17,6 +15,7 @@ import numpy as np
 from jax import Array
 
 from diffsim.base.enums import GeomType
+from diffsim.collision.farthest import thin
 from diffsim.collision.flex_pairs import near_pairs
 from diffsim.collision.flex_slots import (
     MOST,
@@ -31,7 +30,8 @@ from diffsim.collision.layout import layout_of
 from diffsim.collision.narrowphase import FAR
 from diffsim.collision.parameters import PairParameters, completed, mixed, side_of
 from diffsim.flex.points import flex_elements
-from diffsim.geometry.colliders import Poses, data_bucket, program_key, single
+from diffsim.geometry.buckets import Poses, single
+from diffsim.geometry.colliders import data_bucket, program_key
 from diffsim.geometry.elements import (
     element_collider,
     element_gap,
@@ -43,17 +43,15 @@ from diffsim.geometry.elements import (
     prisms_under,
     vertex_element,
 )
-from diffsim.geometry.hull.pairs import HullPairs, rows_if_near, rows_of_hulls
+from diffsim.geometry.hull.many_pairs import HullPairs, rows_if_near, rows_of_hulls
 from diffsim.geometry.sdf.pairs import field_triangles
 from diffsim.geometry.shapes import Candidates, Shape
 from diffsim.math.rotation import frame_from_z
-from diffsim.math.vector import dot, dot_components, scale, total
+from diffsim.math.vector import dot, scale, total
 from diffsim.types.data import Contacts, Flexes
 from diffsim.types.model import Model
 from diffsim.types.slots import FlexMeeting, FlexSlots, Meeting
 from diffsim.xla.gather import pick, pick_existing, pick_static
-from diffsim.xla.loops import cond, fori_loop
-from diffsim.xla.select import anywhere
 
 
 class MeetingContacts(NamedTuple):
@@ -299,65 +297,3 @@ def collide_flexes(model: Model, poses: Poses, flexes: Flexes, contacts: Contact
     left_out = total([contacts.ncon_dropped, *(one.left_out for one in met.values())])
     joined = jax.tree.map(lambda *columns: jnp.concatenate(columns) if columns[0].ndim else columns[0], *parts)
     return dataclasses.replace(joined, ncon_dropped=left_out)
-
-
-class _Sampling(NamedTuple):
-    """The state of `farthest`: a list of contacts, of which some are chosen.
-
-    Attributes:
-      row, pos: (n,), (3, n) m, row and position of each contact of the list.
-      chosen: (n,) which entries of the list are chosen.
-      distance: (n,) m^2, squared distance of each from the nearest chosen one.
-      best: () the entry to choose next.
-    """
-
-    row: Array
-    pos: Array
-    chosen: Array
-    distance: Array
-    best: Array
-
-
-def thin(dist: Array, pos: Array, active: Array, most: int = MOST) -> tuple[Array, Array]:
-    """The `most` rows that are kept of n > most, and which of them are contacts (most,); not differentiated.
-
-    Args:
-      dist: (n,) m.
-      pos: (n, 3) m.
-      active: (n,) which rows are contacts; if they are no more than `most`, all are kept, in their order.
-      most: number of rows to keep.
-    """
-    dist, pos = jax.lax.stop_gradient((dist, pos))
-    # contacts first, in their order
-    order = jnp.argsort(~active, stable=True)
-    count = jnp.sum(active)
-    rows = cond(
-        anywhere(count > most), lambda: farthest(order, dist[order], pos[order], count, most), lambda: order[:most]
-    )
-    return jnp.where(count > most, rows, order[:most]), jnp.arange(most) < count
-
-
-def farthest(order: Array, dist: Array, pos: Array, count: Array, most: int) -> Array:
-    """The chosen rows of `order` (n,), in the order of choice; the first `count` of `order` are contacts."""
-    number = jnp.arange(len(order))
-    beyond = number >= count
-    start = jnp.argmin(jnp.where(beyond, FAR, dist)).astype(number.dtype)
-
-    def choose(turn: Array, state: _Sampling) -> _Sampling:
-        row, pos, chosen, distance, best = state
-        chosen = chosen | (number == best)
-        offset = list(pos - pos[:, best, None])
-        distance = jnp.where(chosen, distance, jnp.minimum(distance, dot_components(offset, offset)))
-        following = jnp.argmax(jnp.where(chosen, -1, distance)).astype(best.dtype)
-        # the last one stays where it is
-        swaps = turn < most - 1
-        at = jnp.where(swaps, best, turn)
-        # selects instead of scatters: a batch does them in one pass, while scatters copy the whole array for each world
-        row, pos = (
-            jnp.where(number == turn, x[..., at, None], jnp.where(number == at, x[..., turn, None], x))
-            for x in (row, pos)
-        )
-        return _Sampling(row, pos, chosen, distance, jnp.where(swaps & (following == turn), best, following))
-
-    state = _Sampling(order, pos.T, beyond, jnp.full_like(dist, FAR), start)
-    return fori_loop(0, most, choose, state).row[:most]

@@ -25,11 +25,11 @@ from diffsim.collision.pairs import (
     shared_kinds,
     unsupported_pairs,
 )
+from diffsim.geometry.buckets import Bucket
 from diffsim.geometry.colliders import (
     COLLIDERS,
     LATER,
     SINGLE,
-    Bucket,
     Collider,
     Types,
     common_sizes,

@@ -20,7 +20,8 @@ from diffsim.base.enums import GeomType
 from diffsim.collision.bounds import between_boxes, bounding_gap, boxes_around
 from diffsim.collision.layout import ContactLayout, Grid, PairGroup, layout_of
 from diffsim.collision.parameters import PairParameters, pair_parameters
-from diffsim.geometry.colliders import Collider, GeomFrames, PairFunction, Poses, gather, row_axes
+from diffsim.geometry.buckets import GeomFrames, Poses, gather, row_axes
+from diffsim.geometry.colliders import Collider, PairFunction
 from diffsim.geometry.shapes import Candidates, Shape, negligible, unit_x
 from diffsim.kinematics.poses import geom_frames
 from diffsim.math.rotation import across, axis_far_from, frame_along
@@ -29,8 +30,9 @@ from diffsim.types.data import Contacts, Kinematics
 from diffsim.types.model import Model
 from diffsim.xla.barriers import decided, for_cpu, stored
 from diffsim.xla.gather import pick_existing, pick_static
+from diffsim.xla.largest import largest
 from diffsim.xla.progress import describe
-from diffsim.xla.select import count, if_anywhere, largest, rows_where, where_tree
+from diffsim.xla.select import count, if_anywhere, rows_where, where_tree
 
 Index = Array | np.ndarray
 

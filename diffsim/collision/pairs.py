@@ -28,7 +28,8 @@ from typing import NamedTuple
 import numpy as np
 
 from diffsim.base.enums import DisableBit, GeomType
-from diffsim.geometry.colliders import COLLIDERS, NEVER_COLLIDE, UNSUPPORTED, Types, fitting
+from diffsim.geometry.buckets import fitting
+from diffsim.geometry.colliders import COLLIDERS, NEVER_COLLIDE, UNSUPPORTED, Types
 from diffsim.geometry.hull.graph import GRAPH
 from diffsim.geometry.hull.pairs import MOST
 from diffsim.geometry.hull.polytope import BOX_SIZES

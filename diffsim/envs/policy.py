@@ -17,7 +17,8 @@ import numpy as np
 from jax import Array
 
 from diffsim.base.errors import ArgumentError
-from diffsim.envs.networks import Perceptron, from_torch, read_onnx, torch_weights, write_onnx
+from diffsim.envs.networks import Perceptron, read_onnx, write_onnx
+from diffsim.envs.torch_weights import from_torch, torch_weights
 from diffsim.envs.wrappers import Environment
 from diffsim.math import safe
 from diffsim.types.record import Record, child, leaf, one_word, record, static

@@ -33,8 +33,9 @@ from diffsim.flex.nodes import interpolated, node_positions, node_rows, node_vel
 from diffsim.flex.points import point_forces
 from diffsim.kinematics.tree import body_dof_mask, dofs_of, sliding_bodies
 from diffsim.math import safe
-from diffsim.math.linalg import BlockColumns, BlockDiagonal, gram, solve_blocks
-from diffsim.math.rotation import polar_rotation
+from diffsim.math.block_solves import solve_blocks
+from diffsim.math.linalg import BlockColumns, BlockDiagonal, gram
+from diffsim.math.polar import polar_rotation
 from diffsim.math.vector import cross, dot, matmul, mul_mat, mul_vec, mul_vec_t, scale, total, transpose
 from diffsim.types.data import ComFrame, Data, Velocities
 from diffsim.types.model import Model

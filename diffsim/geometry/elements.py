@@ -26,8 +26,10 @@ from diffsim.geometry.hfield import (
     window_triangles,
     window_under,
 )
-from diffsim.geometry.hull.pairs import HullPairs, closest, contact_row, rows_if_near
-from diffsim.geometry.hull.polytope import CORNERS, PRISM, Feature, Hull, HullPair, core, with_polygons, without_sides
+from diffsim.geometry.hull.features import Feature, HullPair
+from diffsim.geometry.hull.many_pairs import HullPairs, rows_if_near
+from diffsim.geometry.hull.pairs import closest, contact_row
+from diffsim.geometry.hull.polytope import CORNERS, PRISM, Hull, core, with_polygons, without_sides
 from diffsim.geometry.hull.sat import closest_side
 from diffsim.geometry.primitive.box import capsule_box
 from diffsim.geometry.primitive.primitives import capsule_capsule, sphere_capsule

@@ -21,8 +21,9 @@ import numpy as np
 from jax import Array
 
 from diffsim.base.enums import GeomType
+from diffsim.geometry.hull.features import Feature, HullPair, difference
 from diffsim.geometry.hull.pairs import closest, contact_row, searched
-from diffsim.geometry.hull.polytope import PRISM, Feature, Hull, HullPair, core, difference, with_polygons
+from diffsim.geometry.hull.polytope import PRISM, Hull, core, with_polygons
 from diffsim.geometry.hull.sat import deepest_side
 from diffsim.geometry.prism_distance import nearest_of_prism
 from diffsim.geometry.shapes import Candidates, Shape, bounds, boxed, candidate, collider, lowest, stack

@@ -17,23 +17,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from diffsim.mjcf.kinds import (
-    FileKind,
-    IntegerKind,
-    IntegersKind,
-    KeywordKind,
-    KeywordsKind,
-    Kind,
-    NameKind,
-    RealKind,
-    RealsKind,
-    ReferenceKind,
-    TextKind,
-    frozen,
-)
-from diffsim.mjcf.kinds import IntVector as IntVector
+from diffsim.mjcf.kinds import FileKind, KeywordKind, KeywordsKind, Kind, NameKind, ReferenceKind, TextKind
 from diffsim.mjcf.kinds import Tristate as Tristate
-from diffsim.mjcf.kinds import Vector as Vector
+from diffsim.mjcf.number_kinds import IntegerKind, IntegersKind, RealKind, RealsKind, frozen
+from diffsim.mjcf.number_kinds import IntVector as IntVector
+from diffsim.mjcf.number_kinds import Vector as Vector
 from diffsim.mjcf.schema import Element
 
 

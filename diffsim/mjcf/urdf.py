@@ -20,7 +20,8 @@ from pathlib import PurePosixPath
 import numpy as np
 
 from diffsim.base.errors import Problems, near_match
-from diffsim.mjcf.kinds import BadValue, RealsKind, Vector, number
+from diffsim.mjcf.kinds import BadValue
+from diffsim.mjcf.number_kinds import RealsKind, Vector, number
 from diffsim.mjcf.orientation import from_euler, from_z_axis, matrix
 from diffsim.mjcf.resources import OutsideError, ResourceError, Resources
 from diffsim.mjcf.source import Node

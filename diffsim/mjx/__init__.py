@@ -36,6 +36,7 @@ from diffsim.mjx.io import put_data as put_data
 from diffsim.mjx.io import put_model as put_model
 from diffsim.mjx.io import set_state as set_state
 from diffsim.mjx.io import state_size as state_size
+from diffsim.mjx.pytree import PyTreeNode as PyTreeNode
 from diffsim.mjx.stages import camlight as camlight
 from diffsim.mjx.stages import collision as collision
 from diffsim.mjx.stages import com_pos as com_pos
@@ -84,7 +85,6 @@ from diffsim.mjx.types import Impl as Impl
 from diffsim.mjx.types import IntegratorType as IntegratorType
 from diffsim.mjx.types import JacobianType as JacobianType
 from diffsim.mjx.types import Model as Model
-from diffsim.mjx.types import PyTreeNode as PyTreeNode
 from diffsim.mjx.types import SolverType as SolverType
 from diffsim.types.model import Option as Option
 from diffsim.types.model import Statistic as Statistic

@@ -27,7 +27,7 @@ from diffsim.dynamics.passive import compute_passive
 from diffsim.kinematics.com import compute_com_frame, compute_subtree_velocities, compute_velocities
 from diffsim.kinematics.poses import compute_kinematics
 from diffsim.kinematics.tendon import compute_tendons, tendon_drift, tendon_points
-from diffsim.math.linalg import solve_blocks
+from diffsim.math.block_solves import solve_blocks
 from diffsim.mjx.rows import first_rows
 from diffsim.mjx.types import Contact, Data, Model, Paths
 from diffsim.sensor import read_sensors

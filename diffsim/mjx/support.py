@@ -14,7 +14,7 @@ from diffsim.compiler.convert import names_of
 from diffsim.constraint import contact_forces
 from diffsim.constraint.views import is_sparse as is_sparse
 from diffsim.dynamics.body_forces import applied_force
-from diffsim.math.linalg import solve_blocks
+from diffsim.math.block_solves import solve_blocks
 from diffsim.math.vector import mul_vec_t
 from diffsim.mjx.stages import inputs_of
 from diffsim.mjx.types import Contact, Data, Model

@@ -33,7 +33,7 @@ from diffsim.collision.layout import layout_of
 from diffsim.collision.narrowphase import FAR
 from diffsim.constraint.contact import slot_body_ids
 from diffsim.constraint.views import tree_partition
-from diffsim.geometry.colliders import Poses
+from diffsim.geometry.buckets import Poses
 from diffsim.simulate.sleep_layout import SLEEPLESS, membership, sleepless_equalities, sleeps
 from diffsim.types import Data, Inputs, Model, State
 from diffsim.types.data import Actuation, Contacts, Sleep, Tendons

@@ -15,7 +15,7 @@ from diffsim.base.checked import checked
 from diffsim.base.enums import EnableBit, Integrator
 from diffsim.base.errors import UnsupportedError
 from diffsim.kinematics.joints import integrate_position
-from diffsim.math.linalg import solve_blocks
+from diffsim.math.block_solves import solve_blocks
 from diffsim.simulate.arguments import check_arguments, check_shape
 from diffsim.simulate.forward import forward, inverse_dynamics
 from diffsim.simulate.integrate.integrators import INTEGRATORS, discrete_inertia

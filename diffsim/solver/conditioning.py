@@ -10,7 +10,8 @@ import jax
 import jax.numpy as jnp
 
 from diffsim.kinematics.tree import dof_limbs
-from diffsim.math.linalg import BlockDiagonal, PerSize, block_factor, block_solve, solve_blocks
+from diffsim.math.block_solves import solve_blocks
+from diffsim.math.linalg import BlockDiagonal, PerSize, block_factor, block_solve
 from diffsim.solver.hessian import Factored, solve_hessian
 from diffsim.solver.iteration import Direction, Iterate, Rule
 from diffsim.solver.objective import Objective, hessian, residuals

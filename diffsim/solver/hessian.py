@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
+from diffsim.math.block_solves import solved
 from diffsim.math.linalg import (
     BlockColumns,
     BlockDiagonal,
@@ -23,7 +24,6 @@ from diffsim.math.linalg import (
     block_solve,
     cho_solve,
     per_block,
-    solved,
     split,
 )
 from diffsim.math.stencil_rows import SparseRows

@@ -27,17 +27,8 @@ from jax.ad_checkpoint import checkpoint_name
 from diffsim.constraint import laws
 from diffsim.constraint.islands import Islands, islands
 from diffsim.math import safe
-from diffsim.math.linalg import (
-    BlockDiagonal,
-    PerSize,
-    block_factor,
-    block_solve,
-    blocks_of,
-    general_factor,
-    general_solve,
-    solve_blocks,
-    solved,
-)
+from diffsim.math.block_solves import general_factor, general_solve, solve_blocks, solved
+from diffsim.math.linalg import BlockDiagonal, PerSize, block_factor, block_solve, blocks_of
 from diffsim.math.vector import dot, matmul, scale
 from diffsim.solver.noslip_sweeps import (
     FrictionRows,

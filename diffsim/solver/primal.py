@@ -21,7 +21,8 @@ from jax.ad_checkpoint import checkpoint_name
 
 from diffsim.base.enums import DisableBit
 from diffsim.math import safe
-from diffsim.math.linalg import PerSize, block_factor, block_solve, solved
+from diffsim.math.block_solves import solved
+from diffsim.math.linalg import PerSize, block_factor, block_solve
 from diffsim.math.stencil_rows import SparseRows
 from diffsim.math.vector import inner
 from diffsim.solver.conditioning import regular_factor, regular_newton_rule, solve_inertia, watched

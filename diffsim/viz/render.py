@@ -23,7 +23,7 @@ from jax import Array
 
 from diffsim.base.checked import checked
 from diffsim.base.enums import ObjType
-from diffsim.geometry.rays.ray import BundledRays
+from diffsim.geometry.rays.bundles import BundledRays
 from diffsim.geometry.rays.triangle_surfaces import FACETED
 from diffsim.kinematics.poses import compute_kinematics
 from diffsim.math.vector import dot

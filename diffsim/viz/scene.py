@@ -31,20 +31,8 @@ from diffsim.types import Model
 from diffsim.types.data import Kinematics
 from diffsim.types.topology import Topology, per_topology
 from diffsim.viz.lights import Lamps, drawn_lights
-from diffsim.viz.material import (
-    HIDDEN_GROUPS,
-    Atlas,
-    Looks,
-    atlas_of,
-    clear,
-    colours,
-    drawn_type,
-    factors,
-    looks,
-    mirrors,
-    opaque,
-    visible_geoms,
-)
+from diffsim.viz.material import HIDDEN_GROUPS, Looks, clear, colours, drawn_type, looks, mirrors, opaque, visible_geoms
+from diffsim.viz.textures import Atlas, atlas_of, factors
 from diffsim.xla.gather import pick
 
 

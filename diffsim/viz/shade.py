@@ -17,13 +17,14 @@ import numpy as np
 from jax import Array
 
 from diffsim.base.enums import GeomType
-from diffsim.geometry.rays.ray import BundledHits, BundledRays
+from diffsim.geometry.rays.bundles import BundledHits, BundledRays
 from diffsim.math import safe
 from diffsim.math.vector import dot, pack, scale, unpack
 from diffsim.viz.lights import Lights, incident
-from diffsim.viz.material import GAMMA, Atlas, Spot, on_cube, sample
+from diffsim.viz.material import GAMMA
 from diffsim.viz.scene import Plan, Scene
 from diffsim.viz.surface import HitPoints, Surface, ends, surface_of, trace
+from diffsim.viz.textures import Atlas, Spot, on_cube, sample
 
 # linear colour of the ambient light from above: bluish
 SKY = np.array([0.50, 0.62, 0.80])

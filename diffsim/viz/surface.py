@@ -18,17 +18,18 @@ import numpy as np
 from jax import Array
 
 from diffsim.base.enums import GeomType
+from diffsim.geometry.rays.bundles import ROOM, BundledHits, BundledRays, bundles_of, may_meet_ball, nearest
 from diffsim.geometry.rays.bvh import trees
-from diffsim.geometry.rays.ray import ROOM, BundledHits, BundledRays, bundles_of, may_meet_ball, nearest
 from diffsim.geometry.rays.surfaces import SURFACES
 from diffsim.geometry.rays.triangle_surfaces import FACETED, Lines, height_over, outward_normals
 from diffsim.math import safe
 from diffsim.math.vector import cross, dot, mul_vec, mul_vec_t, scale, unpack
 from diffsim.types.topology import Topology, per_topology
-from diffsim.viz.material import GAMMA, MIRRORS, Spot, on_cube, on_image, sample
+from diffsim.viz.material import GAMMA, MIRRORS
 from diffsim.viz.scene import Group, Scene
+from diffsim.viz.textures import Spot, on_cube, on_image, sample
 from diffsim.xla.barriers import computed_once
-from diffsim.xla.batched_loops import fold_wanted
+from diffsim.xla.batched_searches import fold_wanted
 
 # linear colours of the checker on floors without texture: two blue-grays
 TILES = np.array([[0.10, 0.13, 0.17], [0.19, 0.24, 0.30]])

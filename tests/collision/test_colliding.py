@@ -8,7 +8,7 @@ from uncompiled import uncompiled
 
 import diffsim
 from diffsim.collision import collide, colliding_frames, narrowphase
-from diffsim.geometry.colliders import GeomFrames
+from diffsim.geometry.buckets import GeomFrames
 from diffsim.kinematics.poses import compute_kinematics
 
 # geoms that collide with nothing before, between and after those that do; of three kept pairs of boxes two are examined

@@ -179,7 +179,7 @@ def test_a_texture_bomb_is_refused() -> None:
 
 
 def test_polygons_that_take_long_to_cut_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("diffsim.mjcf.files.mesh_files.MOST_WORK", 5)
+    monkeypatch.setattr("diffsim.mjcf.files.ears.MOST_WORK", 5)
     prism, sides = asset_files.star()
     refused("write it as triangles", '<mesh file="m.obj"/>', files={"m.obj": asset_files.obj(prism, sides)})
 

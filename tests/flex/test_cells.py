@@ -7,7 +7,7 @@ from oracle import mujoco, state_of
 from uncompiled import uncompiled
 
 import diffsim
-from diffsim.math.rotation import polar_rotation
+from diffsim.math.polar import polar_rotation
 
 CONTACT = '<contact selfcollide="none" internal="false"/>'
 SOLID = '<elasticity young="5e3" poisson=".3" damping=".02"/>'

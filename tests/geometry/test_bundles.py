@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 from uncompiled import uncompiled
 
-from diffsim.geometry.rays.ray import BundledHits, BundledRays, bundles_of, may_meet_ball, nearest
+from diffsim.geometry.rays.bundles import BundledHits, BundledRays, bundles_of, may_meet_ball, nearest
 
 RANDOM = np.random.default_rng(0)
 

@@ -29,10 +29,10 @@ from diffsim.collision import collide
 from diffsim.collision.layout import contact_layout
 from diffsim.compiler.convert import from_mujoco
 from diffsim.geometry import colliders
+from diffsim.geometry.hull.features import HullPair
 from diffsim.geometry.hull.gjk import distance_bound
 from diffsim.geometry.hull.graph import GRAPH, GraphHull, graphs
 from diffsim.geometry.hull.pairs import closest
-from diffsim.geometry.hull.polytope import HullPair
 from diffsim.math.rotation import quat_exp, quat_to_mat
 from diffsim.math.vector import mul_mat
 from diffsim.types.data import Kinematics

@@ -9,7 +9,8 @@ from geometry.scenes import CLOSED_FORM, CONVEX, PLANE, name_of, random_qpos, ra
 from uncompiled import uncompiled
 
 from diffsim.collision import collide
-from diffsim.geometry.smooth.minkowski import gap, minkowski_sums, separate
+from diffsim.geometry.smooth.minkowski import gap, minkowski_sums
+from diffsim.geometry.smooth.separate import separate
 from diffsim.types.data import Contacts
 
 PARAMETERS = ("includemargin", "friction", "solref", "solreffriction", "solimp")

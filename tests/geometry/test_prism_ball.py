@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from uncompiled import uncompiled
 
-from diffsim.geometry.hull.polytope import PRISM, HullPair, separation, with_polygons
-from diffsim.geometry.hull.sat import facets, nearest_part
+from diffsim.geometry.hull.facets import facets, nearest_part
+from diffsim.geometry.hull.features import HullPair, separation
+from diffsim.geometry.hull.polytope import PRISM, with_polygons
 from diffsim.geometry.prism_distance import Nearest, nearest_of_prism
 
 Array = jax.Array

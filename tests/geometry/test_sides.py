@@ -10,8 +10,9 @@ from scipy.spatial.transform import Rotation
 from uncompiled import uncompiled
 
 from diffsim.compiler.convert import from_mujoco
+from diffsim.geometry.hull.features import HullPair
 from diffsim.geometry.hull.pairs import closest, searched
-from diffsim.geometry.hull.polytope import Hull, HullPair, ball_around, hulls
+from diffsim.geometry.hull.polytope import Hull, ball_around, hulls
 from diffsim.geometry.hull.sat import closest_side, closest_side_by_size
 from diffsim.geometry.hull.tables import hull_sizes
 

@@ -9,15 +9,8 @@ import pytest
 from oracle import assert_close
 from uncompiled import uncompiled
 
-from diffsim.math.linalg import (
-    blocks_of,
-    columns_of,
-    diagonal_of,
-    gram,
-    solve_blocks,
-    solve_general_blocks,
-    stack_rows,
-)
+from diffsim.math.block_solves import solve_blocks, solve_general_blocks
+from diffsim.math.linalg import blocks_of, columns_of, diagonal_of, gram, stack_rows
 from diffsim.math.stencil_rows import PairRows
 
 LABELS = {

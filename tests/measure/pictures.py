@@ -21,7 +21,7 @@ import numpy as np
 import oracle
 
 import diffsim
-from diffsim.geometry.rays.ray import BundledRays
+from diffsim.geometry.rays.bundles import BundledRays
 from diffsim.viz import View, poses_of, render
 from diffsim.viz.render import SIDE
 from diffsim.viz.scene import plan_of, scene_of

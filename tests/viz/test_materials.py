@@ -11,9 +11,10 @@ from oracle import load_with_assets
 import diffsim
 from diffsim import viz
 from diffsim.compiler.convert import from_mujoco
-from diffsim.viz.material import Spot, atlas_of, images, on_cube, sample, visible_geoms
+from diffsim.viz.material import visible_geoms
 from diffsim.viz.scene import tendon_lines
 from diffsim.viz.shade import developed, exposed
+from diffsim.viz.textures import Spot, atlas_of, images, on_cube, sample
 
 # red, green over blue, yellow
 FOUR = np.array([[[255, 0, 0], [0, 255, 0]], [[0, 0, 255], [255, 255, 0]]], np.uint8)

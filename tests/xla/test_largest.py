@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from diffsim.xla.select import FEW, PIECE, SEARCHED_ABOVE, SOME, WORLDS, largest, taken_out
+from diffsim.xla.largest import FEW, PIECE, SEARCHED_ABOVE, SOME, WORLDS, largest, taken_out
 
 
 @pytest.mark.parametrize(("size", "count"), [(5 * PIECE - 7, 40), (3 * PIECE, 1), (PIECE // 2, 9), (4 * PIECE, 700)])

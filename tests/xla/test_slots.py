@@ -5,7 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from diffsim.xla.batched_loops import Explicit, Loop, in_groups, slots
+from diffsim.xla.batched_loops import Explicit, Loop, slots
+from diffsim.xla.batched_searches import in_groups
 
 COUNT = 7
 

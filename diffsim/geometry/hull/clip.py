@@ -17,7 +17,7 @@ from diffsim.math import safe
 from diffsim.math.rotation import frame_from_z
 from diffsim.math.vector import Components, cross, dot, dot_components, mul_vec, scale, total, unpack
 from diffsim.xla.barriers import stored
-from diffsim.xla.batched_loops import short_scan
+from diffsim.xla.batched_searches import short_scan
 from diffsim.xla.gather import rows_at
 from diffsim.xla.select import first, greatest, number_of, ranked
 from diffsim.xla.shared_values import stored_where_shared

@@ -15,14 +15,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from diffsim.geometry.hull.features import Feature, HullPair, resolution, size_of
 from diffsim.geometry.hull.gjk import Corner, support, with_corner
 from diffsim.geometry.hull.graph import GraphHull
-from diffsim.geometry.hull.polytope import Feature, HullPair, resolution, size_of
 from diffsim.math import safe
 from diffsim.math.rotation import frame_from_z
 from diffsim.math.vector import cross, dot, scale
 from diffsim.xla.barriers import decided
-from diffsim.xla.batched_loops import in_groups
+from diffsim.xla.batched_searches import in_groups
 from diffsim.xla.loops import while_loop
 from diffsim.xla.select import where_tree
 

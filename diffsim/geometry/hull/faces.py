@@ -20,6 +20,7 @@ from jax import Array
 
 from diffsim.base.enums import GeomType
 from diffsim.geometry.hull.cut import KEPT, Ring, cut_by, kept_corners
+from diffsim.geometry.hull.features import Feature, HullPair, separation
 from diffsim.geometry.hull.pairs import (
     CORNER,
     ENTERS,
@@ -34,7 +35,7 @@ from diffsim.geometry.hull.pairs import (
     searched_where_near,
     vertex_count,
 )
-from diffsim.geometry.hull.polytope import Feature, Hull, HullPair, core, separation
+from diffsim.geometry.hull.polytope import Hull, core
 from diffsim.geometry.hull.tables import Sizes
 from diffsim.geometry.shapes import Candidates, Shape, relative_pose
 from diffsim.math import safe

@@ -19,8 +19,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from diffsim.geometry.hull.features import Feature, HullPair, resolution, size_of
 from diffsim.geometry.hull.graph import GraphHull, heights_along
-from diffsim.geometry.hull.polytope import Feature, HullPair, resolution, size_of
 from diffsim.math import safe
 from diffsim.math.vector import cross, dot, mul_vec_t, scale
 from diffsim.xla.barriers import decided

@@ -19,7 +19,7 @@ from diffsim.math import safe
 from diffsim.math.vector import total, unpack
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology, per_topology
-from diffsim.xla.batched_loops import in_groups
+from diffsim.xla.batched_searches import in_groups
 from diffsim.xla.gather import pick, pick_existing
 from diffsim.xla.loops import while_loop
 from diffsim.xla.select import first

@@ -1,8 +1,8 @@
 """Contacts of meshes with spheres, capsules, boxes and meshes: one point, or the overlap of two flat sides.
 
-M is the Minkowski difference of two hulls (polytope.py). Its feature closest to the origin is found among all sides of
-the hulls (`sat.py`). Hulls of many edges are graphs (`graph.py`) and are searched by GJK and EPA (`gjk.py`). The
-contact normal may be the normal of a side of one body, and either the normal of a side of the other body or
+M is the Minkowski difference of two hulls (features.py). Its feature closest to the origin is found among all sides of
+the hulls (`sat.py`). Hulls of many edges are graphs (`graph.py`) and are searched by GJK and EPA (`gjk.py`, `epa.py`).
+The contact normal may be the normal of a side of one body, and either the normal of a side of the other body or
 perpendicular to one of its edges. Then this side or edge is clipped to the first side. Up to four points then share the
 depth (MuJoCo's `multiccd`); a capsule has its two ends and their middle. Bodies that are apart are treated in the same
 way, while MuJoCo clips them only if the margin is zero. Most pairs whose boxes overlap do not touch. A few trial
@@ -11,7 +11,7 @@ Source: `engine_collision_gjk.c` of 3.8.1 for the test of flat features and the 
 """
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
 import jax
@@ -22,18 +22,20 @@ from jax import Array
 from diffsim.base.enums import GeomType
 from diffsim.geometry.hull.clip import Polygon, overlap, widest
 from diffsim.geometry.hull.epa import deepest_feature
+from diffsim.geometry.hull.facets import facets, nearest_part
+from diffsim.geometry.hull.features import Feature, HullPair, separation, widened
 from diffsim.geometry.hull.gjk import closest_feature, distance_bound
 from diffsim.geometry.hull.graph import GraphHull
-from diffsim.geometry.hull.polytope import Feature, Hull, HullPair, core, separation, widened
-from diffsim.geometry.hull.sat import closest_side, closest_side_by_size, facets, nearest_part, outline_alone
+from diffsim.geometry.hull.polytope import Hull, core
+from diffsim.geometry.hull.sat import closest_side, closest_side_by_size, outline_alone
 from diffsim.geometry.hull.tables import Sizes
 from diffsim.geometry.shapes import Candidates, Shape, candidate, relative_pose, stack
 from diffsim.math import safe
 from diffsim.math.vector import cross, dot, mul_vec, mul_vec_t, scale
 from diffsim.xla.barriers import decided, stored
-from diffsim.xla.batched_loops import in_groups
+from diffsim.xla.batched_searches import in_groups
 from diffsim.xla.gather import rows_at
-from diffsim.xla.select import greatest, if_anywhere, where_tree
+from diffsim.xla.select import greatest, where_tree
 
 Tree = TypeVar("Tree")
 Kinds = tuple[GeomType, GeomType]
@@ -354,88 +356,6 @@ def contact_row(shape1: Shape, contact: Contact, radius1: Array, radius2: Array)
     return candidate(contact.dist - radius1 - radius2, pos, mul_vec(shape1.mat, contact.normal))
 
 
-class HullPairs(NamedTuple):
-    """Pairs (n,) of rounded hulls, which can be searched together with other pairs.
-
-    Attributes:
-      first: (n, v, 3) m, vertices of the first hulls, or (v, 3) of one hull for all pairs.
-      second: (n, w, 3) m, vertices of the second hulls.
-      pos, mat: (n, 3) m and (3, 3), the frames in which the vertices are given.
-      radii: of the first and of the second hulls, m.
-      near: (n,) which pairs have a row.
-    """
-
-    first: Array
-    second: Array
-    pos: Array
-    mat: Array
-    radii: tuple[Array, Array]
-    near: Array
-
-
-# hulls with at most this many vertices share one search
-SMALL = 8
-
-
-def rows_of_hulls(several: Sequence[HullPairs]) -> list[Candidates]:
-    """The rows (n,) of each set of pairs: the closest points of the hulls."""
-    small = [number for number, pairs in enumerate(several) if pairs.first.shape[-2] <= SMALL]
-    groups = [small, *([number] for number in range(len(several)) if number not in small)]
-    rows = dict[int, Candidates]()
-    for group in filter(None, groups):
-        features = _features([several[number] for number in group])
-        rows |= {number: _hull_rows(several[number], feature) for number, feature in zip(group, features, strict=True)}
-    return [rows[number] for number in range(len(several))]
-
-
-def _features(several: Sequence[HullPairs]) -> list[Feature]:
-    """The closest features of all pairs, found by one search."""
-    fixed = [jax.lax.stop_gradient((pairs.first, pairs.second, pairs.near)) for pairs in several]
-    firsts, seconds, nears = (list(column) for column in zip(*fixed, strict=True))
-    shared = len(fixed) == 1 and firsts[0].ndim == 2
-
-    def joined(parts: list[Array]) -> Array:
-        """All vertices (n, v, 3), padded with copies of the first vertex, which change no result."""
-        most = max(part.shape[-2] for part in parts)
-        whole = (jnp.broadcast_to(part, (len(near), *part.shape[-2:])) for part, near in zip(parts, nears, strict=True))
-        return jnp.concatenate([jax.vmap(functools.partial(_padded, length=most))(part) for part in whole])
-
-    def search(near: Array, first: Array, second: Array) -> Feature:
-        pair = HullPair(first, second, jnp.eye(3, dtype=first.dtype), jnp.zeros((3,), first.dtype))
-        return in_groups(lambda _, pair: searched(pair), near, pair)
-
-    arguments = jnp.concatenate(nears), firsts[0] if shared else joined(firsts), joined(seconds)
-    features = jax.vmap(search, (0, None if shared else 0, 0))(*arguments)
-    # a single corner where nothing was searched
-    features = jax.lax.stop_gradient(features._replace(corners=jnp.maximum(features.corners, 1)))
-    cuts = np.cumsum([len(near) for near in nears])[:-1]
-    columns = zip(*(jnp.split(column, cuts) for column in features), strict=True)
-    return [Feature(*column) for column in columns]
-
-
-def _hull_rows(pairs: HullPairs, feature: Feature) -> Candidates:
-    """The rows (n,) of pairs with these features, in closed form; nothing is computed if no pair is near."""
-    shared = pairs.first.ndim == 2
-
-    def row(feature: Feature, first: Array, second: Array, pos: Array, near: Array) -> Candidates:
-        pair = HullPair(first, second, jnp.eye(3, dtype=pos.dtype), jnp.zeros_like(pos))
-        frame = Shape(pos, pairs.mat, jnp.zeros_like(pos))
-        return contact_row(frame, Contact(*separation(pair, feature)), *pairs.radii)._replace(valid=near)
-
-    def rows() -> Candidates:
-        columns = feature, pairs.first, pairs.second, pairs.pos, pairs.near
-        return jax.vmap(row, (0, None if shared else 0, 0, 0, 0))(*columns)
-
-    return rows_if_near(pairs.near, rows, pairs.pos.dtype)
-
-
-def rows_if_near(near: Array, rows: Callable[[], Candidates], dtype: jnp.dtype) -> Candidates:
-    """`rows()`, (n,), if some pair is near; otherwise rows that are not valid, and nothing is computed."""
-    dist = jnp.zeros(near.shape, dtype)
-    pos, upright = (jnp.broadcast_to(jnp.asarray([0, 0, z], dtype), (len(near), 3)) for z in (0, 1))
-    return if_anywhere(near, rows, Candidates(dist, pos, upright, pos, dist > 0))
-
-
 def _body(
     hull: AnyHull, points: Callable[[Array], Array], place: Array, normal: Array, turn: Array | None = None
 ) -> _Body:
@@ -489,9 +409,9 @@ def _chosen(condition: Array, yes: Polygon, no: Polygon) -> Polygon:
     length = max(len(yes.corner), len(no.corner))
     yes, no = (
         polygon._replace(
-            corner=_padded(polygon.corner, length),
-            following=_padded(polygon.following, length),
-            ends=_padded(polygon.ends.T, length).T,
+            corner=with_copies(polygon.corner, length),
+            following=with_copies(polygon.following, length),
+            ends=with_copies(polygon.ends.T, length).T,
             exists=jnp.concatenate([polygon.exists, jnp.zeros((length - len(polygon.exists),), bool)]),
         )
         for polygon in (yes, no)
@@ -499,6 +419,6 @@ def _chosen(condition: Array, yes: Polygon, no: Polygon) -> Polygon:
     return where_tree(condition, yes, no)
 
 
-def _padded(points: Array, length: int) -> Array:
-    """Points (n, ...), padded to a length with copies of the first."""
+def with_copies(points: Array, length: int) -> Array:
+    """Points (n, ...), and copies of the first up to a length."""
     return jnp.concatenate([points, jnp.broadcast_to(points[:1], (length - len(points), *points.shape[1:]))])

@@ -21,7 +21,7 @@ from diffsim.geometry.shapes import Candidates, Shape, collider
 from diffsim.math import safe
 from diffsim.math.vector import cross, dot, mul_mat, mul_vec, mul_vec_t, pack, scale, total, transpose, unpack
 from diffsim.xla.barriers import stored
-from diffsim.xla.batched_loops import one_by_one, short_scan
+from diffsim.xla.batched_searches import one_by_one, short_scan
 from diffsim.xla.gather import rows_at
 from diffsim.xla.select import argmin
 

@@ -19,12 +19,13 @@ from jax import Array
 
 from diffsim.base.enums import GeomType
 from diffsim.geometry.hull.faces import Flat, Patch, flat_at, on_surface, patch_of, patch_rows
+from diffsim.geometry.hull.features import Feature, HullPair
 from diffsim.geometry.hull.pairs import searched_where_near
-from diffsim.geometry.hull.polytope import Feature, Hull, HullPair, core
+from diffsim.geometry.hull.polytope import Hull, core
 from diffsim.geometry.hull.tables import Lists, lists_of
 from diffsim.geometry.shapes import Candidates, Shape, candidate, relative_pose
 from diffsim.geometry.smooth.minkowski import Kinds, rounding
-from diffsim.geometry.smooth.pairs import separation
+from diffsim.geometry.smooth.tilted import separation
 from diffsim.math import safe
 from diffsim.math.vector import cross, dot, mul_vec, mul_vec_t, pack, scale
 

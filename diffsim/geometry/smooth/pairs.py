@@ -1,13 +1,8 @@
-"""Pairs without a closed form: of ellipsoids, cylinders, capsules, boxes and spheres, and of the first two with meshes.
+"""separate_round: the signed distance of an ellipsoid or a cylinder from a hull.
 
-The signed distance is the maximum of the gap F over all unit vectors, whether the shapes are apart or penetrate. For
-two shapes that are not meshes, minkowski.py finds it. If both shapes have flat directions (cylinders, capsules, boxes,
-meshes), MuJoCo's `multiccd` runs four more times, with the shapes tilted against each other, and keeps the new points.
-The same is done here.
-
-An ellipsoid or a cylinder against a hull: the cylinder is treated as a disc, and its axis is added to the hull, which
-doubles the hull's corners. The body is at the origin, aligned with its axes. The unit vector u points from the body to
-the hull, whose corners are x. The gap is
+It is the maximum of the gap F over all unit vectors, whether the two are apart or penetrate. The cylinder is treated as
+a disc, and its axis is added to the hull, which doubles the hull's corners. The body is at the origin, aligned with its
+axes. The unit vector u points from the body to the hull, whose corners are x. The gap is
 
     F(u) = min over x of u . x - |S u|,        S = diag(half sizes).
 
@@ -21,36 +16,30 @@ Newton step gives the normal, with the derivative of the implicit function.
 Source: Gilbert et al. 1988; Absil et al. 2008 for Newton's method on the sphere.
 """
 
-import functools
-from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 
 from diffsim.base.enums import GeomType
+from diffsim.geometry.hull.features import HullPair, shares_of
 from diffsim.geometry.hull.gjk import KEPT, PAIRS, closest_feature
-from diffsim.geometry.hull.polytope import Hull, HullPair, SharedHull, ball_around, shares_of
-from diffsim.geometry.shapes import Candidates, Shape, candidate, collider, stack
+from diffsim.geometry.hull.polytope import Hull, SharedHull
+from diffsim.geometry.shapes import Shape, collider
 from diffsim.geometry.smooth.minkowski import (
-    CUBE,
     ConvexPair,
     Ellipsoid,
-    Kinds,
-    minkowski_sums,
     newton,
     onto_circle,
     rounding,
-    separate,
 )
+from diffsim.geometry.smooth.separate import CUBE
 from diffsim.math import safe
-from diffsim.math.rotation import frame_from_z, quat_exp, quat_to_mat
 from diffsim.math.vector import cross, dot, mul_mat, mul_vec, mul_vec_t, pack, scale, total, transpose, unpack
-from diffsim.xla.batched_loops import in_groups
-from diffsim.xla.loops import fori_loop, scan
-from diffsim.xla.select import first, if_anywhere, where_tree
+from diffsim.xla.batched_searches import in_groups
+from diffsim.xla.loops import fori_loop
+from diffsim.xla.select import first
 
 # steps of a climb, and number of climbs besides the one that starts towards the middle of the hull
 STEPS = 24
@@ -321,73 +310,3 @@ def _touching(points: Array, normal: Array, nearest: Array, size: Array) -> tupl
     third = jnp.argmax(off)
     wide = (feature.corners == 2) & (off[third] > LEAST_WIDTH * reach * safe.norm(sweep))
     return jnp.where(wide & (jnp.arange(3) == 2), third, places), jnp.where(wide, 3, feature.corners)
-
-
-# angles (rad) about two axes perpendicular to the normal, and 1 for the run without tilt
-TILT = 1e-3
-TILTS = np.array([[0, 0, 1], [-TILT, 0, 0], [TILT, 0, 0], [0, -TILT, 0], [0, TILT, 0]])
-DISTINCT = 1e-3  # relative to the smaller bounding radius
-
-
-def convex_pair(kind1: GeomType, kind2: GeomType, rows: int) -> Callable[..., Candidates]:
-    """Pair function with one row (the closest points) or five (also the closest points of four tilted runs)."""
-    if rows > 1:
-        return functools.partial(_closest_and_tilted, (kind1, kind2))
-
-    def closest(shape1: Shape, shape2: Shape, margin: Array, near: Array | bool = True) -> Candidates:
-        return stack([candidate(*separation((kind1, kind2), shape1, shape2, near))])
-
-    return closest
-
-
-def separation(kinds: Kinds, shape1: Shape, shape2: Shape, near: Array | bool) -> tuple[Array, Array, Array]:
-    """(signed distance, midpoint of the closest points, unit normal from the first body to the second)."""
-    if kinds[1] == GeomType.MESH:
-        return separate_round(kinds[0], shape1, shape2.data, shape2, near)
-    return separate(minkowski_sums(kinds, shape1, shape2), near)
-
-
-def _closest_and_tilted(
-    kinds: Kinds, shape1: Shape, shape2: Shape, margin: Array, near: Array | bool = True
-) -> Candidates:
-    """The closest points, and the closest points of four runs tilted about them; one program runs five times."""
-
-    def run(first: tuple[Array, ...], tilt: Array) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
-        *upright, wanted = first
-        _, across, along = frame_from_z(upright[2])
-        turn = quat_to_mat(quat_exp(scale(across, tilt[0]) + scale(along, tilt[1])))
-        # both shapes turn about the closest point, in opposite directions
-        point = upright[1]
-        turned = [
-            shape._replace(pos=point + mul_vec(rotation, shape.pos - point), mat=mul_mat(rotation, shape.mat))
-            for shape, rotation in ((shape1, turn), (shape2, transpose(turn)))
-        ]
-        closest = if_anywhere(wanted, lambda: separation(kinds, turned[0], turned[1], wanted), tuple(upright))
-        touches = jax.lax.stop_gradient(closest[0] < margin) & near
-        return where_tree(tilt[2] > 0, (*closest, touches), first), closest
-
-    start = (jnp.zeros_like(margin), shape1.pos, shape1.axis, jnp.asarray(near))
-    _, (dists, points, normals) = scan(run, start, jnp.asarray(TILTS, margin.dtype))
-    dist = dists[0]
-    radius = safe.minimum(_bound(kinds[0], shape1), _bound(kinds[1], shape2))
-    rows = [candidate(dist, points[0], normals[0])]
-    for k in range(1, 5):
-        # a point counts if it touches and is away from all earlier points
-        distinct = jax.lax.stop_gradient(safe.maximum(dist, dists[k])) < jax.lax.stop_gradient(margin)
-        for row in rows:
-            apart = jax.lax.stop_gradient(safe.norm(row.pos - points[k])) > DISTINCT * radius
-            distinct = distinct & (apart | ~row.valid)
-        rows.append(candidate(dist, points[k], normals[k], valid=distinct))
-    return stack(rows)
-
-
-def _bound(kind: GeomType, shape: Shape) -> Array:
-    """Radius of the bounding ball."""
-    size = jax.lax.stop_gradient(shape.size)
-    bounds = {
-        GeomType.CAPSULE: lambda: size[0] + size[1],
-        GeomType.CYLINDER: lambda: jnp.sqrt(size[0] ** 2 + size[1] ** 2),
-        GeomType.BOX: lambda: jnp.sqrt(dot(size, size)),
-        GeomType.MESH: lambda: jax.lax.stop_gradient(ball_around(shape.data.box)),
-    }
-    return bounds[kind]()

@@ -25,7 +25,7 @@ from diffsim.mjcf.attributes import Tristate
 from diffsim.mjcf.elements.body import Body, Frame, FreeJoint, Joint, Replicate
 from diffsim.mjcf.elements.sections import Section
 from diffsim.mjcf.elements.settings import Key
-from diffsim.mjcf.kinds import Vector, frozen
+from diffsim.mjcf.number_kinds import Vector, frozen
 from diffsim.mjcf.orientation import IDENTITY, compose, orientation_of
 from diffsim.mjcf.schema import Element
 from diffsim.mjcf.spec import Spec

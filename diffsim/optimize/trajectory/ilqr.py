@@ -43,7 +43,8 @@ from diffsim.optimize.trajectory.task import (
 )
 from diffsim.types import State
 from diffsim.types.record import Record, leaf, record, static, whole_number
-from diffsim.xla.batched_loops import Explicit, Loop, in_groups, run, slots, together
+from diffsim.xla.batched_loops import Explicit, Loop, run, slots, together
+from diffsim.xla.batched_searches import in_groups
 from diffsim.xla.compiled import by_hand, jit
 from diffsim.xla.loops import cond
 from diffsim.xla.reverse_mode import Recorded

@@ -21,7 +21,8 @@ from diffsim.dynamics.inertia import DOF_DAMPING
 from diffsim.dynamics.passive import damping_derivative
 from diffsim.flex.cell_forces import with_cells
 from diffsim.kinematics.tree import dof_limbs
-from diffsim.math.linalg import BlockDiagonal, Blocks, diagonal_of, solve_blocks, solve_general_blocks
+from diffsim.math.block_solves import solve_blocks, solve_general_blocks
+from diffsim.math.linalg import BlockDiagonal, Blocks, diagonal_of
 from diffsim.sensor import read_sensors
 from diffsim.simulate.forward import forward
 from diffsim.simulate.integrate.derivative import velocity_derivative

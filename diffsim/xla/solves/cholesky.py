@@ -27,7 +27,8 @@ from jax.interpreters import ad, batching, mlir
 from diffsim.xla.compiled import run_alone
 from diffsim.xla.loops import varying
 from diffsim.xla.solves import cpu_cholesky, tpu_cholesky
-from diffsim.xla.solves.cpu_cholesky import Limbs, in_shares, solve_limbs, solve_rounded
+from diffsim.xla.solves.cpu_cholesky import Limbs, solve_limbs
+from diffsim.xla.solves.lapack import in_shares, solve_rounded
 from diffsim.xla.solves.plain import (
     Assemble,
     plain_factor,

@@ -18,7 +18,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.xla.solves.cpu_cholesky import Limbs, lost_to_rounding
+from diffsim.xla.solves.cpu_cholesky import Limbs
+from diffsim.xla.solves.lapack import lost_to_rounding
 from diffsim.xla.solves.plain import plain_gram
 
 Array = jax.Array

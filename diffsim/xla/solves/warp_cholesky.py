@@ -26,7 +26,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.xla.solves.cpu_cholesky import lost_to_rounding
+from diffsim.xla.solves.lapack import lost_to_rounding
 from diffsim.xla.warp.machine import LANES, Kernel, Machine
 from diffsim.xla.warp.machine import interpret as interpreted
 from diffsim.xla.warp.ptx import call

@@ -10,9 +10,10 @@ import pytest
 from matrices import MATRICES, chain, wide
 from uncompiled import uncompiled
 
-from diffsim.math import linalg
-from diffsim.xla.solves import cholesky, cpu_cholesky, warp_cholesky
-from diffsim.xla.solves.cpu_cholesky import Limbs, limbs_of, solve_bordered
+from diffsim.math import block_solves, linalg
+from diffsim.xla.solves import cholesky, cpu_cholesky, lapack, warp_cholesky
+from diffsim.xla.solves.cpu_cholesky import Limbs, limbs_of
+from diffsim.xla.solves.lapack import solve_bordered
 
 EPSILON = float(np.finfo(np.float32).eps)
 
@@ -176,8 +177,8 @@ def test_shares_of_a_batch_are_the_batch(monkeypatch, count: int) -> None:
     diagonal = np.abs(b)
     found = []
     for cores, since in ((1, (0, 10)), (2, (9, 0)), (4, (0, 0))):
-        monkeypatch.setattr(cpu_cholesky, "SHARED_OUT", since)
-        monkeypatch.setattr(cpu_cholesky.os, "cpu_count", lambda cores=cores: cores)
+        monkeypatch.setattr(lapack, "SHARED_OUT", since)
+        monkeypatch.setattr(lapack.os, "cpu_count", lambda cores=cores: cores)
         calls = jax.jit(lambda *terms: cholesky.solve_sum(terms[:1], *terms[1:])).lower(matrix, diagonal, b).as_text()
         # each share twice: once more where a sum has no factor
         assert calls.count("potrf") == (4 if cores == 2 and count == 128 else 2)
@@ -223,7 +224,7 @@ def test_matrices_that_fall_apart_are_solved_without_lapack() -> None:
     matrices = total.astype(np.float32)
     slopes = [
         jax.jit(jax.vmap(jax.jacrev(f, (0, 1))))(matrices, b)
-        for f in (lambda m, b: linalg.solve_once(Limbs(TRUNK, LIMBS), m, b), jnp.linalg.solve)
+        for f in (lambda m, b: block_solves.solve_once(Limbs(TRUNK, LIMBS), m, b), jnp.linalg.solve)
     ]
     for found, expected in zip(*slopes, strict=True):
         assert np.max(np.abs(found - expected)) < 1e-5 * np.max(np.abs(expected))
@@ -231,7 +232,7 @@ def test_matrices_that_fall_apart_are_solved_without_lapack() -> None:
     rounded[2, 3] = rounded[3, 2] = 1
     one, none = np.ones((1, 16), np.float32), np.zeros((1, 0), np.float32)
     x = np.asarray(cpu_cholesky.solve_limbs([rounded[None]], none, one, Limbs(TRUNK, LIMBS))[0])
-    assert np.max(np.abs(rounded @ x - 1)) < 4 * cpu_cholesky.lost_to_rounding(16) * np.max(np.abs(x))
+    assert np.max(np.abs(rounded @ x - 1)) < 4 * lapack.lost_to_rounding(16) * np.max(np.abs(x))
 
 
 def lost(n: int) -> tuple[list[np.ndarray], np.ndarray]:
@@ -258,7 +259,7 @@ def test_a_sum_that_rounding_leaves_without_a_factor_is_solved(batch) -> None:
     cuda = np.asarray(warp_cholesky.solve_sum(*arguments, interpret=True)).reshape(cpu.shape)
     for x in (cpu, cuda):
         found = x[1] if batch else x
-        allowed = 4 * cpu_cholesky.lost_to_rounding(n) * np.max(np.diagonal(exact)) * np.max(np.abs(found))
+        allowed = 4 * lapack.lost_to_rounding(n) * np.max(np.diagonal(exact)) * np.max(np.abs(found))
         assert np.max(np.abs(exact @ found - b.reshape(-1, n)[0])) < allowed
         assert not batch or np.allclose(x[0], b[0] / 2)
 
