@@ -31,7 +31,7 @@ from diffsim.geometry.sdf.distances import field_distance
 from diffsim.geometry.sdf.pairs import ROWS, field_pair, mesh_field, triangle_sizes, triangles_of
 from diffsim.geometry.shapes import Candidates, Shape
 from diffsim.geometry.smooth.flat import cylinder_faces
-from diffsim.geometry.smooth.tilted import convex_pair
+from diffsim.geometry.smooth.pairs import convex_pair
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology, per_topology
 

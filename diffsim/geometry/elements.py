@@ -44,7 +44,7 @@ from diffsim.geometry.shapes import (
     stack,
     unit_x,
 )
-from diffsim.geometry.smooth.pairs import ROUND, separate_round
+from diffsim.geometry.smooth.round_hulls import ROUND, separate_round
 from diffsim.math import safe
 from diffsim.math.rotation import frame_from_z
 from diffsim.math.vector import cross, dot, mul_vec, mul_vec_t, scale, unpack

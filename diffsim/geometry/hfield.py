@@ -27,7 +27,7 @@ from diffsim.geometry.hull.polytope import PRISM, Hull, core, with_polygons
 from diffsim.geometry.hull.sat import deepest_side
 from diffsim.geometry.prism_distance import nearest_of_prism
 from diffsim.geometry.shapes import Candidates, Shape, bounds, boxed, candidate, collider, lowest, stack
-from diffsim.geometry.smooth.pairs import separate_round
+from diffsim.geometry.smooth.round_hulls import separate_round
 from diffsim.math import safe
 from diffsim.math.vector import dot, mul_mat, mul_vec, mul_vec_t, pack, scale, transpose, unpack
 from diffsim.types.model import Model

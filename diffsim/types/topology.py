@@ -206,7 +206,7 @@ class Topology:
     mesh_polymap: Ints
     # diffsim's: the triangles in the leaves of the trees that rays search, mesh after mesh (geometry/rays/bvh.py)
     mesh_leafface: Ints
-    # diffsim's: for each triangle of each hull, the triangle that represents its flat face (geometry/hull/polytope.py)
+    # diffsim's: for each triangle of each hull, the triangle that represents its flat face (geometry/hull/tables.py)
     mesh_facet: Ints
     # octrees (noct) of meshes of geoms of type sdf: their cells, mesh after mesh
     mesh_octadr: Ints

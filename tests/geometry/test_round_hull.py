@@ -10,7 +10,7 @@ from uncompiled import uncompiled
 from diffsim.base.enums import GeomType
 from diffsim.geometry.hull.polytope import PRISM, with_polygons
 from diffsim.geometry.shapes import Shape
-from diffsim.geometry.smooth import pairs
+from diffsim.geometry.smooth import round_hulls
 
 Array = jax.Array
 COUNT = 60
@@ -25,7 +25,7 @@ def slopes(kind: GeomType, pos: Array, mat: Array, sweep: Array) -> Array:
     def one(pos: Array, mat: Array, sweep: Array) -> Array:
         def found(pos: Array) -> Array:
             body = Shape(pos, mat, jnp.array(SIZES[kind]))
-            dist, middle, normal = pairs.separate_round(kind, body, with_polygons(VERT, PRISM), field)
+            dist, middle, normal = round_hulls.separate_round(kind, body, with_polygons(VERT, PRISM), field)
             return jnp.concatenate([dist[None], middle, normal])
 
         return jax.jvp(found, (pos,), (sweep,))[1]
@@ -38,7 +38,7 @@ def test_derivatives_do_not_see_how_near_the_search_came(kind: GeomType, monkeyp
     rng = np.random.default_rng(0)
     pos = np.array([0.2, 0.4, 0]) + rng.normal(size=(COUNT, 3)) * [0.5, 0.5, 0.3]
     given = pos, Rotation.random(COUNT, rng=0).as_matrix(), rng.normal(size=(COUNT, 3))
-    search = pairs.furthest_direction
+    search = round_hulls.furthest_direction
 
     def nearly(*arguments) -> Array:
         exact = search(*arguments)
@@ -48,7 +48,7 @@ def test_derivatives_do_not_see_how_near_the_search_came(kind: GeomType, monkeyp
         return found / jnp.linalg.norm(found)
 
     expected = np.asarray(slopes(kind, *given))
-    monkeypatch.setattr(pairs, "furthest_direction", nearly)
+    monkeypatch.setattr(round_hulls, "furthest_direction", nearly)
     size = 1 + np.abs(expected).max(axis=1, keepdims=True)
     apart = np.abs(np.asarray(slopes(kind, *given)) - expected) / size
     assert np.isfinite(expected).all()

@@ -25,7 +25,7 @@ from diffsim.geometry.hull.polytope import Hull, core
 from diffsim.geometry.hull.tables import Lists, lists_of
 from diffsim.geometry.shapes import Candidates, Shape, candidate, relative_pose
 from diffsim.geometry.smooth.minkowski import Kinds, rounding
-from diffsim.geometry.smooth.tilted import separation
+from diffsim.geometry.smooth.pairs import separation
 from diffsim.math import safe
 from diffsim.math.vector import cross, dot, mul_vec, mul_vec_t, pack, scale
 

@@ -11,7 +11,7 @@ is compiled for CUDA, and so that nested `vmap`s make one batch of matrices. Der
 solves with M + diagonal + J^T K J, where K has a small block for each constraint; on CUDA one kernel adds and solves,
 and stores neither K J nor the matrix nor its factor. In float32, rounding can make such a sum lose its positive
 definiteness. Then LAPACK solves again with a little added to the diagonal, and the kernels raise pivots that are too
-small to the same bound (cpu_cholesky.py).
+small to the same bound (lapack.py).
 """
 
 import math
