@@ -68,7 +68,7 @@ def farthest(order: Array, dist: Array, pos: Array, count: Array, most: int) -> 
         offset = list(pos - pos[:, best, None])
         distance = jnp.where(chosen, distance, jnp.minimum(distance, dot_components(offset, offset)))
         following = jnp.argmax(jnp.where(chosen, -1, distance)).astype(best.dtype)
-        # the last one stays where it is
+        # the last choice is not swapped
         swaps = turn < most - 1
         at = jnp.where(swaps, best, turn)
         # selects instead of scatters: a batch does them in one pass, while scatters copy the whole array for each world

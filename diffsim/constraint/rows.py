@@ -81,13 +81,15 @@ class RawRows(NamedTuple):
     # (dim * n, nv) rows of J, component-major; None for rows that are `sign` times the velocity of one dof each
     jacobian: Array | BlockColumns | Segment | None = None
     sign: int = 0
-    # (dim, n) J qvel, None if it is still to be computed; velocities of surfaces, which are added to it
+    # (dim, n) J qvel, None if it is still to be computed
     vel: Array | None = None
+    # (dim, n) velocities of moving surfaces, which are added to `vel`
     drift: Array | None = None
     # bound of the force, N or N m
     frictionloss: Array | None = None
-    # argument of the impedance in m or rad, None for the violation; Jdot qvel, the acceleration of the row at qacc = 0
+    # argument of the impedance in m or rad, None for the violation
     size: Array | None = None
+    # Jdot qvel, the acceleration of the row at qacc = 0
     jacobian_dot_v: Array | None = None
     # (nanchor, 2, 3) points in the world, m, that an equality holds together
     anchor: Array | None = None
@@ -172,8 +174,8 @@ def prepare(model: Model, groups: Sequence[RawRows]) -> list[Prepared]:
         # back to the groups
         ends = np.cumsum([len(violation) for violation in violations])[:-1]
         columns = [jnp.split(column, ends, axis=-1) for column in (*ref, kinks(solimp))]
-        for violation, *parts, turns in zip(violations, *columns, strict=True):
-            prepared.append(Prepared(violation, Reference(*parts), turns))
+        for violation, *parts, of_impedance in zip(violations, *columns, strict=True):
+            prepared.append(Prepared(violation, Reference(*parts), of_impedance))
     return prepared
 
 

@@ -60,7 +60,7 @@ def solve_once(limbs: Limbs | None, matrix: Array, b: Array) -> Array:
 def _solve_once_jvp(
     limbs: Limbs | None, primals: tuple[Array, Array], tangents: tuple[Array, Array]
 ) -> tuple[Array, Array]:
-    """dx = matrix^-1 (db - dmatrix x). The name keeps x, so that reverse mode does not solve for it again."""
+    """dx = matrix^-1 (db - dmatrix x). `checkpoint_name` keeps x, so that reverse mode does not solve for it again."""
     matrix, b = primals
     dmatrix, db = tangents
     x = checkpoint_name(solve_once(limbs, matrix, b), SEARCH_RESULT)

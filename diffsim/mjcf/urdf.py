@@ -3,7 +3,7 @@
 Links become bodies, nested as the joints define. Links without a parent are fixed to the world (add a free joint to let
 the robot move). A link called "world" is the world itself, without its inertial. Angles are in radians. In a `<mujoco>`
 element inside the robot, the sections compiler, option and size are read; others are ignored, with a warning. By
-default static bodies are fused and visual geoms are discarded; the latter happens here.
+default visual geoms are discarded here, and static bodies are fused later.
 
 diffsim follows MuJoCo 3.8.1 in these points: the rotation of an inertial origin is ignored; an inertia of zeros counts
 as missing; limits also apply to continuous joints; limits with only one end, or with the ends swapped, do not apply; a
@@ -37,8 +37,8 @@ HIGHEST = 8
 # attributes of <inertia>, in the order of MJCF's fullinertia
 INERTIA = ("ixx", "iyy", "izz", "ixy", "ixz", "iyz")
 
-# For each type of URDF joint its MJCF joints: the suffix of the name, the type, and which axis (0, 1 or 2) it has of a
-# frame whose z axis is the axis of the URDF joint.
+# For each type of URDF joint its MJCF joints: the suffix of the name, the type, and its axis: x, y or z (0, 1, 2)
+# of a frame whose z axis is the axis of the URDF joint.
 JOINTS: Mapping[str, tuple[tuple[str, str, int], ...]] = {
     "revolute": (("", "hinge", 2),),
     "continuous": (("", "hinge", 2),),
@@ -93,7 +93,7 @@ class _Robot:
     def model(self) -> Node:
         """The whole model."""
         bodies = self._bodies()
-        top = self._hang(bodies)
+        top = self._put_under_parents(bodies)
         world = bodies.pop(WORLD, None) or Node("worldbody", {}, self.root.file, self.root.line)
         world.children += [body for body in top if body is not world]
         kept = [self.settings, *(section for section in self.sections if section.tag in EXTENSION[1:])]
@@ -264,7 +264,7 @@ class _Robot:
 
     # --------------------------------------------------------------------------------------------------------- joints
 
-    def _hang(self, bodies: dict[str, Node]) -> list[Node]:
+    def _put_under_parents(self, bodies: dict[str, Node]) -> list[Node]:
         """Puts each body under its parent, with its joints and its pose; returns the bodies without a parent."""
         hanging: dict[str, Node] = {}
         for joint in self.root.children:

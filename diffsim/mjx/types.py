@@ -141,7 +141,7 @@ class Data(_HasImpl, State, Inputs, records.Data, Paths, PyTreeNode):
     qfrc_inverse: Array = leaf("nv")
     # number of contacts that did not fit in the buffer
     dropped: Array = leaf(dtype=int)
-    # of the model; the order of the rows follows from it
+    # the topology of the model, from which the order of the rows follows
     topology: Topology = static()
 
     def __getitem__(self, index: Any) -> Self:

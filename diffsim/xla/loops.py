@@ -1,9 +1,9 @@
 """JAX's loops and branches, for use inside `jax.shard_map` with its default arguments (check_vma=True).
 
 Inside `jax.shard_map`, the type of an array says whether its values may vary between devices. JAX refuses a loop whose
-carry is a constant at the start and varies later, and a `cond` of whose branches only one varies. The functions here
-cast the carry of a loop, and the results of both branches, to values that may vary. Outside of `jax.shard_map` they are
-JAX's functions. `varying` casts the arguments of diffsim's own primitives.
+carry is a constant at the start and varies later, and a `cond` if the result of only one branch varies. The functions
+here cast the carry of a loop, and the results of both branches, to values that may vary. Outside of `jax.shard_map`
+they are JAX's functions. `varying` casts the arguments of diffsim's own primitives.
 """
 
 from collections.abc import Callable

@@ -75,7 +75,7 @@ class _Body(NamedTuple):
     Attributes:
       hull: the body.
       points: indices of vertices -> their positions, m.
-            place: (3,) indices of the vertices of the feature.
+      place: (3,) indices of the vertices of the feature.
       side: the polygon at the feature that faces the other body most.
       number: the number of this side.
       faces: whether the side faces the other body closely enough to be flat on it.
@@ -168,13 +168,15 @@ ENTERS, LEAVES, CORNER = range(3)
 class Overlap(NamedTuple):
     """The features with which two hulls touch. All are discrete; `overlap_corners` gives positions in closed form.
 
+    A side or an edge of one body, the polygon, is clipped to a side of the other body, the reference.
+
     Attributes:
       feature: the closest feature of M.
       exists: () whether two sides, or a side and an edge, overlap.
       needed: (4,) which of the four corners of the overlap are contacts.
       first: () whether the reference is a side of the first body; otherwise it is one of the second.
       both: () whether the polygon is a side of the other body; otherwise it is an edge.
-      beyond: () whether the polygon is an edge of the first body.
+      edge_of_first: () whether the polygon is an edge of the first body.
       side: (2,) numbers of the sides of both bodies.
       kind: (4,) of each corner: `ENTERS`, `LEAVES` or `CORNER`.
       polygon, reference: (2, 4) the vertices of the edges of the polygon and of the reference that make each corner.
@@ -186,7 +188,7 @@ class Overlap(NamedTuple):
     needed: Array
     first: Array
     both: Array
-    beyond: Array
+    edge_of_first: Array
     side: Array
     kind: Array
     polygon: Array
@@ -217,7 +219,7 @@ def _several(
     points, normal = overlap_corners(touching, pair, hull1.normals(touching.side[0]), hull2.normals(touching.side[1]))
     # MuJoCo puts contacts of an edge of the first body beyond it
     beyond = radius1 + 0.5 * dist if kinds[0] == GeomType.CAPSULE else 0.5 * jnp.abs(dist)
-    points = points + scale(normal, jnp.where(touching.beyond, beyond, -0.5 * dist))[None]
+    points = points + scale(normal, jnp.where(touching.edge_of_first, beyond, -0.5 * dist))[None]
     needed = touching.needed
     if kinds[0] == GeomType.CAPSULE:
         # the middle of a segment, then its ends, in MuJoCo's order
@@ -299,7 +301,7 @@ def _overlap_of(kinds: Kinds, lesser: Sizes | None, pair: HullPair, hull1: AnyHu
         needed=needed,
         first=first,
         both=both,
-        beyond=edge1,
+        edge_of_first=edge1,
         side=sides,
         kind=kind,
         polygon=ends[0],

@@ -80,7 +80,8 @@ def _march(function: FieldFunction, parameters: Parameters, lines: Lines) -> Arr
 
 
 class FieldSurface(NamedTuple):
-    """The surfaces of k geoms whose fields share a function; `mask` (k,): which geoms have it, others are arbitrary.
+    """The surfaces of k geoms whose fields share a function; `mask` (k,): which geoms have this function; for the
+    others the values are arbitrary.
 
     Functions of points (k, 3) in the geoms' frames: the signed `distance` to first order, its `slope` as a unit vector,
     and MuJoCo's `normal`. The normal differs from the slope if searches for contacts follow another direction.

@@ -25,8 +25,9 @@ from diffsim.math.vector import dot, mul_mat, mul_vec, scale, transpose
 from diffsim.xla.loops import scan
 from diffsim.xla.select import if_anywhere, where_tree
 
-# angles (rad) about two axes perpendicular to the normal, and 1 for the run without tilt
+# angle of a tilt, rad
 TILT = 1e-3
+# for each run, its angles about two axes perpendicular to the normal, and 1 for the run without tilt
 TILTS = np.array([[0, 0, 1], [-TILT, 0, 0], [TILT, 0, 0], [0, -TILT, 0], [0, TILT, 0]])
 # two points are distinct at this distance, relative to the smaller bounding radius
 DISTINCT = 1e-3

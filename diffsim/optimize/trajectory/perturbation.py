@@ -5,8 +5,8 @@ The worlds come in shares of equal composition: the first world of a share is th
 friction, masses, start and noise on the controls. The last quarter has noise so small that it changes the cost only if
 the motion is at a jump, such as a contact that is just made or just missed.
 
-If that tiny noise changes the cost, the motion that counts is the one with the median cost under it: the likely course,
-not the one that rounding happened to pick.
+If that tiny noise changes the cost, the motions with tiny noise are compared, and the one with the median cost counts:
+the likely course, not the one that rounding happened to pick.
 """
 
 import dataclasses
@@ -57,7 +57,7 @@ class Perturbation:
 
 
 class PerturbedWorlds(NamedTuple):
-    """N worlds, one a sample, the same for every motion that is compared; `SHARES` shares of equal composition.
+    """N worlds, one for each sample, the same for every motion that is compared; `SHARES` shares of equal composition.
 
     Attributes:
       nominal: leaves of the model by name, (N, ...), all worlds alike.

@@ -180,8 +180,8 @@ class Tree:
         did = simulate(self.state(nodes), np.repeat(self.ctrl[fresh, None], steps, axis=1), length)
         for known, states in zip(self.states, jax.tree.leaves(did.states), strict=True):
             known[fresh] = np.asarray(states)[:, length]
-        there = _differences(self.task, self.state(fresh), self.start)
-        self.moved[fresh] = np.asarray(there)[:, : self.task.model.nv]
+        far = _differences(self.task, self.state(fresh), self.start)
+        self.moved[fresh] = np.asarray(far)[:, : self.task.model.nv]
         finite = np.isfinite(np.asarray(did.cost)) & np.all(np.isfinite(self.moved[fresh]), axis=1)
         self.parent[fresh] = nodes
         self.depth[fresh] = self.depth[nodes] + 1

@@ -40,7 +40,7 @@ AT_ONCE = 4
 
 
 def _load(w: Machine, array: Any, start: int, n: int, first: int = 0) -> Column:
-    """n values of an array from `start` on; registers before the one with value `first` are left out."""
+    """n values of an array from `start` on, without the registers before the one that holds the value `first`."""
     return [w.load(array, start + g, n - g) for g in range(first // LANES * LANES, n, LANES)]
 
 
