@@ -218,7 +218,7 @@ def patch_of(
         needed=exist,
         first=first,
         both=pairing.both,
-        beyond=pairing.first,
+        edge_of_first=pairing.first,
         side=sides,
         kind=jnp.where(is_corner, CORNER, ENTERS),
         polygon=_ends(polygon, jnp.maximum(edge, 0)),
