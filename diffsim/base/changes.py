@@ -310,9 +310,27 @@ CHANGES: dict[str, Change] = {
         before="MJCF has `composite`, the equality `flexvert`, and `equality=vert` of a flex's edges",
         now="`composite`, the equality `flexvert`, and `equality=vert` of a flex's edges are removed",
     ),
-    "elastic_constants": Change(
+    "curved_shells": Change(
         since="4.0",
         stage="",
+        before="the bending forces of a surface that is curved at rest do not vanish at rest",
+        now="the bending forces of a surface that is curved at rest vanish at rest",
+    ),
+    "contacts_on_elements": Change(
+        since="4.0",
+        stage="",
+        before="a contact with an element of a flex acts on its vertices by the inverse distances from the contact",
+        now="a contact with an element of a flex acts on its vertices by the barycentric coordinates of the contact",
+    ),
+    "edge_damping": Change(
+        since="4.0",
+        stage="",
+        before="implicit integrators include the damping of a flex's edges",
+        now="the damping of a flex's edges is explicit in all integrators",
+    ),
+    "elastic_constants": Change(
+        since="4.0",
+        stage="flex/material.py",
         before="elastic constants are computed from `young` and `poisson` by the formulas of 3.8.1",
         now=(
             "with `poisson` 0, a cloth is 4 times as stiff in stretching and 4/3 times in bending, solids do not "

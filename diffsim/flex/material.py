@@ -13,6 +13,7 @@ user_mesh.cc (MuJoCo 3.8.1); Weischedel 2012; Wardetzky et al. 2007, Garg et al.
 """
 
 from itertools import combinations_with_replacement
+from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -89,11 +90,11 @@ def _stiffness(model: Model, flex: int, rest: RestShape, node0: Array, known: Ar
     stretches = bool(topology.flex_elastic2d[flex] & Elastic2D.STRETCH)
     if dim == 1 or (dim == 2 and not stretches):
         return jnp.zeros_like(known)
-    thickness = model.flex_thickness[flex] / 4 if dim == 2 else 1.0
     corner = rest.vertex[flex_elements(topology, flex)]
     volume, products = _gradient_products(corner)
-    mu = young / (2 * (1 + poisson)) * thickness * volume
-    la = young * poisson / ((1 + poisson) * (1 - 2 * poisson)) * thickness * volume
+    constants = elastic_constants(model, flex)
+    mu = constants.mu * volume
+    la = constants.la * volume
     terms = []
     # k(ab, cd) of the module's docstring, for the upper triangle of the matrix, row by row
     for (a, b), (c, d) in combinations_with_replacement(EDGES[int(dim)], 2):
@@ -101,6 +102,33 @@ def _stiffness(model: Model, flex: int, rest: RestShape, node0: Array, known: Ar
         terms.append(mu * shear / 2 + la * products[a][b] * products[c][d])
     terms += [jnp.zeros_like(volume)] * (NSTIFFNESS - len(terms))
     return jnp.stack(terms, axis=1).reshape(-1)
+
+
+class ElasticConstants(NamedTuple):
+    """The factors mu and lambda of the stiffness (Pa; N/m for a surface), and a surface's bending rigidity (N m)."""
+
+    mu: Array
+    la: Array
+    bending: Array
+
+
+def elastic_constants(model: Model, flex: int) -> ElasticConstants:
+    """The constants of a flex from Young's modulus, Poisson's ratio and, for a surface, the thickness.
+
+    In 4.0, lambda is half of the Lame parameter, and a surface is a plate in plane stress with the rigidity
+    E t^3 / (12 (1 - nu^2)). In 3.8.1, a surface has a quarter of both, and another rigidity.
+    """
+    young, poisson = model.flex_young[flex], model.flex_poisson[flex]
+    surface = model.topology.flex_dim[flex] == 2
+    thickness = model.flex_thickness[flex] if surface else jnp.ones_like(young)
+    mu = young / (2 * (1 + poisson))
+    la = young * poisson / ((1 + poisson) * (1 - 2 * poisson))
+    if not model.opt.follows("elastic_constants"):
+        quarter = thickness / 4 if surface else thickness
+        return ElasticConstants(mu=mu * quarter, la=la * quarter, bending=mu * thickness**3 / 8)
+    la = young * poisson / (1 - poisson**2) if surface else la
+    bending = young * thickness**3 / (12 * (1 - poisson**2))
+    return ElasticConstants(mu=mu * thickness, la=la * thickness / 2, bending=bending)
 
 
 def _gradient_products(corner: Array) -> tuple[Array, list[list[Array]]]:
@@ -158,7 +186,7 @@ def _bending(model: Model, flex: int, rest: RestShape, node0: Array, known: Arra
     a04 = _cot(x1, x0, x3)
     weight = [a03 + a04, a01 + a02, -(a01 + a03), -(a02 + a04)]
     area = norm(cross(x1 - x0, x2 - x0)) / 2 + norm(cross(x0 - x1, x3 - x1)) / 2
-    stiff = divide(young / (2 * (1 + poisson)) * thickness**3 / 8, area)
+    stiff = divide(elastic_constants(model, flex).bending, area)
     # e0 is the common edge; e1, e3 and e2, e4 are the other edges of the first and of the second triangle
     e0 = x1 - x0
     e1 = x2 - x0
