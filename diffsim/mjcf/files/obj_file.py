@@ -59,8 +59,8 @@ class _Lines:
     def decimals(self) -> Array | None:
         """The numbers as floats, if all are plain decimals (an optional minus, digits, one point); otherwise None.
 
-        Reads the k-th digit of all numbers at once, which is twice as fast as `np.fromstring` and gives the same
-        floats.
+        Reads the k-th digit of all numbers at once, before the point and after it. This is several times as fast as
+        `np.fromstring`, and gives the same floats.
         """
         text = np.frombuffer(self.text, np.uint8)
         point = np.flatnonzero(text == ord("."))
@@ -70,13 +70,27 @@ class _Lines:
         if len(point) != len(first) or ((length < 2) | (length > MOST_DIGITS + 1)).any():
             return None
         total = np.count_nonzero(text - ord("0") < 10) + np.count_nonzero(minus)
-        number = np.zeros(len(first))
         if total + len(point) != np.sum(self.end - self.begin) or ((point < first) | (point >= self.end)).any():
             return None
-        for place in range(int(length.max(initial=0))):
-            digit = text[np.minimum(first + place, len(text) - 1)].astype(int) - ord("0")
-            number = np.where((place < length) & (first + place != point), 10 * number + digit, number)
-        return np.where(minus, -number, number) / 10.0 ** (self.end - point - 1)
+        after = self.end - point - 1
+        # powers of 10, and sums of digits times these, are integers that float64 represents
+        scale = 10.0 ** np.arange(MOST_DIGITS + 1)
+        whole = _before(text, point, point - first) * scale[after] + _before(text, self.end, after)
+        return np.where(minus, -whole, whole) / scale[after]
+
+
+def _before(text: Array, end: Array, length: Array) -> Array:
+    """The integers (n,) whose last digit is before `end`, from `length` digits each."""
+    most = int(length.max(initial=0))
+    least = int(length.min(initial=most))
+    padded = np.append(np.zeros(most, np.uint8), text)
+    number = np.zeros(len(end))
+    for place in range(most):
+        digit = padded[most - 1 - place :].take(end) - np.uint8(ord("0"))
+        if place >= least:
+            digit *= place < length
+        number += digit * 10.0**place
+    return number
 
 
 def read_obj(data: bytes, name: str = "an OBJ file", mujoco: str = changes.DEFAULT) -> Surface:
