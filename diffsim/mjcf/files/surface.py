@@ -175,7 +175,7 @@ def _corner_sums(
     owner = corner // 3
 
     def gather(place: Array, owner: Array) -> Array:
-        values = weighted[:, owner]
+        values = np.take(weighted, owner, axis=1)
         if not single:
             return np.array([np.bincount(place, row, minlength=count) for row in values])
         total = np.zeros((3, count), np.float32)
@@ -186,7 +186,8 @@ def _corner_sums(
     mean = gather(place, owner)
     if smooth:
         return mean, mean
-    aligned = _dot_of_rows(_unit_of_rows(mean.astype(float))[:, place], _unit_of_rows(weighted)[:, owner])
+    direction = np.take(_unit_of_rows(mean.astype(float)), place, axis=1)
+    aligned = _dot_of_rows(direction, np.take(_unit_of_rows(weighted), owner, axis=1))
     steep = aligned < SMOOTH
     return mean, mean - gather(place[steep], owner[steep])
 
