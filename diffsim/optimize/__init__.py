@@ -29,6 +29,8 @@ from diffsim.optimize.identify.excite import Excitation as Excitation
 from diffsim.optimize.identify.excite import excite as excite
 from diffsim.optimize.identify.fit import FitResult as FitResult
 from diffsim.optimize.identify.fit import fit as fit
+from diffsim.optimize.identify.information import Information as Information
+from diffsim.optimize.identify.information import information as information
 from diffsim.optimize.identify.recording import Recording as Recording
 from diffsim.optimize.identify.recording import make_recording as make_recording
 from diffsim.optimize.identify.recording import read_csv as read_csv

@@ -113,6 +113,25 @@ def test_the_likeliest_effect_is_added_on_request() -> None:
     np.testing.assert_allclose(result.identified.values, [0.2, 0.1, 0.05], rtol=0.1)
 
 
+def test_what_a_slow_recording_cannot_show_is_said_before_the_fit() -> None:
+    """The armature, next to commands of 0.5 Hz and readings with much noise; faster commands show it."""
+    slow = 0.5 * np.sin(2 * np.pi * 0.1 * 5 * STEP * np.arange(ROWS))[:, None] * [1.0, 0.7]
+    recording = optimize.make_recording(start(), slow, readings(model_of(TRUTH), slow))
+    unknowns = [optimize.Unknown("dof_armature", "a", lower=0, upper=0.1), *UNKNOWNS]
+
+    def build(theta: np.ndarray) -> str:
+        numbers = {"d1": theta[1], "d2": theta[2]}
+        return model_of(numbers).replace('armature=".02"', f'armature="{theta[0]}"', 1)
+
+    with simulated_by_c(build):
+        told = optimize.information(start(), recording, unknowns, 0.1)
+        clear = optimize.information(start(), recording, unknowns, 1e-6)
+    assert len(told.hidden) == 1 and told.hidden[0].startswith("dof_armature[a] - 0.5"), str(told)
+    assert "which does not show dof_armature[a]" in str(told) and "2 times as fast would" in str(told)
+    assert 0.3 < told.frequencies[0] <= told.frequencies[1] < 2.5
+    assert not clear.hidden and "shows all unknowns" in str(clear)
+
+
 def test_errors_that_no_effect_makes_get_no_hint() -> None:
     """Every 23rd reading is off."""
     seen = readings(model_of(TRUTH), commands())

@@ -31,6 +31,8 @@ STATE_ITERATIONS = 2
 NARROWER = (1.0, 0.3, 0.1)
 # the estimates are preferred to the model's own numbers only if they predict with errors smaller by this factor
 BETTER = 0.95
+# the same where the model does not explain the data: errors that wrong numbers make grow with the speed
+CLEARLY_BETTER = 0.75
 
 
 class CarryOver(NamedTuple):
@@ -53,7 +55,7 @@ class CarryOver(NamedTuple):
         """The factor of the prior's width that predicts best; 0 for the model's own numbers."""
         # a wider prior is preferred if a narrower one is hardly better
         best = min(self.errors, key=lambda factor: self.errors[factor] * (1 if factor == 1 else 1 / BETTER))
-        return best if self.errors[best] < BETTER * self.nominal else 0.0
+        return best if self.errors[best] < (BETTER if self.explained else CLEARLY_BETTER) * self.nominal else 0.0
 
     @property
     def carries(self) -> bool:

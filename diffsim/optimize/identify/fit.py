@@ -24,6 +24,7 @@ from diffsim.base.checked import checked
 from diffsim.optimize.identify.carry_over import CarryOver
 from diffsim.optimize.identify.evidence import Evidence, FittedWindows, Identified, identify
 from diffsim.optimize.identify.fitter import Fitter
+from diffsim.optimize.identify.information import Information
 from diffsim.optimize.identify.least_squares import Blocks, Point
 from diffsim.optimize.identify.missing import NAMED_SHARE, Effect
 from diffsim.optimize.identify.places import Inertia, Payload, numbers
@@ -88,6 +89,7 @@ class FitResult(NamedTuple):
       message: how it ended.
       minima: for each start that was followed, the cost and the (n,) values at its end; the best comes first.
       held_out: the windows that were held out; None if there are none.
+      information: what the recordings can tell, at the first guess.
       carry_over: how well a fit of the slower part of the recordings predicts the faster part, compared with the first
         guess; None if it was not tried: without a prior, or for motions in which contacts begin or end.
       notes: what the prior did, in sentences.
@@ -112,6 +114,7 @@ class FitResult(NamedTuple):
     message: str
     minima: list[tuple[float, np.ndarray]]
     held_out: FittedWindows | None
+    information: Information | None
     carry_over: CarryOver | None
     notes: list[str]
     missing: list[Effect]
@@ -362,6 +365,7 @@ def fit(
         message=best.outcome.message + ("; ended at a jump of the cost; intervals are widened" if widened else stopped),
         minima=fitter.minima,
         held_out=test.sample(tested[0].point, tested[0].blocks, noise is not None) if tested else None,
+        information=fitter.information,
         carry_over=fitter.carry_over,
         notes=fitter.notes,
         missing=fitter.missing,

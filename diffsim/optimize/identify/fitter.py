@@ -18,6 +18,7 @@ import scipy.stats
 
 from diffsim.optimize.identify.carry_over import NARROWER, CarryOver, carry_over, followed, with_prior
 from diffsim.optimize.identify.evidence import Evidence, ends_at_bound, examine, residual_scale, seen_and_unseen
+from diffsim.optimize.identify.information import Information, information_of
 from diffsim.optimize.identify.jumps import nearby, profile
 from diffsim.optimize.identify.least_squares import Outcome, Point, projected, state_slopes
 from diffsim.optimize.identify.missing import Effect, missing_effects
@@ -97,6 +98,7 @@ class Fitter:
       held: (n,) bool, parameters that the prior holds near the model's values.
       at_bound: (n,) bool, parameters that ended at a bound and were then fixed at the model's values.
       carry_over: how the slower part of the recordings predicts the faster part; None if it was not tried.
+      information: what the recordings can tell, at the first guess.
       missing: effects that the model may lack, if it does not explain the data.
       tested: the cost at which these were tested.
     """
@@ -127,6 +129,7 @@ class Fitter:
         self.at_bound = np.zeros(unknowns.start.size, bool)
         self.carry_over: CarryOver | None = None
         self.missing: list[Effect] = []
+        self.information: Information | None = None
         self.tested: float | None = None
 
     def report(self, text: str) -> None:
@@ -187,6 +190,8 @@ class Fitter:
             problem = self._problem(recordings, rows)
             if settings.held_out >= problem.count:
                 raise ValueError(f"{settings.held_out} windows held out of {problem.count}: none is left to fit")
+            if self.information is None and self.prior and theta.size:
+                self.information = information_of(dataclasses.replace(problem, watch=self.watch_time))
             end = self.from_starts(problem.part(slice(0, problem.count - settings.held_out)), theta)
             if len(ends) and end.good:
                 end = self.chained(end)
@@ -261,6 +266,8 @@ class Fitter:
     def notes(self) -> list[str]:
         """What the prior did, in sentences."""
         notes = []
+        if self.information is not None and self.information.hidden:
+            notes.append(str(self.information))
         labels = self.unknowns.labels
         held = self.held & ~self.at_bound
         if self.at_bound.any():
