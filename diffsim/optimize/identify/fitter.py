@@ -148,9 +148,9 @@ class Fitter:
             raise OutOfTime
 
     def watch_time(self, problem: Problem, point: Point | None) -> None:
-        """Ends a search when time is up, and counts derivatives."""
+        """Ends a search when time is up and there is a result, and counts derivatives."""
         self.jacobians += point is not None
-        if self.progress.out_of_time:
+        if self.latest is not None and self.progress.out_of_time:
             raise OutOfTime
 
     def run(self, recordings: list[Recording]) -> tuple[Ended, np.ndarray | None, Problem]:
@@ -190,7 +190,7 @@ class Fitter:
             problem = self._problem(recordings, rows)
             if settings.held_out >= problem.count:
                 raise ValueError(f"{settings.held_out} windows held out of {problem.count}: none is left to fit")
-            if self.information is None and self.prior and theta.size:
+            if self.information is None and self.prior and theta.size and not self.progress.out_of_time:
                 self.information = information_of(dataclasses.replace(problem, watch=self.watch_time))
             end = self.from_starts(problem.part(slice(0, problem.count - settings.held_out)), theta)
             if len(ends) and end.good:
