@@ -38,6 +38,8 @@ LEAST_ROWS = 10.0
 REFINED_SHARE = 0.3
 # at least this part of the squared residuals counts as misfit, the rest as noise
 LEAST_MISFIT = 0.2
+# differences of the information criterion below this say nothing (Raftery 1995)
+EQUAL = 2.0
 # stands in for zero in denominators
 TINY = 1e-300
 
@@ -113,7 +115,14 @@ def missing_effects(problem: Problem, outcome: Outcome, apparent_noise: np.ndarr
     if friction is not None and friction.share > REFINED_SHARE:
         # friction that holds a joint for a while is not proportional to its strength: once more with this strength
         try_candidate(friction_of(motion, dict(zip(friction.where, friction.values, strict=True))))
-    return sorted(effects.values(), key=lambda effect: effect.criterion)
+    best = min((effect.criterion for effect in effects.values()), default=0.0)
+    model = problem.unknowns.model
+
+    def order(effect: Effect) -> tuple[bool, float]:
+        # of effects that the criterion does not tell apart, those come first that a model can have
+        return not (effect.criterion < best + EQUAL and effect.unknowns(model)), effect.criterion
+
+    return sorted(effects.values(), key=order)
 
 
 class _Test:
