@@ -104,7 +104,8 @@ class Task(NamedTuple):
         of an episode; the other functions see the new memory.
       disturb: (model, state, key) -> the state from which the physics of a step begins: pushes. Only for noisy tasks.
       again: (model, key, the EnvState in which the last episode of this world ended) -> as `start`, for the episodes
-        after the first: a curriculum, harder for a policy that succeeds. None: all episodes begin by `start`.
+        after the first: a curriculum, harder for a policy that succeeds. No derivative passes from one episode to the
+        next. None: all episodes begin by `start`.
     """
 
     start: Callable[[Model, Array], tuple[State, Inputs]]

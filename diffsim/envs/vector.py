@@ -202,12 +202,17 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         if self._mode is AutoresetMode.SAME_STEP:
             return _with_obs(self._reset_where(later, later.done > 0, keys)), later
         if self._mode is AutoresetMode.NEXT_STEP:
-            later = self._reset_where(later, state.done > 0, keys)
+            # the step went on beyond the end of these episodes; they ended in `state`
+            later = self._reset_where(later, state.done > 0, keys, state)
         return _with_obs(later), later
 
-    def _reset_where(self, state: EnvState, chosen: Array, keys: Array) -> EnvState:
-        """Replaces the states of the chosen worlds (num_envs,) bool by initial states of new episodes."""
-        fresh = jax.lax.cond(jnp.any(chosen), lambda: next_episode(self._worlds, keys, state), lambda: state)
+    def _reset_where(self, state: EnvState, chosen: Array, keys: Array, ended: EnvState | None = None) -> EnvState:
+        """Replaces the states of the chosen worlds (num_envs,) bool by initial states of new episodes.
+
+        The last episodes ended in the states `ended`, by default in `state`.
+        """
+        ended = state if ended is None else ended
+        fresh = jax.lax.cond(jnp.any(chosen), lambda: next_episode(self._worlds, keys, ended), lambda: state)
         return where_tree(chosen, fresh, state)
 
     def _keys(self) -> Array:

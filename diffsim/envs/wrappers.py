@@ -36,7 +36,10 @@ class Environment(Protocol):
 
 
 class Wrapper:
-    """Passes everything on to the environment inside, `env`."""
+    """Passes everything on to the environment inside, `env`.
+
+    A subclass with a `reset` of its own takes `ended` too if it is to serve tasks with a curriculum.
+    """
 
     def __init__(self, env: Environment) -> None:
         self.env = env
@@ -252,9 +255,12 @@ def _beginning(state: EnvState) -> Beginning:
 
 
 def next_episode(env: Environment, key: Array, ended: EnvState) -> EnvState:
-    """The first state of the episode after the one that ended so; only tasks with a curriculum look at the end."""
+    """The first state of the episode after the one that ended so; only tasks with a curriculum look at the end.
+
+    Derivatives end with an episode.
+    """
     curriculum = getattr(getattr(env.unwrapped, "task", None), "again", None)
-    return env.reset(key) if curriculum is None else env.reset(key, ended)
+    return env.reset(key) if curriculum is None else env.reset(key, jax.lax.stop_gradient(ended))
 
 
 def _given(ended: EnvState | None) -> tuple[EnvState, ...]:

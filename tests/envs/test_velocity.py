@@ -263,13 +263,21 @@ def test_the_next_episode_is_harder_after_a_success_and_easier_after_a_failure()
         assert set(levels(env.model, began, walked, commanded).tolist()) == expected
     bounded = envs.set_levels(env.model, 1, 2)
     assert set(levels(bounded, 1, 0.1, 6.0).tolist()) == {1} and set(levels(bounded, 2, 5.0, 6.0).tolist()) == {1, 2}
-    # the memory holds where an episode began and what was commanded
-    state, _ = env.task.start(env.model, keys[0])
-    memory = {"home": state.qpos[:2], "commanded": jnp.zeros(())}
+    # the memory holds where an episode began, and the length of the way that was commanded since then
+    state, inputs = env.task.start(envs.set_levels(env.model, 1, 1), keys[0])
+    data = uncompiled(diffsim.forward)(env.model, state, inputs)
+    now = envs.Moment(env.model, state, inputs, data, state, jnp.zeros(env.model.nu), keys[1])
+    remember = jax.jit(env.task.remember)
+    memory = remember(now)
+    commanded = 0.0
+    for key in keys[2:5]:
+        commanded += env.dt * np.linalg.norm(memory["command"][:2])
+        memory = remember(now._replace(key=key, memory=memory))
+    np.testing.assert_allclose(memory["commanded"], commanded, rtol=1e-6)
+    np.testing.assert_array_equal(memory["home"], state.qpos[:2])
     ended = envs.EnvState(state.replace(qpos=state.qpos.at[0].add(3.2)), *[None] * 5, {"memory": memory})  # type: ignore[arg-type]
-    level = lambda state: float(jnp.round(state.qpos[0] / rough.size + 1.5))  # noqa: E731
     later, _ = jax.jit(lambda ended: env.task.again(env.model, keys[1], ended))(ended)
-    assert level(later) == (level(state) + 1 if level(state) < 3 else level(later))
+    assert [float(jnp.round(each.qpos[0] / rough.size + 1.5)) for each in (state, later)] == [1, 2]
 
 
 def test_wrong_robots_are_refused(tmp_path: pathlib.Path) -> None:

@@ -104,11 +104,28 @@ def test_a_curriculum_sees_how_the_last_episode_ended() -> None:
     np.testing.assert_array_equal(states[4].info["steps"], 1)
     # without `redraw` worlds return to where they began
     np.testing.assert_array_equal(run(envs.wrap(Taught(), episode_length=3), 3)[3].physics, 0)
-    worlds = VectorEnv(Taught(), num_envs=3, episode_length=3, autoreset_mode="SameStep")  # type: ignore[arg-type]
-    worlds.reset(seed=0)
-    for _ in range(3):
-        worlds.step(np.asarray(PUSHES))
-    np.testing.assert_allclose(worlds._started.physics, [-0.6, -0.375, 0])
+    # with NextStep the reset comes a step later, of the state in which the episode ended
+    for mode, steps in (("SameStep", 3), ("NextStep", 4)):
+        worlds = VectorEnv(Taught(), num_envs=3, episode_length=3, autoreset_mode=mode)  # type: ignore[arg-type]
+        worlds.reset(seed=0)
+        for _ in range(steps):
+            worlds.step(np.asarray(PUSHES))
+        np.testing.assert_allclose(worlds._started.physics, [-0.6, -0.375, 0])
+
+
+def test_no_derivative_passes_from_one_episode_to_the_next() -> None:
+    env = envs.wrap(Taught(), episode_length=3, redraw=True)
+    begun = jax.jit(env.reset)(KEYS)
+
+    def later(push: jax.Array, steps: int) -> jax.Array:
+        state = begun
+        for _ in range(steps):
+            state = env.step(state, PUSHES + push)
+        return state.physics
+
+    one, two = (jax.jacfwd(later)(0.0, steps) for steps in (2, 3))
+    np.testing.assert_array_equal(one, 2)
+    np.testing.assert_array_equal(two, 0)
 
 
 def test_each_world_has_a_model_of_its_own_and_a_bad_one_harms_nobody() -> None:
