@@ -192,7 +192,7 @@ CHANGES: dict[str, Change] = {
     ),
     "box_box": Change(
         since="3.12",
-        stage="collision/narrowphase.py",
+        stage="collision/pair_rows.py",
         before=(
             "contacts of two boxes can lie far below the faces (thin boxes with a margin are thrown apart); boxes "
             "that overlap by more than half of their size have none"

@@ -28,7 +28,7 @@ def bounding_gap(model: Model, poses: Poses, grid: Grid) -> Array:
     # distances of the bounding spheres, or of a plane and a bounding sphere
     pos1, mat1 = frames_at(poses, grid.geom1)
     pos2, _ = frames_at(poses, grid.geom2)
-    centers = zip(stored(unpack(pos1)), stored(unpack(pos2)), strict=True)
+    centers = zip(*stored((unpack(pos1), unpack(pos2))), strict=True)
     between = [b[None, :] - a[:, None] for a, b in centers]
     if model.topology.geom_type[grid.geom1[0]] == GeomType.PLANE:
         distance = total([n[:, None] * x for n, x in zip(unpack(mat1[:, :, 2]), between, strict=True)])
@@ -60,8 +60,8 @@ def _boxes(pos: Array, mat: Array, middle: Array, half: Array, shape: tuple[int,
     return Boxes(middles, halves, tuple(axes))  # type: ignore[arg-type]
 
 
-def boxes_around(kind: GeomType, shapes: Shape) -> Boxes:
-    """Boxes around n shapes of one type, from their current sizes."""
+def boxes_around(kind: GeomType, shapes: Shape, shape: tuple[int, ...] = (-1,)) -> Boxes:
+    """Boxes around n shapes of one type, from their current sizes, as arrays of this shape."""
     pos, mat, size, hull = shapes
     if kind == GeomType.MESH:
         lower, upper = hull.box[:, 0], hull.box[:, 1]
@@ -70,7 +70,7 @@ def boxes_around(kind: GeomType, shapes: Shape) -> Boxes:
     else:
         middle = jnp.zeros_like(size)
         half = bounding_boxes(np.full(len(size), kind), size)
-    return _boxes(pos, mat, middle, half, (-1,))
+    return _boxes(pos, mat, middle, half, shape)
 
 
 def between_boxes(first: Boxes, second: Boxes) -> Array:
@@ -87,3 +87,20 @@ def between_boxes(first: Boxes, second: Boxes) -> Array:
         gaps += [jnp.abs(dot_components(between, first.axes[k])) - first.half[k] - reach1]
         gaps += [jnp.abs(dot_components(between, second.axes[k])) - second.half[k] - reach2]
     return jnp.max(jnp.stack(gaps), axis=0)
+
+
+def between_upright_boxes(first: Boxes, second: Boxes) -> Array:
+    """The greatest gap along x, y and z of the upright boxes around boxes: a lower bound of their distance.
+
+    A box of half sizes h and axes a_k spans h_1 |a_1x| + h_2 |a_2x| + h_3 |a_3x| on both sides of its middle along x.
+    It is a tenth of the work of `between_boxes`, and most pairs of a robot's geoms are already apart.
+    """
+    reach1, reach2 = stored([[_reach(boxes, k) for k in range(3)] for boxes in (first, second)])
+    between = minus_components(second.middle, first.middle)
+    gaps = [jnp.abs(c) - one - other for c, one, other in zip(between, reach1, reach2, strict=True)]
+    return jnp.maximum(jnp.maximum(gaps[0], gaps[1]), gaps[2])
+
+
+def _reach(boxes: Boxes, k: int) -> Array:
+    """Half the length that boxes span along axis k of the world."""
+    return total([half * jnp.abs(axis[k]) for half, axis in zip(boxes.half, boxes.axes, strict=True)])

@@ -279,7 +279,7 @@ def collide_flexes(model: Model, poses: Poses, flexes: Flexes, contacts: Contact
     whole = dataclasses.replace(contacts, flex=none, elem=none, vert=none)
     # contacts of flexes are sorted after all pairs of geoms
     layout = layout_of(model)
-    key = int(np.max(layout.pair_sort_key, initial=0) + np.max(layout.row_part, initial=0)) + 1
+    key = int(np.max(layout.pair_sort_key, initial=0)) + layout.parts
     runs = slots_of(model).flexes
     parts = [whole]
     meetings = {id(run.meeting): run.meeting for run in runs}

@@ -116,10 +116,9 @@ class ContactLayout(NamedTuple):
       grids: for each section the matrix of its pairs; None if all its pairs are examined.
       groups: the examined pairs, by pair function. Their rows follow one another.
       blocks: the rows and slots by contact dimension.
-      row_pair: the examined pair of each row, after the permutation to the order of the buffer.
-      row_order: this permutation.
-      pair_sort_key, row_part: MuJoCo's order of contacts: the sort key of a row is the pair_sort_key of its pair in the
-        table plus its row_part.
+      pair_sort_key: MuJoCo's order of contacts: the sort key of a row is the pair_sort_key of its pair in the table
+        plus the number of the row among those of its pair.
+      parts: the most rows of a pair.
     """
 
     dim: np.ndarray
@@ -130,10 +129,8 @@ class ContactLayout(NamedTuple):
     grids: tuple[Grid | None, ...]
     groups: tuple[PairGroup, ...]
     blocks: tuple[Block, ...]
-    row_pair: np.ndarray
-    row_order: np.ndarray
     pair_sort_key: np.ndarray
-    row_part: np.ndarray
+    parts: int
 
     @property
     def ncon(self) -> int:
@@ -191,10 +188,10 @@ def contact_layout(
     examined = np.concatenate([np.arange(s.start, s.start + s.kept) for s in sections] or [np.zeros(0, int)])
     groups = _groups(topology, (pairs, kind), sections, kinds, Options(disableflags, searches, changes))
     row_pair = np.concatenate([np.repeat(np.arange(g.start, g.stop), g.rows) for g in groups] or [np.zeros(0, int)])
-    row_part = np.arange(len(row_pair)) - np.searchsorted(row_pair, row_pair)
+    parts = max((group.rows for group in groups), default=1)
     row_dim = pairs.dim[examined[row_pair]]
     row_order = np.argsort(row_dim, kind="stable")
-    row_pair, row_dim, row_part = row_pair[row_order], row_dim[row_order], row_part[row_order]
+    row_pair, row_dim = row_pair[row_order], row_dim[row_order]
     blocks = tuple(Block(a, b, contact_capacity(topology, b - a, searches)) for a, b in _starts(row_dim))
     dim = np.concatenate([np.full(b.kept, row_dim[b.start]) for b in blocks] or [np.zeros(0, int)]).astype(np.int32)
     # for each examined pair whether the state decides which pair of the table it is
@@ -210,10 +207,8 @@ def contact_layout(
         grids=tuple(_grid(pairs, section) for section in sections),
         groups=groups,
         blocks=blocks,
-        row_pair=row_pair,
-        row_order=row_order,
-        pair_sort_key=_mujoco_order(topology, pairs, disableflags) * (1 + np.max(row_part, initial=0)),
-        row_part=row_part,
+        pair_sort_key=_mujoco_order(topology, pairs, disableflags) * parts,
+        parts=parts,
     )
 
 
@@ -243,9 +238,12 @@ def _kept(topology: Topology, pairs: Pairs, start: int, stop: int) -> int:
 
 def _grid(pairs: Pairs, section: Section) -> Grid | None:
     """The matrix of a section's pairs; None if all of them are examined."""
-    number = np.arange(section.start, section.stop)
-    if section.kept == len(number):
-        return None
+    return None if section.kept == section.stop - section.start else grid_of(pairs, section.start, section.stop)
+
+
+def grid_of(pairs: Pairs, start: int, stop: int) -> Grid:
+    """The matrix of the pairs [start, stop) of the table."""
+    number = np.arange(start, stop)
     geom1, row = np.unique(pairs.geom1[number], return_inverse=True)
     geom2, column = np.unique(pairs.geom2[number], return_inverse=True)
     pair = np.full((len(geom1), len(geom2)), -1, np.int32)

@@ -7,16 +7,19 @@
 - On a CPU, for many values in many worlds (`taken_out`), it makes the same passes, but keeps the maximum of each piece
   of the values, so that only the piece of the previous value is searched again.
 - Otherwise it is `jax.lax.top_k`, which on a CPU handles one world after another on one thread.
+
+`above` lists the values above a limit, and costs as much as there are; `present` chooses between both.
 """
 
 from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from diffsim.xla.barriers import for_cpu, for_gpu, stored
-from diffsim.xla.loops import scan
+from diffsim.xla.loops import scan, while_loop
 from diffsim.xla.select import INTEGERS
 
 # number of values that a GPU sorts in one kernel
@@ -39,6 +42,8 @@ SHORT = 32
 MANY = 8192
 # length of a piece in `taken_out` if there are more than MANY values
 LONG = 128
+# the most values of which `present` lists those above a limit: each one that it finds costs a pass over all of them
+LISTED_MOST = 2048
 # the largest magnitude in the keys of `extracted`: larger values are clipped to it, and NaN is replaced by it
 FAR = 1e30
 # smaller magnitudes are replaced by -NEAR in the keys of `extracted`, so that no key with an index in its bits is
@@ -75,17 +80,7 @@ def extracted(values: Array, count: int) -> Array:
     All keys are different, so the next largest one is the maximum of all keys below the previous one. In a batch,
     `count` such passes handle all worlds side by side.
     """
-    n = values.shape[0]
-    kind = INTEGERS[values.dtype]
-    last = 2 ** (n - 1).bit_length() - 1
-    number = jnp.arange(n, dtype=kind)
-    values = jax.lax.stop_gradient(values)
-    values = jnp.where(jnp.isnan(values), FAR, jnp.clip(values, -FAR, FAR))
-    values = jnp.where(jnp.abs(values) < NEAR, -NEAR, values)
-    # A negative float decreases when its bits increase as an integer. With the index itself for negative values, and
-    # its complement for others, the first of equal values gets the largest key.
-    place_bits = jnp.where(values < 0, number, last - number)
-    keys = jax.lax.bitcast_convert_type(jax.lax.bitcast_convert_type(values, kind) & ~last | place_bits, values.dtype)
+    keys = _keys(values)
 
     @jax.custom_batching.custom_vmap
     def search(keys: Array) -> Array:
@@ -97,14 +92,87 @@ def extracted(values: Array, count: int) -> Array:
         keys = stored(keys.T)
 
         def next_largest(before: Array, _: None) -> tuple[Array, Array]:
-            best = jnp.max(jnp.where(keys < before[None], keys, -jnp.inf), axis=0)
+            best = _next_key(keys, before)
             return best, best
 
         return scan(next_largest, jnp.full((size,), jnp.inf, keys.dtype), length=count)[1].T, True
 
-    largest_keys = search(keys)
-    bits = jax.lax.bitcast_convert_type(largest_keys, kind) & last
-    return stored(jnp.where(largest_keys < 0, bits, last - bits).astype(jnp.int32))
+    return _places(search(keys), values.shape[0])
+
+
+def above(values: Array, floor: float, count: int) -> tuple[Array, Array]:
+    """(indices (count,), whether each exists) of the values (n,) above `floor`, the largest first, at most `count`.
+
+    A batch makes one pass over its values for each value above `floor` in the world that has most of them, so that the
+    cost follows what is found. NaN is the largest value, as in `largest`. Meant for a CPU.
+    """
+    keys = _keys(stored(values))
+
+    def of_worlds(keys: Array) -> Array:
+        """(count, worlds) the largest of the keys (n, worlds); at most `floor` after the last one above it."""
+        start = jnp.full(keys.shape[1:], jnp.inf, keys.dtype)
+        found = jnp.full((count, *keys.shape[1:]), -jnp.inf, keys.dtype)
+
+        def unfinished(search: tuple[Array, Array, Array]) -> Array:
+            number, before, _ = search
+            return (number < count) & jnp.any(before > floor)
+
+        def take_next(search: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+            number, before, found = search
+            best = _next_key(keys, before)
+            return number + 1, best, jax.lax.dynamic_update_index_in_dim(found, best, number, 0)
+
+        return while_loop(unfinished, take_next, (jnp.zeros((), jnp.int32), start, found))[2]
+
+    @jax.custom_batching.custom_vmap
+    def search(keys: Array) -> Array:
+        return of_worlds(keys[:, None])[:, 0]
+
+    @search.def_vmap
+    def _of_a_batch(size: int, batched: list[bool], keys: Array) -> tuple[Array, bool]:
+        return of_worlds(stored(keys.T)).T, True
+
+    found = search(keys)
+    exists = stored(found > floor)
+    return jnp.where(exists, _places(found, values.shape[0]), 0), exists
+
+
+def present(values: Array, floor: float, count: int) -> tuple[Array, Array | np.ndarray]:
+    """`above` on a CPU, if the values are not too many; otherwise the `count` `largest`, all of which exist."""
+    if for_cpu() and values.shape[0] <= LISTED_MOST:
+        return above(values, floor, count)
+    return largest(values, count)[1], np.ones(count, bool)
+
+
+def _keys(values: Array) -> Array:
+    """Keys (n,), all different, in the order of the values, with an index in their last bits; without derivatives."""
+    n = values.shape[0]
+    kind, last = INTEGERS[values.dtype], _last(n)
+    number = jnp.arange(n, dtype=kind)
+    values = jax.lax.stop_gradient(values)
+    values = jnp.where(jnp.isnan(values), FAR, jnp.clip(values, -FAR, FAR))
+    values = jnp.where(jnp.abs(values) < NEAR, -NEAR, values)
+    # A negative float decreases when its bits increase as an integer. With the index itself for negative values, and
+    # its complement for others, the first of equal values gets the largest key.
+    place_bits = jnp.where(values < 0, number, last - number)
+    return jax.lax.bitcast_convert_type(jax.lax.bitcast_convert_type(values, kind) & ~last | place_bits, values.dtype)
+
+
+def _last(n: int) -> int:
+    """The bits of a key that hold an index below `n`."""
+    return 2 ** (n - 1).bit_length() - 1
+
+
+def _next_key(keys: Array, before: Array) -> Array:
+    """(worlds,) the largest of the keys (n, worlds) below `before` (worlds,); -inf if there is none."""
+    return jnp.max(jnp.where(keys < before[None], keys, -jnp.inf), axis=0)
+
+
+def _places(keys: Array, n: int) -> Array:
+    """The indices in the keys of n values."""
+    last = _last(n)
+    bits = jax.lax.bitcast_convert_type(keys, INTEGERS[keys.dtype]) & last
+    return stored(jnp.where(keys < 0, bits, last - bits).astype(jnp.int32))
 
 
 def _searched(values: Array, count: int) -> Array:

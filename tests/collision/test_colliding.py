@@ -7,7 +7,7 @@ import pytest
 from uncompiled import uncompiled
 
 import diffsim
-from diffsim.collision import collide, colliding_frames, narrowphase
+from diffsim.collision import collide, colliding_frames, near_pairs, pair_rows
 from diffsim.geometry.buckets import GeomFrames
 from diffsim.kinematics.poses import compute_kinematics
 
@@ -52,10 +52,14 @@ def test_of_many_boxes_those_that_are_near_are_enough(monkeypatch: pytest.Monkey
         return jnp.sum(dist * (1 + contact.pos[:, 0])), dist
 
     results = []
-    for fewest in (narrowphase.FEWEST, 1 << 20):
-        monkeypatch.setattr(narrowphase, "FEWEST", fewest)
+    # by a list of near pairs and in rounds, in rounds alone, and all pairs
+    never = 1 << 20
+    for listed, fewest in ((near_pairs.LISTED, pair_rows.FEWEST), (never, pair_rows.FEWEST), (never, never)):
+        monkeypatch.setattr(near_pairs, "LISTED", listed)
+        monkeypatch.setattr(pair_rows, "FEWEST", fewest)
         both = uncompiled(jax.vmap(jax.value_and_grad(depth, has_aux=True)))
         results.append([both(worlds) for worlds in (poses[:1], poses)])
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-11), *results)
+    for others in results[1:]:
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-11), results[0], others)
     touching = [np.sum(world < 0) for world in results[0][1][0][1]]
     assert touching[0] > 4 and touching[1] == len(results[0][1][0][1][1])

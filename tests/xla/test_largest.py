@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from diffsim.xla.largest import FEW, PIECE, SEARCHED_ABOVE, SOME, WORLDS, largest, taken_out
+from diffsim.xla.largest import FEW, PIECE, SEARCHED_ABOVE, SOME, WORLDS, above, largest, taken_out
 
 
 @pytest.mark.parametrize(("size", "count"), [(5 * PIECE - 7, 40), (3 * PIECE, 1), (PIECE // 2, 9), (4 * PIECE, 700)])
@@ -85,3 +85,18 @@ def test_what_is_found_has_derivatives() -> None:
     kth = jnp.sort(values, axis=1)[:, -3:-2]
     for found in (inside, outside):
         np.testing.assert_array_equal(found, jnp.where(values >= kth, 2 * values, 0))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_above_lists_what_is_above_a_limit(dtype: type) -> None:
+    """The first of equal values comes first; places after the last value above the limit say that they have none."""
+    values = np.random.default_rng(0).integers(-40, 9, (3, 99)).astype(dtype)
+    values[0, 5], values[1, values[1] > -2], values[2, 7] = np.nan, -30, 0
+    batch = jax.jit(jax.vmap(lambda row: above(row, -1.0, 12)))(jnp.asarray(values))
+    place = np.argsort(-np.nan_to_num(values, nan=np.inf), axis=1, kind="stable")[:, :12]
+    wanted = ~(np.take_along_axis(values, place, 1) <= -1)
+    assert np.any(wanted) and not np.any(wanted[1])
+    for world, row in enumerate(values):
+        for index, exists in (above(jnp.asarray(row), -1.0, 12), [x[world] for x in batch]):
+            np.testing.assert_array_equal(exists, wanted[world])
+            np.testing.assert_array_equal(index, np.where(wanted, place, 0)[world])

@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 
 from diffsim.geometry.hull.polytope import ball_around
@@ -111,16 +110,17 @@ def plane_mesh(plane: Shape, mesh: Shape, margin: Array) -> Candidates:
     lowest = hull.furthest(*jax.lax.stop_gradient((downward, None, near)))
     first = plane_point(plane, mesh.pos + mul_vec(mesh.mat, hull.vertices(lowest)))
     around = hull.neighbours(lowest)
-    points = mesh.pos[None] + mul_vec(mesh.mat[None], hull.vertices(jnp.maximum(around, 0)))
-    rows = jax.vmap(plane_point, (None, 0))(plane, points)
-    other = around >= 0
-    aside = safe.norm(points - first.pos[None]) >= ASIDE * ball_around(hull.box)
-    counts = jax.lax.stop_gradient(other & (rows.dist < margin) & aside)
-    # places of the first and the second that count
-    number = jnp.cumsum(counts)[None] == np.array([[1], [2]])
-    place = first_of(number)
-    exists = jnp.any(number, axis=1)
-    further = Candidates(*(rows_at(column, place) for column in rows))._replace(valid=exists)
+    # distances of all neighbours from the plane and from the first contact, in the frame of the mesh
+    vertices = jax.lax.stop_gradient(hull.vertices(jnp.maximum(around, 0)))
+    dist = dot(plane.axis, mesh.pos - plane.pos) - mul_vec(vertices, downward)
+    aside = safe.norm(vertices - mul_vec_t(mesh.mat, first.pos - mesh.pos)[None])
+    counts = jax.lax.stop_gradient((around >= 0) & (dist < margin) & (aside >= ASIDE * ball_around(hull.box)))
+    # the first and the second that count
+    second = counts & (jnp.arange(len(counts)) > first_of(counts))
+    place = first_of(jnp.stack([counts, second]))
+    exists = jnp.stack([jnp.any(counts), jnp.any(second)])
+    points = mesh.pos[None] + mul_vec(mesh.mat[None], hull.vertices(jnp.maximum(rows_at(around, place), 0)))
+    further = jax.vmap(plane_point, (None, 0))(plane, points)._replace(valid=exists)
     return Candidates(*(jnp.concatenate([a[None], b]) for a, b in zip(first, further, strict=True)))
 
 
