@@ -159,19 +159,14 @@ def _nearest(layout: ContactLayout, found: Rows) -> tuple[Index, Index, Array]:
     starts = np.cumsum([0, *(len(dim) for dim in found.dim)])[:-1]
     rows, flags = list[Index](), list[Array | np.ndarray]()
     for block, dim in blocks_of(layout):
-        # the rows that have this dimension, or may have it
-        of_groups = [
-            np.arange(len(each)) if isinstance(each, Array) else np.flatnonzero(each == dim) for each in found.dim
-        ]
-        member = np.concatenate([start + of_group for start, of_group in zip(starts, of_groups, strict=True)])
+        # the rows of this dimension
+        of_groups = [start + np.flatnonzero(each == dim) for start, each in zip(starts, found.dim, strict=True)]
+        member = np.concatenate(of_groups)
         if block.kept == block.stop - block.start:
             rows.append(member)
             flags.append(np.ones(block.kept, bool))
             continue
         depth = pick_existing(found.depth, member)
-        if any(isinstance(each, Array) for each in found.dim):
-            has = [pick_static(each, of_group) for each, of_group in zip(found.dim, of_groups, strict=True)]
-            depth = jnp.where(jnp.asarray(joined(has)) == dim, depth, FAR)
         index, exists = present(-depth, -0.5 * FAR, block.kept)
         in_order = member[-1] - member[0] + 1 == len(member)
         rows.append(index + member[0] if in_order else pick_existing(jnp.asarray(member), index))

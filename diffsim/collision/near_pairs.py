@@ -17,7 +17,7 @@ from jax import Array
 from diffsim.base.enums import GeomType
 from diffsim.collision.bounds import between_upright_boxes, boxes_around
 from diffsim.collision.layout import ContactLayout, PairGroup, grid_of
-from diffsim.collision.pair_rows import FAR, Examined, Rows, blocks_of, competes, dims_of, rows_of_pairs
+from diffsim.collision.pair_rows import FAR, Examined, Rows, blocks_of, competes, dimensions, dims_of, rows_of_pairs
 from diffsim.collision.parameters import PairParameters
 from diffsim.geometry.buckets import Poses, gather
 from diffsim.geometry.hull.polytope import SHARED as SHARED_HULLS
@@ -31,8 +31,8 @@ from diffsim.xla.select import anywhere, count, where_tree
 
 # least number of rows of a group from which a CPU lists its near pairs; the list costs compile time too
 LISTED = 512
-# pairs of this list in a round: a hand that makes a fist has 53 of 1,379 boxes near, at rest 2
-PAIRS = 32
+# pairs of a round: a hand that makes a fist has 53 of 1,379 boxes near, at rest 2
+ROUND = 32
 # rounds that are skipped together
 ROUNDS = 8
 # most entries of the matrix of a group's pairs, which the search for near ones reads once for each pair that it finds
@@ -48,10 +48,13 @@ def pair_range(layout: ContactLayout, group: PairGroup) -> tuple[int, int]:
 def is_listed(model: Model, layout: ContactLayout, group: PairGroup) -> bool:
     """Whether the near pairs of a group are listed: on a CPU, of many pairs whose rows compete for slots.
 
-    Planes are near to everything. Data that geoms do not share would be copied for each place of the list.
+    All pairs have one contact dimension, and their matrix is not too large. Planes are near to everything. Data that
+    geoms do not share would be copied for each place of the list. `max_pairs` chooses pairs in another way.
     """
     start, stop = pair_range(layout, group)
     if not competes(layout, group) or model.topology.max_pairs is not None or (stop - start) * group.rows < LISTED:
+        return False
+    if len(dimensions(layout, group)) > 1:
         return False
     light = all(bucket is None or bucket.asset.shared == SHARED_HULLS for bucket in group.buckets)
     if not light or group.kinds[0] == GeomType.PLANE or group.collider.parts is not None:
@@ -80,8 +83,8 @@ def rows_of_near(
     if is_awake is not None:
         near = near & (is_awake[grid.geom1][:, None] | is_awake[grid.geom2][None])
     # the depth of a near pair is not negative
-    rounds = -(-(stop - start) // (ROUNDS * PAIRS)) * ROUNDS
-    place, exists = above(jnp.where(near, depth, -FAR).reshape(-1), -1.0, rounds * PAIRS)
+    rounds = -(-(stop - start) // (ROUNDS * ROUND)) * ROUNDS
+    place, exists = above(jnp.where(near, depth, -FAR).reshape(-1), -1.0, rounds * ROUND)
     chosen = jnp.where(exists, pick_existing(jnp.asarray(grid.pair.reshape(-1)), place), start)
     room = _room(layout, group)
 
@@ -95,7 +98,7 @@ def rows_of_near(
         return cond(number == 0, lambda: fresh.padded(room), lambda: kept.with_nearest(fresh, table))
 
     kept = _Kept.empty(room, start, depth.dtype)
-    parts = np.arange(rounds, dtype=np.int32), chosen.reshape(rounds, PAIRS), exists.reshape(rounds, PAIRS)
+    parts = np.arange(rounds, dtype=np.int32), chosen.reshape(rounds, ROUND), exists.reshape(rounds, ROUND)
     some = functools.partial(_in_rounds, one_round)
     if rounds > ROUNDS:
         parts = tuple(x.reshape(-1, ROUNDS, *x.shape[1:]) for x in parts)
@@ -106,7 +109,7 @@ def rows_of_near(
         depth=kept.depth(table),
         pair=kept.pair,
         part=kept.part,
-        dim=(dims_of(layout, group, kept.pair),),
+        dim=(dims_of(layout, group, room, 1),),
     )
     return found, kept.dropped
 
@@ -123,10 +126,8 @@ def _in_rounds(work: Callable[["_Kept", Any], "_Kept"], kept: "_Kept", parts: An
 def _room(layout: ContactLayout, group: PairGroup) -> int:
     """The number of rows of a group that may get a slot."""
     start, stop = pair_range(layout, group)
-    dims = {int(layout.pairs.dim[section.start]) for section in layout.sections[group.sections]}
-    kept = sum(block.kept for block, dim in blocks_of(layout) if dim in dims)
-    # rows of several dimensions compete for different slots: all are kept
-    return min(kept, (stop - start) * group.rows) if len(dims) == 1 else (stop - start) * group.rows
+    kept = sum(block.kept for block, dim in blocks_of(layout) if dim in dimensions(layout, group))
+    return min(kept, (stop - start) * group.rows)
 
 
 class _Kept(NamedTuple):

@@ -43,14 +43,14 @@ class Rows(NamedTuple):
       depth: (r,) m, distance minus `includemargin`, without derivatives; `FAR` for an invalid row.
       pair: (r,) the number of the pair in the table; static if it does not depend on the state.
       part: (r,) the number of the row among those of its pair.
-      dim: for each group, the contact dimension of its rows.
+      dim: for each group, the contact dimensions of its rows, static.
     """
 
     rows: Candidates
     depth: Array
     pair: Index
     part: Index
-    dim: tuple[Index, ...]
+    dim: tuple[np.ndarray, ...]
 
 
 class Examined(NamedTuple):
@@ -111,23 +111,33 @@ def rows_of_pairs(
         depth=depth.reshape(-1),
         pair=pair,
         part=np.tile(np.arange(dist.shape[1], dtype=np.int32), len(chosen)),
-        dim=(dims_of(layout, group, pair),),
+        dim=(dims_of(layout, group, len(chosen), dist.shape[1]),),
     )
     return found, missed + left_out
 
 
-def dims_of(layout: ContactLayout, group: PairGroup, pair: Index) -> Index:
-    """(r,) the contact dimensions of pairs (r,) of a group; static if all pairs of the group have the same."""
+def dims_of(layout: ContactLayout, group: PairGroup, pairs: int, rows: int) -> np.ndarray:
+    """(pairs * rows,) the contact dimensions of the rows of some pairs of a group.
+
+    The pairs are those that each section keeps, one section after another; of a group with one dimension they may be
+    any.
+    """
     sections = layout.sections[group.sections]
-    dims = np.unique([layout.pairs.dim[section.start] for section in sections])
-    return np.full(len(pair), dims[0]) if len(dims) == 1 else pick_static(layout.pairs.dim, pair)
+    dims = [int(layout.pairs.dim[section.start]) for section in sections]
+    if len(set(dims)) == 1:
+        return np.full(pairs * rows, dims[0])
+    return np.repeat(dims, [section.kept * rows for section in sections])
+
+
+def dimensions(layout: ContactLayout, group: PairGroup) -> set[int]:
+    """The contact dimensions of the pairs of a group."""
+    return {int(layout.pairs.dim[section.start]) for section in layout.sections[group.sections]}
 
 
 def competes(layout: ContactLayout, group: PairGroup) -> bool:
     """Whether only the rows that exist take slots: on a CPU, if each dimension of a group has more rows than slots."""
-    dims = {int(layout.pairs.dim[section.start]) for section in layout.sections[group.sections]}
     all_kept = {dim for block, dim in blocks_of(layout) if block.kept == block.stop - block.start}
-    return for_cpu() and dims.isdisjoint(all_kept)
+    return for_cpu() and dimensions(layout, group).isdisjoint(all_kept)
 
 
 def blocks_of(layout: ContactLayout) -> list[tuple[Block, int]]:

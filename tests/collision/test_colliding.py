@@ -8,6 +8,7 @@ from uncompiled import uncompiled
 
 import diffsim
 from diffsim.collision import collide, colliding_frames, near_pairs, pair_rows
+from diffsim.collision.layout import layout_of
 from diffsim.geometry.buckets import GeomFrames
 from diffsim.kinematics.poses import compute_kinematics
 
@@ -49,7 +50,7 @@ def test_of_many_boxes_those_that_are_near_are_enough(monkeypatch: pytest.Monkey
         frames = compute_kinematics(model, qpos, jnp.zeros((0, 3)), jnp.zeros((0, 4)))
         contact = collide(model, frames)
         dist = jnp.minimum(contact.dist, 0)
-        return jnp.sum(dist * (1 + contact.pos[:, 0])), dist
+        return jnp.sum(dist * (1 + contact.pos[:, 0])), (dist, contact.ncon_dropped)
 
     results = []
     # by a list of near pairs and in rounds, in rounds alone, and all pairs
@@ -61,5 +62,34 @@ def test_of_many_boxes_those_that_are_near_are_enough(monkeypatch: pytest.Monkey
         results.append([both(worlds) for worlds in (poses[:1], poses)])
     for others in results[1:]:
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-11), results[0], others)
-    touching = [np.sum(world < 0) for world in results[0][1][0][1]]
-    assert touching[0] > 4 and touching[1] == len(results[0][1][0][1][1])
+    dist, dropped = results[0][1][0][1]
+    touching = np.sum(dist < 0, axis=1)
+    assert touching[0] > 4 and dropped[0] == 0
+    assert touching[1] == dist.shape[1] and dropped[1] > 0
+
+
+@pytest.mark.parametrize(
+    ("shape", "dims", "max_pairs"),
+    [("size='.1'", [1] + [3] * 11 + [1], 32), ("type='box' size='.1 .1 .1'", [3] * 12 + [4] * 4 + [1, 1], None)],
+)
+def test_rows_fill_the_slots_of_their_own_dimension(shape: str, dims: list[int], max_pairs: int | None) -> None:
+    """Geoms of dimension 1 touch only each other, in fewer rows than there are slots; the others compete for slots."""
+    alone = "contype='4' conaffinity='4'"
+    geoms = [f"{shape} condim='{dim}' {alone if dim == 1 else ''}" for dim in dims]
+    bodies = "".join(f"<body><freejoint/><geom {geom}/></body>" for geom in geoms)
+    model = diffsim.load(f"<mujoco><worldbody>{bodies}</worldbody></mujoco>", max_pairs=max_pairs)
+    layout, rng = layout_of(model), np.random.default_rng(1)
+    qpos = np.tile([0.0, 0, 0, 1, 0, 0, 0], (len(dims), 1))
+    qpos[:, :3] = 0.2 * rng.normal(size=(len(dims), 3))
+    qpos[np.array(dims) == 1, :3] = [[5, 0, 0], [5.1, 0.02, 0.01]]
+
+    def contacts(qpos: jax.Array) -> tuple[jax.Array, ...]:
+        found = collide(model, compute_kinematics(model, qpos, jnp.zeros((0, 3)), jnp.zeros((0, 4))))
+        return found.dist, found.geom
+
+    dist, geom = uncompiled(contacts)(jnp.asarray(qpos.ravel()))
+    assert len(dist) == layout.ncon
+    touching = np.flatnonzero(dist < 0)
+    expected = np.max(np.asarray(dims)[np.asarray(geom)[touching]], axis=1)
+    np.testing.assert_array_equal(layout.dim[touching], expected)
+    assert len(set(expected.tolist())) > 1
