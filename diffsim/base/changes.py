@@ -231,7 +231,7 @@ CHANGES: dict[str, Change] = {
         before="several contacts of cylinders and capsules with boxes and meshes are found by turning them a little; "
         "they have one depth",
         now="several contacts of cylinders (3.13) and capsules (3.15) with boxes and meshes are found at once; each "
-        "has its own depth; since 3.17 also within a margin",
+        "has its own depth, since 3.17 also within a margin; diffsim does all of this from 3.13 on",
     ),
     "obj_polygons": Change(
         since="3.13",
@@ -334,8 +334,15 @@ CHANGES: dict[str, Change] = {
         before="elastic constants are computed from `young` and `poisson` by the formulas of 3.8.1",
         now=(
             "with `poisson` 0, a cloth is 4 times as stiff in stretching and 4/3 times in bending, solids do not "
-            "change; with 0.3 the factors are 2.6, 1.9 and, for solids, 0.8"
+            "change; with 0.3 the factors are 2.6, 1.9 and, for solids, 0.8; flexes with `dof` are another row"
         ),
+    ),
+    "interpolated_stiffness": Change(
+        since="4.0",
+        stage="",
+        before="`flex_stiffness` of a flex whose `dof` is `trilinear` or `quadratic` is computed as in 3.8.1",
+        now="the largest `flex_stiffness` of a cube whose `dof` is `trilinear` is 2.0 times as large with `poisson` 0, "
+        "1.6 times with 0.3",
     ),
 }
 

@@ -206,3 +206,22 @@ def test_fused_bodies(version: str, align: str) -> None:
         before = diffsim.load(xml)
         assert np.abs(np.asarray(before.body_inertia)[1] - np.asarray(ours.body_inertia)[1]).max() > 1e-3
     assert_steps(xml, oracle(version).sample(xml, count=2), 1e-10, version=version)
+
+
+# bodies that never move are fused whatever acts on them, moving ones only where nothing acts on them differently
+FIXED = """<mujoco><compiler fusestatic="true"/><option {}/><worldbody>
+  <body name="f" pos="0 0 1"><freejoint/><geom size=".1"/>
+    <body name="c" pos=".3 .1 .2"><geom size=".1"/><body name="gc" pos=".3 .1 .2"><geom size=".1"/></body></body></body>
+  <body name="s" pos="0 1 1"><geom size=".1"/><body name="ss"><geom size=".1"/></body></body></worldbody></mujoco>"""
+
+
+@pytest.mark.parametrize(
+    "xml",
+    [
+        FIXED.format('density="1"'),
+        FIXED.format("").replace('name="s"', 'name="s" gravcomp="1"').replace('name="c"', 'name="c" gravcomp="1"'),
+        FIXED.format("").replace('name="ss"', 'name="ss" gravcomp="1"'),
+    ],
+)
+def test_what_acts_on_fixed_bodies_does_not_keep_them(xml: str) -> None:
+    assert differences(diffsim.load(xml, mujoco="4.0"), namespace(oracle().compiled(xml))) == []

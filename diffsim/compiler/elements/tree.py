@@ -145,11 +145,23 @@ def fuse_static(draft: Draft) -> None:
 
 
 def _feels_other_forces(draft: Draft, body: Node) -> bool:
-    """Whether gravity compensation or a fluid acts on a body differently than if it were part of its parent."""
+    """Whether gravity compensation or a fluid acts on a body differently than if it were part of its parent.
+
+    Bodies that cannot move feel nothing.
+    """
     assert body.parent is not None
+    if not any(ancestor.under.get("joint") for ancestor in _ancestors(body)):
+        return False
     row, options = body.row, draft.spec.option
     other = row["body_gravcomp"] != body.parent.row["body_gravcomp"] or options.density or options.viscosity
     return bool(row["body_mass"] >= MINVAL and other)
+
+
+def _ancestors(body: Node) -> Iterator[Node]:
+    """The bodies above a body, from its parent to the world."""
+    while body.parent is not None:
+        body = body.parent
+        yield body
 
 
 def discard_visual(draft: Draft) -> None:
