@@ -9,9 +9,9 @@ tendons, then contacts. Constraints that can carry no friction are left out. Eac
 never differentiated. Two differences from MuJoCo: the multiplier of a ball is found to rounding, where MuJoCo makes at
 most 20 Newton iterations; and bodies so heavy that the determinant of the block is below 1e-10 get friction too.
 
-A sweep carries the acceleration along: a row reads its own acceleration from it and adds its force to it, so that the
-matrix A is never formed. Rows are sorted beforehand, so that all worlds of a batch work on the same place of their
-lists; a sweep ends with the longest list.
+A sweep carries along the acceleration of all dofs, to which each row adds the effect of its force, so that the matrix A
+is never formed. Rows are sorted beforehand, so that all worlds of a batch work on the same place of their lists. A
+sweep is as long as the longest list of the batch.
 """
 
 import functools
@@ -224,7 +224,7 @@ def _sorted(schedule: Schedule, rows: FrictionRows, response: Array, table: np.n
     loaded = rows.limit[first] > MINVAL
     order = jnp.argsort(jnp.where(loaded, schedule.rank[first], jnp.iinfo(schedule.rank.dtype).max))
     row, lead = jnp.asarray(table)[order], jnp.asarray(first)[order]
-    # balls narrower than the widest are filled up with a row of zeros
+    # cones with fewer rows than the largest are filled up with rows of zeros
     jacobian, response = (jnp.pad(matrix, ((0, 1), (0, 0)))[row] for matrix in (rows.jacobian, response))
     value, vector = spectrum(matmul(jacobian, jnp.swapaxes(response, 1, 2)))
     return _Sorted(

@@ -2,8 +2,8 @@
 
 It is the greatest gap F(n) over all unit vectors n, and every candidate is a lower bound of it, so the largest one
 counts, whatever the others converged to. The search is not differentiated. After it, one differentiable Newton step on
-the chosen stratum gives the normal the derivative of the implicit function theorem; distance and position follow from
-the normal.
+the chosen stratum computes the normal, so that it has the derivative of the implicit function theorem. Distance and
+position follow from the normal.
 """
 
 import jax
@@ -64,9 +64,9 @@ def _search(pair: ConvexPair) -> Stratum:
     if exists:
         gaps = jnp.where(jnp.concatenate([jnp.stack(exists), jnp.ones(len(circles), bool)]), gaps, NO_GAP)
     # of gaps that are equal within rounding, the stratum of the lowest dimension wins
-    prior = np.array([2 if second >= 0 or pole >= 0 else int(first >= 0) for first, second, pole in strata])
+    preference = np.array([2 if second >= 0 or pole >= 0 else int(first >= 0) for first, second, pole in strata])
     near = 1e-2 * rounding(gaps) * (jnp.max(jnp.abs(jnp.where(gaps > NO_GAP, gaps, 0))) + safe.norm(offset))
-    best = jnp.argmax(gaps + near * jnp.asarray(prior, gaps.dtype))
+    best = jnp.argmax(gaps + near * jnp.asarray(preference, gaps.dtype))
     first, second, pole = (jnp.asarray(column, jnp.int32)[best] for column in zip(*strata, strict=True))
     return Stratum(normals[best], first, second, pole)
 
