@@ -1,6 +1,7 @@
 """Effects that a model lacks are named: an arm of two joints, recorded and simulated by C MuJoCo."""
 
 import functools
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -9,8 +10,10 @@ import pytest
 
 import diffsim
 from diffsim import optimize
+from diffsim.optimize.identify.missing import Effect
 from diffsim.optimize.identify.problem import make_problem, windows_of
 from diffsim.optimize.identify.residuals import Change
+from diffsim.optimize.identify.unknowns import Unknowns
 from diffsim.simulate.randomize import leaf
 from tests.measure.by_c import Simulator, readings, simulated_by_c
 
@@ -153,3 +156,14 @@ def test_a_push_is_that_of_c_mujoco() -> None:
     theirs = c.pushed(None, start(), problem.inside, problem._guess(point), change)
     np.testing.assert_allclose(ours.readings, theirs.readings, atol=1e-10)
     np.testing.assert_allclose(ours.actuators, theirs.actuators, atol=1e-8)
+
+
+def test_objects_without_a_name_are_found_by_their_number() -> None:
+    """Their effects name the numbers; the unknowns that add the effects are about these objects."""
+    bare = re.sub(r' name="(a|b|qa|qb|upper|fore)"', "", ARM.format(**TRUTH, **PLAIN)).replace('joint="a"', 'joint="0"')
+    bare = re.sub("<actuator>.*</sensor>", "", bare, flags=re.DOTALL)
+    model = diffsim.load(bare)
+    for name, where, label in (("Coulomb friction", "1", "dof_frictionloss[1]"), ("payload", "2", "payload[2]")):
+        added = Effect(name=name, share=1.0, where=[where], values=[0.1], unit="", criterion=0.0).unknowns(model)
+        assert Unknowns(model, added).labels[0].startswith(label.split("[")[0]), label
+        assert f"[{where}" in Unknowns(model, added).labels[0]

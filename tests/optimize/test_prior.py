@@ -117,5 +117,9 @@ def test_the_model_keeps_its_numbers_where_no_fit_predicts_better() -> None:
     worse = CarryOver(faster=1.5, errors={1.0: 4.0, 0.3: 3.0, 0.1: 2.1}, nominal=2.0, explained=False)
     assert worse.factor == 0 and not worse.carries and "first guess 2" in str(worse)
     # both are noise: the first guess was right
-    equal = CarryOver(faster=1.5, errors={1.0: 1.01}, nominal=1.0, explained=True)
-    assert equal.carries
+    # a right first guess: the estimates are as good, whatever the noise is
+    for error in (1.01, 1.3):
+        assert CarryOver(faster=1.5, errors={1.0: error}, nominal=error - 0.01, explained=True).carries
+    assert not CarryOver(faster=1.5, errors={1.0: 1.3}, nominal=1.1, explained=True).carries
+    little = CarryOver(faster=1.5, errors={1.0: 8.0}, nominal=10.0, explained=False)
+    assert not little.carries and "too little better" in str(little)

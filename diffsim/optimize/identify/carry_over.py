@@ -59,14 +59,19 @@ class CarryOver(NamedTuple):
 
     @property
     def carries(self) -> bool:
-        """Whether a fit predicts the faster part better than the model's own numbers, or as well as noise allows."""
-        return self.factor > 0 or (self.explained and self.errors[1.0] < 1 / BETTER)
+        """Whether the estimates may replace the model's own numbers.
+
+        Where the model explains the recordings, they must not predict the faster part worse; where it does not, they
+        must predict it with errors smaller by `CLEARLY_BETTER`.
+        """
+        return self.factor > 0 or (self.explained and self.errors[1.0] <= self.nominal / BETTER)
 
     def __str__(self) -> str:
-        error = self.errors[self.factor or 1.0]
+        error = self.errors[self.factor] if self.factor else min(self.errors.values())
+        asked = "" if self.carries or error >= self.nominal else ", which is too little better for a wrong model"
         return (
             f"fitted to the slower half of the rows alone, the model predicts the other half, {self.faster:.2g} times "
-            f"as fast, with errors of {error:.3g} times the noise, and with the first guess {self.nominal:.3g}"
+            f"as fast, with errors of {error:.3g} times the noise, and with the first guess {self.nominal:.3g}{asked}"
         )
 
 

@@ -129,7 +129,11 @@ class FitResult(NamedTuple):
 
     @property
     def first_guess_is_better(self) -> bool:
-        """Whether the first guess predicts better than the estimates do: windows that were held out, or faster rows."""
+        """Whether `model` keeps the first guess.
+
+        It does if the first guess predicts windows that were held out better than the estimates do, or faster rows; if
+        the model does not explain the data, also where the estimates predict faster rows less than 25% better.
+        """
         carries = self.carry_over is None or self.carry_over.carries
         return not carries or _is_better(self.held_out_start_rms, self.held_out_rms, self.noise)
 
@@ -329,13 +333,21 @@ def fit(
     point = best.outcome.point
     train = best.problem
     added = _extension(unknown, unknowns, fitter.missing) if extend and not fitter.stopped else []
+    notes = fitter.notes
     if added:
-        left = None if seconds is None else max(seconds - fitter.progress.elapsed, 0.0)
-        again = fit(
-            model, listed, [*unknowns, *added], noise, chosen, start_noise, prior=prior, seconds=left, show=show
-        )
-        note = f"Added, since the model lacked it: {fitter.missing[0]}."
-        return again._replace(notes=[note, *again.notes])
+        elapsed = fitter.progress.elapsed
+        left = None if seconds is None else seconds - elapsed
+        # another fit takes about as long as this one
+        again = None
+        if left is None or left > 0.5 * elapsed:
+            again = fit(
+                model, listed, [*unknowns, *added], noise, chosen, start_noise, prior=prior, seconds=left, show=show
+            )
+        if again is not None and again.converged:
+            note = f"Added, since the model lacked it: {fitter.missing[0]}."
+            return again._replace(notes=[note, *again.notes], iterations=jacobians + again.iterations)
+        reason = "there was no time to add it" if again is None else "the fit with it did not converge"
+        notes = [f"{fitter.missing[0]}, but {reason}.", *notes]
     # the windows that were held out: the same theta, their own first states
     test = dataclasses.replace(problem.part(slice(train.count, None)), noise=train.noise)
     thetas = (point.theta, unknown.start)
@@ -367,7 +379,7 @@ def fit(
         held_out=test.sample(tested[0].point, tested[0].blocks, noise is not None) if tested else None,
         information=fitter.information,
         carry_over=fitter.carry_over,
-        notes=fitter.notes,
+        notes=notes,
         missing=fitter.missing,
         problem=train,
         point=point,

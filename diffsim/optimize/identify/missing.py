@@ -72,7 +72,8 @@ class Effect(NamedTuple):
 
     def unknowns(self, model: Model) -> list[Unknown | UnknownPayload]:
         """The parameters of a model by which `fit` can add the effect; empty if MuJoCo's models have none."""
-        where = list(dict.fromkeys(self.where))
+        # objects without a name are named by their number
+        where = [int(place) if place.isdigit() else place for place in dict.fromkeys(self.where)]
         if self.name == "Coulomb friction":
             return [Unknown("dof_frictionloss", where, lower=0)]
         if self.name == "viscous damping":
