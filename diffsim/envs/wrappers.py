@@ -259,7 +259,9 @@ def next_episode(env: Environment, key: Array, ended: EnvState) -> EnvState:
 
     Derivatives end with an episode.
     """
-    curriculum = getattr(getattr(env.unwrapped, "task", None), "again", None)
+    # environments of users may have no task
+    task = getattr(getattr(env, "unwrapped", None), "task", None)
+    curriculum = getattr(task, "again", None)
     return env.reset(key) if curriculum is None else env.reset(key, jax.lax.stop_gradient(ended))
 
 

@@ -13,7 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from diffsim.base.enums import JointType, SensorType
+from diffsim.base.enums import SensorType
+from diffsim.base.joints import is_scalar
 from diffsim.optimize.identify.least_squares import Outcome
 from diffsim.optimize.identify.places import Payload, Tilt, numbers
 from diffsim.optimize.identify.problem import Problem
@@ -69,8 +70,7 @@ class Motion:
         base = problem.pushed(outcome.point, Change(self.still))
         self.base = problem.shown(outcome.point, base)
         self.actuators = np.asarray(base.actuators, float)
-        kinds = np.asarray(self.model.jnt_type)
-        simple = np.flatnonzero((kinds == JointType.HINGE) | (kinds == JointType.SLIDE))
+        simple = np.flatnonzero(is_scalar(np.asarray(self.model.jnt_type)))
         # joints with one coordinate: name, address of the velocity, address of the position
         self.joints = [
             (
