@@ -104,9 +104,8 @@ def test_the_mesh_says_the_mass_and_numbers_stand_in_their_order() -> None:
 
 def test_what_is_missing_is_said(tmp_path: pathlib.Path) -> None:
     model, poses = world()
-    with pytest.raises(
-        diffsim.UnsupportedError, match=r"'my.ball' is unknown: define it by model\.replace.hooks=Hooks"
-    ):
+    message = r"'my.ball' is unknown: define it by model\.replace.hooks=Hooks"
+    with pytest.raises(diffsim.UnsupportedError, match=message):
         collide(bare(), poses)
     vectors = diffsim.Hooks(sdf={"my.ball": lambda point, parameters: point})
     with pytest.raises(ValueError, match=r"shape \(3,\), expected one number"):
