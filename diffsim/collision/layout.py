@@ -117,7 +117,7 @@ class ContactLayout(NamedTuple):
       groups: the examined pairs, by pair function. Their rows follow one another.
       blocks: the rows and slots by contact dimension.
       pair_sort_key: MuJoCo's order of contacts: the sort key of a row is the pair_sort_key of its pair in the table
-        plus the number of the row among those of its pair.
+        plus the number of the row within its pair.
       parts: the most rows of a pair.
     """
 

@@ -160,7 +160,7 @@ class _Kept(NamedTuple):
         return jnp.where(self.rows.valid, self.rows.dist, FAR) - pick_existing(table.includemargin, self.pair)
 
     def with_nearest(self, others: "_Kept", table: PairParameters) -> "_Kept":
-        """The nearest of these and other rows, as many as these."""
+        """The nearest rows of both lists, as many as this list has."""
         room, more = len(self.pair), len(others.pair)
         depth = jax.lax.stop_gradient(jnp.concatenate([self.depth(table), others.depth(table)]))
         row, exists = above(-depth, -0.5 * FAR, room)

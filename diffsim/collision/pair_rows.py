@@ -42,7 +42,7 @@ class Rows(NamedTuple):
       rows: the contact candidates.
       depth: (r,) m, distance minus `includemargin`, without derivatives; `FAR` for an invalid row.
       pair: (r,) the number of the pair in the table; static if it does not depend on the state.
-      part: (r,) the number of the row among those of its pair.
+      part: (r,) the number of the row within its pair.
       dim: for each group, the contact dimensions of its rows, static.
     """
 

@@ -151,12 +151,12 @@ class Contacts(Record):
     farther apart than the margin, it is the distance of the boxes, which is smaller. A contact pushes if
     `dist < includemargin`. If only `dist < margin`, it is listed but exerts no force (it is "in the gap"). The rows of
     `frame` are the normal, from geom1 to geom2, and two tangents. An unused slot has geom ids -1 and a distance far
-    above its margin. Where each contact dimension of the geoms' types has more candidates than slots, a CPU
-    lists only contacts within the margin plus `contact_reach`. Sorted by `sort_key`, contacts are in MuJoCo's order: by
-    bodies, then by geoms.
+    above its margin. On a CPU, if there are more candidates than slots, geoms that are farther apart than the margin
+    plus `opt.contact_reach` may get no slot. Sorted by `sort_key`, contacts are in MuJoCo's order: by bodies, then by
+    geoms.
 
     Where one side of a contact is a flex, its `geom` is -1, `flex` is the flex, and `elem` or `vert` the element or
-    vertex. For geoms these three are -1; without flexes they are empty.
+    vertex. For geoms `flex`, `elem` and `vert` are -1; without flexes they are empty.
     """
 
     dist: Array = leaf("ncon")

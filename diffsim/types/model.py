@@ -149,7 +149,7 @@ class Statistic(Record):
 class Headlight(Record):
     """The light at the camera of pictures (mjVisual.headlight); `active` is 1 or 0.
 
-    Its colours are as those of the model's lights. Pictures of a model without active lights do not use it.
+    It has the same colours as a light of the model. Pictures of a model without active lights do not use it.
     """
 
     ambient: Array = leaf(3, old=0.1)

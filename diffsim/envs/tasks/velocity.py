@@ -261,7 +261,7 @@ class Velocity:
             angle = 2 * math.pi * self._phases(now)
             parts += [jnp.cos(angle), jnp.sin(angle)]
         if self.terrain is not None:
-            # how far the ground is below the root, beside what it is on flat ground
+            # how much farther below the root the ground is than on flat ground
             off = now.data.xpos[1][2] - self.robot.height - now.memory["scan"]
             bound = self.noise * SCAN_NOISE
             parts.append(jnp.clip(off + jax.random.uniform(keys[-1], off.shape, off.dtype, -bound, bound), -1, 1))

@@ -32,7 +32,7 @@ from diffsim.math.vector import cross, dot, mul_vec, mul_vec_t, pack, scale
 # number of corners that MuJoCo gives to the end of a cylinder
 CORNERS = 16
 _TURNS = np.arange(CORNERS) * 2 * np.pi / CORNERS
-# corners of the upper end, clockwise from above, then those of the lower end, which is the upper one turned over
+# corners of the upper end, clockwise from above, then of the lower end, which is the upper end turned over
 RIM = np.array([[np.cos(t), -side * np.sin(t), side] for side in (1, -1) for t in _TURNS])
 ENDS = np.array([[0, 0, 1.0], [0, 0, -1.0]])
 # vertices at the ends of the line on the side

@@ -22,20 +22,14 @@ from jax import Array
 
 from diffsim.base.checked import checked
 from diffsim.optimize.identify.carry_over import CarryOver
+from diffsim.optimize.identify.draws import laplace, metropolis
 from diffsim.optimize.identify.evidence import Evidence, FittedWindows, Identified, identify
 from diffsim.optimize.identify.fitter import Fitter
 from diffsim.optimize.identify.information import Information
 from diffsim.optimize.identify.least_squares import Blocks, Point
 from diffsim.optimize.identify.missing import NAMED_SHARE, Effect
 from diffsim.optimize.identify.places import Inertia, Payload, numbers
-from diffsim.optimize.identify.problem import (
-    Problem,
-    Suspect,
-    laplace,
-    metropolis,
-    reading_names,
-    suspects,
-)
+from diffsim.optimize.identify.problem import Problem, Suspect, reading_names, suspects
 from diffsim.optimize.identify.recording import Recording
 from diffsim.optimize.identify.report import report
 from diffsim.optimize.identify.settings import Fit
@@ -201,7 +195,7 @@ class FitResult(NamedTuple):
         return lines
 
     def draw(self, count: int, seed: int = 0, method: Literal["laplace", "metropolis"] = "laplace") -> np.ndarray:
-        """Draws values of the parameters from their posterior distribution.
+        """Draws values of the parameters from their posterior distribution, in which the prior of `fit` has no part.
 
         Args:
           count: number of draws.

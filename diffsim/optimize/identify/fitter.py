@@ -144,12 +144,15 @@ class Fitter:
             if self.progress.due(REPORT_EVERY):
                 errors = problem.errors(point, problem.motions(point))
                 self.report(f"residuals are {np.sqrt(np.nanmean(errors**2)):.4g} times the noise")
-        if self.latest is not None and self.progress.out_of_time:
-            raise OutOfTime
+        self._end_in_time()
 
     def watch_time(self, problem: Problem, point: Point | None) -> None:
-        """Ends a search when time is up and there is a result, and counts derivatives."""
+        """As `watch`, for points that are no results: they have other weights, or see a part of the rows."""
         self.jacobians += point is not None
+        self._end_in_time()
+
+    def _end_in_time(self) -> None:
+        """Ends a search when time is up and there is a result."""
         if self.latest is not None and self.progress.out_of_time:
             raise OutOfTime
 
@@ -222,7 +225,6 @@ class Fitter:
         if not self.prior or not end.outcome.point.theta.size:
             return end
         self.report("a prior, and the faster rows predicted from the slower ones")
-        # the points of these searches are no results: they have other weights, or see a part of the rows
         problem = dataclasses.replace(end.problem, watch=self.watch_time)
         try:
             return self._regularized(end, problem)
@@ -250,17 +252,21 @@ class Fitter:
         if np.all(counts == counts[:, :1]):
             self.carry_over = carry_over(problem, outcome, priors, fixed, explained)
         factor = 1.0 if self.carry_over is None else self.carry_over.factor or 1.0
-        self.held = priors[factor].held
-        self.at_bound = fixed
         if not priors[factor].matters and not fixed.any():
             return end
         weighted = with_prior(problem, priors[factor], fixed)
         found = weighted.solve(followed(problem, outcome, priors[factor].theta), 2 * self.settings.stage_iterations)
+        # converged if both searches are; what is said is of the one that is not
+        told = outcome if found.minimum or not outcome.minimum else found
         there = problem.solve(found.point, 0)
-        minimum = found.minimum or not outcome.minimum
-        there = there._replace(message=outcome.message, minimum=outcome.minimum and minimum, left=outcome.left)
+        there = there._replace(message=told.message, minimum=told.minimum, left=outcome.left)
         after = self._end(end.problem, there)
-        return end if explained and not after.evidence.explained else after
+        if explained and not after.evidence.explained:
+            return end
+        # only now, since they say what the prior did
+        self.held = priors[factor].held
+        self.at_bound = fixed
+        return after
 
     @property
     def notes(self) -> list[str]:

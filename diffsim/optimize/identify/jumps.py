@@ -8,8 +8,9 @@ import itertools
 
 import numpy as np
 
+from diffsim.optimize.identify.draws import root_of
 from diffsim.optimize.identify.least_squares import Outcome, Point, projected, state_slopes
-from diffsim.optimize.identify.problem import Problem, root_of
+from diffsim.optimize.identify.problem import Problem
 from diffsim.optimize.identify.settings import Fit
 
 # singular values of the information matrix below this part of the largest count as zero; they are squared singular
