@@ -12,7 +12,7 @@ import numpy as np
 
 from diffsim.actuator.laws import state_slots
 from diffsim.base import changes
-from diffsim.base.enums import Cone, EnableBit, Integrator, Jacobian, Solver, WrapType
+from diffsim.base.enums import BiasType, Cone, EnableBit, GainType, Integrator, Jacobian, Solver, WrapType
 from diffsim.compiler.elements.plugins import own_states
 from diffsim.compiler.precision import WATCHED, condition
 from diffsim.flex.rest_shape import element_reach
@@ -143,7 +143,16 @@ def present(fields: Fields, keep: Collection[str]) -> dict[str, np.ndarray]:
     masks = {name: np.asarray((value != 0) | (name in keep)) for name, value in values.items()}
     # programs of models with an ill-conditioned inertia matrix have more code (solver/conditioning.py)
     measure = condition(fields)
-    return masks | {"ill_conditioned": np.full(len(measure), np.any(measure > WATCHED))}
+    masks["ill_conditioned"] = np.full(len(measure), np.any(measure > WATCHED))
+    # the programs of `implicitfast` solve with another factorization (simulate/integrate/integrators.py)
+    masks["can_accelerate"] = can_accelerate(fields)
+    return masks
+
+
+def can_accelerate(fields: Fields) -> np.ndarray:
+    """(nu,) bool: the actuators whose force can grow with the velocity, at least for some controls."""
+    biased = (fields["actuator_biastype"] == BiasType.AFFINE) & (np.asarray(fields["actuator_biasprm"])[:, 2] > 0)
+    return (fields["actuator_gaintype"] == GainType.AFFINE) | biased
 
 
 def _leaves(cls: type) -> list[dataclasses.Field]:

@@ -493,6 +493,11 @@ class Topology:
         """Whether the inertia matrix at qpos0 is so ill-conditioned that programs in float32 watch its condition."""
         return bool(np.any(self.present.get("ill_conditioned", False)))
 
+    @property
+    def can_accelerate(self) -> np.ndarray:
+        """(nu,) bool: the actuators whose force can grow with the velocity, so that they add energy."""
+        return np.asarray(self.present.get("can_accelerate", np.zeros(self.nu, bool)))
+
     def _names(self, kind: str) -> tuple[str, ...]:
         """The names of all objects of a kind; raises KeyError if there is no such kind."""
         if kind not in self.names:

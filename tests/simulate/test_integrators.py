@@ -93,3 +93,37 @@ def test_damping_of_bodies_whose_inertia_is_diagonal() -> None:
     after = integrate(model, state, inputs, forward(model, state, inputs))
     oracle.mujoco.mj_step(mjmodel, data)
     oracle.assert_close("qvel", after.qvel, data.qvel, 1e-12)
+
+
+def test_actuators_that_add_energy_need_no_positive_inertia() -> None:
+    """A damper with a negative control, which MuJoCo's derivative does not clamp, and a servo with negative damping.
+
+    Both make M - h d force / d velocity indefinite; MuJoCo factors it without roots, and all numbers stay finite.
+    """
+    xml = """<mujoco><option integrator="implicitfast"/><worldbody><body><joint name="a" axis="0 1 0"/>
+      <geom type="capsule" size=".01" fromto="0 0 0 .2 0 0"/><body pos=".2 0 0"><joint name="b" axis="0 1 0"/>
+      <geom type="capsule" size=".01" fromto="0 0 0 .2 0 0"/></body></body></worldbody><actuator>
+      <damper joint="a" kv="10" ctrlrange="0 1"/><general joint="b" biastype="affine" biasprm="0 -1 3"/>
+      </actuator></mujoco>"""
+    mjmodel = oracle.load_oracle(xml)
+    data = oracle.sample(mjmodel, 0)
+    data.ctrl[:] = -0.9, 0.3
+    model = oracle.from_mujoco(mjmodel)
+    state, inputs = oracle.state_of(data), oracle.inputs_of(data)
+
+    def velocity(ctrl: jax.Array, model: diffsim.Model, state: Any, inputs: Any) -> jax.Array:
+        return diffsim.step(model, state, inputs.replace(ctrl=ctrl)).qvel
+
+    def expected(ctrl: np.ndarray) -> np.ndarray:
+        later = oracle.mujoco.MjData(mjmodel)
+        oracle.mujoco.mj_copyData(later, mjmodel, data)
+        later.ctrl[:] = ctrl
+        oracle.mujoco.mj_step(mjmodel, later)
+        return later.qvel.copy()
+
+    given = inputs.ctrl, model, state, inputs
+    oracle.assert_close("qvel", uncompiled(velocity)(*given), expected(data.ctrl), 1e-10)
+    width = 1e-6
+    slopes = [(expected(data.ctrl + width * e) - expected(data.ctrl - width * e)) / (2 * width) for e in np.eye(2)]
+    oracle.assert_close("reverse mode", uncompiled(jax.jacrev(velocity))(*given), np.array(slopes).T, 1e-6)
+    oracle.assert_close("forward mode", uncompiled(jax.jacfwd(velocity))(*given), np.array(slopes).T, 1e-6)

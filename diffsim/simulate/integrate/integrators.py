@@ -13,7 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from diffsim.base.enums import EnableBit, Integrator
+from diffsim.actuator.actuators import switched_off
+from diffsim.base.enums import DisableBit, EnableBit, Integrator
 from diffsim.base.errors import UnsupportedError
 from diffsim.constraint import contact_forces
 from diffsim.dynamics.bias import damps_implicitly
@@ -150,7 +151,7 @@ def implicit_fast(model: Model, state: State, inputs: Inputs, data: Data) -> Mot
     """
     force = data.qfrc_smooth + data.qfrc_constraint
     inertia = _symmetric_inertia(model, state, inputs, data)
-    qacc = with_cells(model, state.qvel, data, inertia, force, solve_blocks(inertia, force, dof_limbs(model.topology)))
+    qacc = with_cells(model, state.qvel, data, inertia, force, _solve_symmetric(model, inertia, force))
     turning = _turning(model, state, inputs, data)
     if turning is not None:
         apart = np.isin(np.arange(model.nv), free_bodies(model.topology).dofs)
@@ -200,6 +201,18 @@ def _symmetric_inertia(model: Model, state: State, inputs: Inputs, data: Data) -
     pairs = zip(change.parts, change.blocks.index, strict=True)
     parts = (jnp.where(outside[index[:, :, None], index[:, None]], 0, part) for part, index in pairs)
     return _less(data.M, BlockDiagonal(change.blocks, tuple(parts)), model.opt.timestep)
+
+
+def _solve_symmetric(model: Model, inertia: BlockDiagonal, force: Array) -> Array:
+    """The accelerations (nv,) that a force (nv,) gives to the inertia of `implicitfast`.
+
+    Where an actuator pushes so much harder as the joint gets faster that M - h d force / d velocity has a negative
+    eigenvalue, there is a solution, but no Cholesky factor. A `damper` does so if its control is negative.
+    """
+    active = not model.opt.disabled(DisableBit.ACTUATION)
+    if active and (model.topology.can_accelerate & ~switched_off(model)).any():
+        return solve_general_blocks(inertia, force)
+    return solve_blocks(inertia, force, dof_limbs(model.topology))
 
 
 def _less(inertia: BlockDiagonal, slope: BlockDiagonal, timestep: Array) -> BlockDiagonal:
