@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from diffsim.optimize.identify.evidence import Evidence, FittedWindows, examine
+from diffsim.optimize.identify.evidence import Evidence, FittedWindows, examine, identify
 from diffsim.optimize.identify.jumps import nearby
 from diffsim.optimize.identify.least_squares import Blocks, LeastSquares, Outcome, Point, least_squares, projected
 from diffsim.optimize.identify.residuals import Clock, Sensing, sensing_slopes, shown, shown_slopes, spoilt_rows
@@ -208,3 +208,28 @@ def test_rows_that_were_taken_between_steps_are_compared_there() -> None:
     readings = np.sin(3 * TIME)[None, :, None]
     seen = shown([], np.zeros(0), Clock(H, offset), readings)
     np.testing.assert_allclose(seen[0, 2:-2, 0], np.sin(3 * (TIME + offset[0]))[2:-2], atol=2e-6)
+
+
+@pytest.mark.parametrize("jumps", [None, np.diag([1e-6, 0.04])])
+def test_intervals_with_a_prior_are_those_of_the_posterior(jumps: np.ndarray | None) -> None:
+    """The mean and covariance of a normal distribution, for a parameter that the data show and one that they do not."""
+    rng = np.random.default_rng(2)
+    slopes = rng.normal(size=(WINDOWS, 2 * ROWS, 2)) * [1.0, 1e-3] / NOISE
+    blocks = Blocks(slopes, np.zeros((WINDOWS, 2 * ROWS, 0)))
+    seen = sample(noise())._replace(blocks=blocks)
+    unknowns = SimpleNamespace(
+        labels=["a", "b"], start=np.zeros(2), lower=np.full(2, -9.0), upper=np.full(2, 9.0), log=np.zeros(2, bool),
+        sizes=lambda theta: np.ones(2), values=lambda theta: theta,
+    )  # fmt: skip
+    verdict = examine(seen, np.full(2, NOISE))._replace(explained=True, widened=1.0)
+    width = np.asarray([0.3, 0.02])
+    found = identify(unknowns, np.zeros(2), seen, verdict, jumps, width)  # type: ignore[arg-type]
+    flat = slopes.reshape(-1, 2)
+    of_data = np.linalg.inv(flat.T @ flat) + (0 if jumps is None else jumps)
+    exact = np.linalg.inv(np.linalg.inv(of_data) + np.diag(width**-2))
+    np.testing.assert_allclose(found.covariance, exact, rtol=1e-9, atol=1e-15)
+    np.testing.assert_allclose(found.upper, 1.96 * np.sqrt(np.diag(exact)), rtol=5e-3)
+    assert found.by_prior is not None and list(found.by_prior) == [False, True] and "by the prior" in str(found)
+    # a parameter that is fixed has no interval, and the others are known better
+    fixed = identify(unknowns, np.zeros(2), seen, verdict, jumps, np.asarray([0.3, 0.0]))  # type: ignore[arg-type]
+    assert np.isinf(fixed.std[1]) and not fixed.covariance[1].any() and fixed.std[0] <= found.std[0]

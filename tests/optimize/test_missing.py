@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.optimize
 
 import diffsim
 from diffsim import optimize
+from diffsim.optimize.identify.fit import _extension
 from diffsim.optimize.identify.missing import Effect
 from diffsim.optimize.identify.problem import make_problem, windows_of
 from diffsim.optimize.identify.residuals import Change
@@ -156,6 +158,53 @@ def test_a_push_is_that_of_c_mujoco() -> None:
     theirs = c.pushed(None, start(), problem.inside, problem._guess(point), change)
     np.testing.assert_allclose(ours.readings, theirs.readings, atol=1e-10)
     np.testing.assert_allclose(ours.actuators, theirs.actuators, atol=1e-8)
+
+
+def test_without_a_prior_a_fit_is_plain_least_squares() -> None:
+    """The minimum that scipy finds for the readings of C MuJoCo; with the prior, what the data hide moves less."""
+    # both joints hardly move, so that the damping of the second is hard to see
+    ctrl = commands()[:60] * [0.2, 0.003]
+    seen = readings(model_of(TRUTH), ctrl) + 10 * NOISE * np.random.default_rng(2).normal(size=(60, 2))
+    recording = optimize.make_recording(start(), ctrl, seen, qpos=np.zeros((60, 2)), qvel=np.zeros((60, 2)))
+    settings = optimize.Fit(known_start=True, window=60)
+    with simulated_by_c(without_effects):
+        plain, held = (
+            optimize.fit(start(), recording, UNKNOWNS, 10 * NOISE, settings, prior=prior) for prior in (False, True)
+        )
+    exact = scipy.optimize.least_squares(
+        lambda theta: (readings(without_effects(theta), ctrl) - seen).reshape(-1) / (10 * NOISE),
+        [GUESS["d1"], GUESS["d2"]], bounds=([0, 0], [3, 3]), x_scale=[0.1, 0.1], xtol=1e-12, ftol=1e-12,
+    )  # fmt: skip
+    assert np.all(np.abs(plain.theta - exact.x) < 0.02 * plain.identified.std)
+    assert plain.carry_over is None and not plain.notes and plain.identified.by_prior is None
+    # the same data with the prior: nearer to the model, with a smaller standard deviation, and draws know it
+    assert abs(held.theta[1] - GUESS["d2"]) < 0.7 * abs(plain.theta[1] - GUESS["d2"])
+    assert held.identified.std[1] < 0.9 * plain.identified.std[1]
+    drawn = [held.draw(500, method=method).std(axis=0) for method in ("laplace", "metropolis")]
+    np.testing.assert_allclose(drawn[1], drawn[0], rtol=0.3)
+
+
+def test_what_is_unknown_already_is_not_added() -> None:
+    """By the entries that are written, not by the labels: all damping by one factor, and the damping of one joint."""
+    model = start()
+    known = Unknowns(
+        model, [optimize.Unknown("dof_damping", shared=True), optimize.Unknown("sensor.delay", shared=True)]
+    )
+    effect = Effect(name="viscous damping", share=1.0, where=["b"], values=[0.1], unit="", criterion=-100.0)
+    late = effect._replace(name="delay", where=["qb"], values=[0.01])
+    for each, labels in ((effect, ["dof_damping[b]"]), (late, ["sensor.delay[qb]"])):
+        added = each.unknowns(model)
+        assert Unknowns(model, added).labels == labels and not _extension(known, [], [each])
+        assert _extension(Unknowns(model, [optimize.Unknown("dof_armature")]), [], [each]) == added
+    assert _extension(known, [], [effect._replace(name="payload", where=["fore"])])
+    loaded = Unknowns(model, [optimize.UnknownInertia("fore")])
+    assert not _extension(loaded, [], [effect._replace(name="payload", where=["fore"])])
+    # a spring that pulls away from zero has room below zero; the model has no load, and the search begins with one
+    spring = Unknowns(model, effect._replace(name="spring", values=[-0.4]).unknowns(model))
+    assert spring.lower[0] < -1 and spring.upper[0] > 1
+    load = Unknowns(model, [optimize.UnknownPayload("fore")])
+    assert load.start[0] == 0 < load.first[0] and load.width[0] == pytest.approx(0.5, rel=1e-3)
+    np.testing.assert_allclose(load.model_of(load.start).body_inertia, model.body_inertia)
 
 
 def test_objects_without_a_name_are_found_by_their_number() -> None:

@@ -104,11 +104,43 @@ def test_the_faster_half_is_left_out() -> None:
     t = 0.01 * np.arange(800)
     window = np.sin(np.where(t < 4, 2, 5) * (t - 4))[None, :, None]
     window[0, 10] = np.nan
-    found = faster_rows(SimpleNamespace(measured=window))  # type: ignore[arg-type]
+    found = faster_rows(window, np.full(1, NOISE))
     assert found is not None
     fast, ratio = found
     assert not fast[0, :400].any() and fast[0, 400:].all() and ratio == pytest.approx(2.5, rel=0.1)
-    assert faster_rows(SimpleNamespace(measured=window[:, :50])) is None  # type: ignore[arg-type]
+    assert faster_rows(window[:, :50], np.full(1, NOISE)) is None
+
+
+def test_a_joint_that_hardly_moves_is_not_fast() -> None:
+    """Its noise, over its small motion, would outweigh a joint that moves; and where nothing moves, nothing is fast."""
+    t = 0.01 * np.arange(800)
+    rng = np.random.default_rng(4)
+    noise = np.where(t < 4, 3, 0.3)[:, None] * NOISE * rng.normal(size=(800, 3))
+    noise[:, 0] /= 300
+    window = (noise + np.stack([np.sin(np.where(t < 4, 2, 5) * (t - 4)), 0 * t, 0 * t], axis=1))[None]
+    found = faster_rows(window, np.asarray([NOISE / 300, NOISE, NOISE]))
+    assert found is not None
+    assert found[0][0, 400:].all() and not found[0][0, :400].any() and found[1] == pytest.approx(2.5, rel=0.1)
+    assert faster_rows(window[..., 1:], np.full(2, NOISE)) is None
+
+
+@pytest.mark.parametrize("weights", [[1.0, 1.0], [1.0, 5.0]])
+def test_first_states_follow_the_noise_with_which_rows_count(weights: list[float]) -> None:
+    """Two readings, a first state that both show, and a prior that the user gave: the normal equations of all rows."""
+    rng = np.random.default_rng(5)
+    by_theta, by_x = rng.normal(size=(1, 2 * ROWS + 2, 2)), rng.normal(size=(1, 2 * ROWS + 2, 1))
+    by_theta[0, -2:], by_x[0, -2:] = [[0, 0], [0, 2]], [[0.5], [0]]
+    residuals = rng.normal(size=(1, 2 * ROWS + 2))
+    unknowns = SimpleNamespace(prior=np.asarray([np.inf, 0.5]), start=np.zeros(2))
+    problem = SimpleNamespace(unknowns=unknowns, measured=np.zeros((1, ROWS, 2)))
+    outcome = Outcome(Point(np.zeros(2), np.zeros((1, 1))), residuals, Blocks(by_theta, by_x), 1, True, "", np.zeros(2))
+    quadratic = Quadratic(problem, outcome, np.asarray(weights))  # type: ignore[arg-type]
+    whole = np.concatenate([by_x[0], by_theta[0], residuals[0, :, None]], axis=1)[:-1]
+    whole[: 2 * ROWS] /= np.tile(weights, ROWS)[:, None]
+    normal = whole.T @ whole
+    left = normal[1:, 1:] - np.outer(normal[1:, 0], normal[0, 1:]) / normal[0, 0]
+    ours = np.concatenate([quadratic.rows, quadratic.residuals[:, None]], axis=1)
+    np.testing.assert_allclose((ours.T @ ours)[:2], left[:2], rtol=1e-9)
 
 
 def test_the_model_keeps_its_numbers_where_no_fit_predicts_better() -> None:

@@ -23,6 +23,10 @@ from diffsim.optimize.identify.problem import Problem
 PARTS = 8
 # a part has at least this number of rows
 LEAST_ROWS = 20
+# readings move if their standard deviation is larger than the noise by this factor
+MOVES = 5.0
+# rates are changes over this number of rows
+LAG = 3
 # the fits of the slower rows begin next to their solutions
 ITERATIONS = 4
 # first states follow a change of theta nearly linearly
@@ -75,12 +79,18 @@ class CarryOver(NamedTuple):
         )
 
 
-def faster_rows(problem: Problem) -> tuple[np.ndarray, float] | None:
-    """Which rows belong to the faster half of the recordings, (windows, T) bool, and how much faster they are.
+def faster_rows(measured: np.ndarray, noise: np.ndarray) -> tuple[np.ndarray, float] | None:
+    """Which rows belong to the faster half of the recordings, and how much faster they are.
 
-    Rows are taken in parts of a window, so that motions stay whole; None for recordings that are too short.
+    Rows are taken in parts of a window, so that motions stay whole.
+
+    Args:
+      measured: (windows, T, ny) readings; NaN where nothing was measured.
+      noise: (ny,) their standard deviations.
+
+    Returns:
+      (windows, T) bool, and the ratio of the rates; None for recordings that are too short, or in which nothing moves.
     """
-    measured = problem.measured
     count, length = measured.shape[:2]
     pieces = -(-PARTS // count)
     rows = length // pieces
@@ -88,14 +98,19 @@ def faster_rows(problem: Problem) -> tuple[np.ndarray, float] | None:
         return None
     seen = np.isfinite(measured)
     filled = np.where(seen, measured, 0)
-    # rates between neighboring rows that were both measured, over the spread of the reading
-    both = seen[:, 1:] & seen[:, :-1]
-    spread = np.sqrt(np.nanvar(np.where(seen, measured, np.nan), axis=(0, 1)))
-    rate = np.where(both, np.diff(filled, axis=1), 0) / np.where(spread > 0, spread, 1)
-    part = np.minimum(np.arange(length - 1) // rows, pieces - 1)
-    squares = np.stack([np.sum(rate[:, part == k] ** 2, axis=(1, 2)) for k in range(pieces)], axis=1)
+    # readings that move, and their changes over a lag over which the motion is larger than the noise
+    number = np.maximum(seen.sum(axis=(0, 1)), 1)
+    mean = filled.sum(axis=(0, 1)) / number
+    spread = np.sqrt(np.sum(np.where(seen, filled - mean, 0) ** 2, axis=(0, 1)) / number)
+    moves = spread > MOVES * noise
+    both = seen[:, LAG:] & seen[:, :-LAG] & moves
+    change = np.where(both, filled[:, LAG:] - filled[:, :-LAG], 0) / np.where(moves, spread, 1)
+    # the mean square of a change less the part that noise makes
+    expected = np.where(both, 2 * (noise / np.where(moves, spread, 1)) ** 2, 0)
+    part = np.minimum(np.arange(length - LAG) // rows, pieces - 1)
+    squares = np.stack([np.sum((change**2 - expected)[:, part == k], axis=(1, 2)) for k in range(pieces)], axis=1)
     number = np.stack([both[:, part == k].sum(axis=(1, 2)) for k in range(pieces)], axis=1)
-    speed = np.sqrt(squares / np.maximum(number, 1))
+    speed = np.sqrt(np.maximum(squares, 0) / np.maximum(number, 1))
     if np.count_nonzero(number) < 2:
         return None
     fast = (speed > np.median(speed[number > 0])) & (number > 0)
@@ -133,7 +148,12 @@ def followed(problem: Problem, outcome: Outcome, theta: np.ndarray) -> Point:
 
 
 def carry_over(
-    problem: Problem, outcome: Outcome, priors: dict[float, Prior], fixed: np.ndarray, explained: bool
+    problem: Problem,
+    outcome: Outcome,
+    priors: dict[float, Prior],
+    fixed: np.ndarray,
+    explained: bool,
+    apparent_noise: np.ndarray,
 ) -> CarryOver | None:
     """Predicts the faster rows by fits of the slower ones.
 
@@ -143,11 +163,12 @@ def carry_over(
       priors: by the factor of their widths.
       fixed: (n,) bool, parameters that keep the model's values.
       explained: whether the model explains the recordings there.
+      apparent_noise: (ny,) the noise that recordings show by themselves.
 
     Returns:
       The errors; None if the recordings are too short to be divided.
     """
-    divided = faster_rows(problem)
+    divided = faster_rows(problem.measured, apparent_noise)
     if divided is None:
         return None
     fast, ratio = divided

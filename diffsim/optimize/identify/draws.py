@@ -1,4 +1,4 @@
-"""laplace, metropolis: draws of the parameters from the likelihood of the recordings, without the prior of `fit`."""
+"""laplace, metropolis: draws of the parameters from the posterior of a fit."""
 
 import numpy as np
 
@@ -26,7 +26,8 @@ def metropolis(
     """(count, n) draws from the posterior by the Metropolis algorithm, with one simulation for each draw.
 
     Proposals are normal with the shape of the covariance, and are accepted with probability exp(-increase of the cost).
-    First states follow theta so that residuals change least: a profile of the posterior, not an integral.
+    First states follow theta so that residuals change least: a profile of the posterior, not an integral. The residuals
+    of the problem have the prior, if there is one.
     Source: Roberts and Rosenthal 2001, for the length of the steps.
     """
     rng, unknowns = np.random.default_rng(seed), problem.unknowns

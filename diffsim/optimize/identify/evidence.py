@@ -11,6 +11,9 @@ is tested by the sums of r_t r_{t+k}, whose means for white noise are -sigma^2 s
 of [Q, U]. Third, r must not contain signals of what a model may lack: their scores are c r / |c|, with c orthogonal to
 the columns of J. If a test fails, intervals come from a sandwich estimate, or are withheld.
 
+A prior of width w that moved the estimates counts as data: with H the inverse of the covariance above, zero along what
+the data do not show, the covariance of the posterior is (H + diag(w)^-2)^-1.
+
 Sources: Ljung and Box 1978 (whiteness); Godfrey 1978 (score tests); Newey and West 1987 (sandwich estimate).
 """
 
@@ -50,6 +53,10 @@ CAUSES = 4
 LEAST_SIGNAL = 1e-6
 # a parameter is at a bound if it is this near, relative to 1 + |theta|
 AT_BOUND = 1e-6
+# the residuals count as at least this size next to a prior: without any, the data decide
+LEAST_SCALE = 1e-100
+# a parameter is known by the prior if the data reduce its variance by less than this part
+BY_PRIOR = 0.5
 # stands in for zero in denominators
 TINY = 1e-300
 
@@ -61,13 +68,15 @@ class Identified(NamedTuple):
       labels: their names.
       values: the estimates.
       start: the values in the model before the fit.
-      std: standard deviations of theta, relative ones for logarithms; infinite if the data do not show a parameter, or
-        do not agree with the model.
+      std: standard deviations of theta, relative ones for logarithms; of the posterior, if a prior moved the estimates.
+        Infinite if the data do not show a parameter and there is no prior, or if they do not agree with the model.
       lower: lower ends of the 95% intervals of the values, without regard to bounds.
       upper: upper ends.
       at_bound: bool, whether the search ended at a bound; the interval then means little.
-      covariance: (n, n) covariance of theta along the directions that are identified.
+      covariance: (n, n) covariance of theta along the directions that are identified; if a prior moved the estimates,
+        of the posterior.
       null_directions: combinations of parameters that the data do not show, in words.
+      by_prior: bool, whether the prior says more about a parameter than the data do; None if no prior moved anything.
       withheld: whether intervals are withheld, since the model does not explain the data.
     """
 
@@ -80,18 +89,30 @@ class Identified(NamedTuple):
     at_bound: np.ndarray
     covariance: np.ndarray
     null_directions: list[str]
+    by_prior: np.ndarray | None = None
     withheld: bool = False
 
     def __str__(self) -> str:
         width = max(len(label) for label in self.labels) + 2
         lines = [f"{'parameter':<{width}}{'before':>12}{'found':>12}   95% interval"]
-        rows = zip(self.labels, self.start, self.values, self.lower, self.upper, self.at_bound, strict=True)
-        for label, start, value, lower, upper, bound in rows:
-            interval = f"[{lower:.6g}, {upper:.6g}]" if np.isfinite(upper - lower) else "not identified"
-            interval = "withheld" if self.withheld else interval
-            lines.append(f"{label:<{width}}{start:>12.5g}{value:>12.5g}   {interval}{'  at a bound' if bound else ''}")
+        rows = zip(self.labels, self.start, self.values, *self.in_words("[{:.6g}, {:.6g}]"), strict=True)
+        for label, start, value, interval, remark in rows:
+            lines.append(f"{label:<{width}}{start:>12.5g}{value:>12.5g}   {interval}{'  ' if remark else ''}{remark}")
         lines += [f"not identified: {direction}" for direction in self.null_directions]
         return "\n".join(lines)
+
+    def in_words(self, interval: str) -> tuple[list[str], list[str]]:
+        """Intervals, by a format of two numbers, and a remark on each."""
+        by_prior = np.zeros(len(self.labels), bool) if self.by_prior is None else self.by_prior
+        intervals = [
+            interval.format(lower, upper) if np.isfinite(upper - lower) else "not identified"
+            for lower, upper in zip(self.lower, self.upper, strict=True)
+        ]
+        remarks = [
+            "by the prior" if held else "at a bound" if bound else ""
+            for held, bound in zip(by_prior, self.at_bound, strict=True)
+        ]
+        return ["withheld"] * len(intervals) if self.withheld else intervals, remarks
 
 
 class FittedWindows(NamedTuple):
@@ -412,7 +433,12 @@ def seen_and_unseen(rows: np.ndarray, scale: float) -> tuple[np.ndarray, np.ndar
 
 
 def identify(
-    unknowns: Unknowns, theta: np.ndarray, sample: FittedWindows, evidence: Evidence, jumps: np.ndarray | None = None
+    unknowns: Unknowns,
+    theta: np.ndarray,
+    sample: FittedWindows,
+    evidence: Evidence,
+    jumps: np.ndarray | None = None,
+    prior: np.ndarray | None = None,
 ) -> Identified:
     """Estimates with standard deviations and intervals.
 
@@ -422,6 +448,8 @@ def identify(
       sample: the windows there.
       evidence: the verdict on their residuals.
       jumps: (n, n) a further covariance where motions jump, which derivatives do not see: contacts in another order.
+      prior: (n,) standard deviations of a prior that moved the estimates, infinite where `sample` has one already and 0
+        for parameters that are fixed; None without one.
 
     Returns:
       The estimates.
@@ -434,6 +462,7 @@ def identify(
     null, kept = seen_and_unseen(rows, scale)
     plain = kept @ kept.T
     covariance = plain * scale**2
+    widen = np.full(n, evidence.widened if evidence.explained else 1.0)
     if not evidence.explained and np.isfinite(evidence.widened):
         # the sandwich estimate H^-1 F H^-1, with F the covariance of correlated scores; it only widens
         scores = rows[:, : errors.shape[1]] * errors[..., None]
@@ -441,15 +470,18 @@ def identify(
         sandwich = plain @ middle @ plain
         ratio = np.diag(sandwich) / np.maximum(np.diag(covariance), TINY)
         widen = np.sqrt(np.maximum(ratio, evidence.widened**2))
-        covariance = covariance * widen[:, None] * widen
-    elif evidence.explained:
-        covariance = covariance * evidence.widened**2
-    covariance = covariance * size[:, None] * size
+    covariance = covariance * np.outer(widen * size, widen * size)
     if jumps is not None:
         covariance = covariance + jumps
-    invisible = np.max(np.abs(null), axis=0, initial=0) > NAMED
+    by_prior = None
+    unknown = np.max(np.abs(null), axis=0, initial=0) > NAMED
+    if prior is not None:
+        flat = rows.reshape(-1, n) / (max(scale, LEAST_SCALE) * widen * size)
+        covariance = _posterior(flat.T @ flat, jumps, prior)
+        by_prior = np.diag(covariance) > BY_PRIOR * prior**2
+        unknown = prior == 0
     withheld = bool(np.isinf(evidence.widened))
-    std = np.where(invisible | withheld, np.inf, np.sqrt(np.diag(covariance)))
+    std = np.where(unknown | withheld, np.inf, np.sqrt(np.diag(covariance)))
     half = scipy.stats.t.ppf(0.5 + CONFIDENCE / 2, max(evidence.freedom, 1.0)) * std
     values = unknowns.values(theta)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -465,8 +497,29 @@ def identify(
         at_bound=ends_at_bound(unknowns, theta),
         covariance=covariance,
         null_directions=[directions_in_words(unknowns.labels, direction * size) for direction in null],
+        by_prior=by_prior,
         withheld=withheld,
     )
+
+
+def _posterior(information: np.ndarray, jumps: np.ndarray | None, prior: np.ndarray) -> np.ndarray:
+    """(n, n) covariance of the posterior.
+
+    Args:
+      information: (n, n) of the data.
+      jumps: (n, n) a further covariance of the data, or None.
+      prior: (n,) standard deviations of the prior; 0 for parameters that are fixed, whose covariance is zero.
+    """
+    if jumps is not None:
+        # (C + D)^-1 = H (1 + D H)^-1 for H = C^-1, which is also right where H is singular
+        information = information @ np.linalg.inv(np.eye(len(prior)) + jumps @ information)
+    free = np.flatnonzero(prior > 0)
+    width = np.where(np.isfinite(prior), prior, 1.0)[free]
+    # in units of the widths: (W H W + 1)^-1
+    scaled = information[np.ix_(free, free)] * np.outer(width, width) + np.diag(np.isfinite(prior[free]) * 1.0)
+    covariance = np.zeros_like(information)
+    covariance[np.ix_(free, free)] = np.linalg.inv(scaled) * np.outer(width, width)
+    return covariance
 
 
 def ends_at_bound(unknowns: Unknowns, theta: np.ndarray) -> np.ndarray:

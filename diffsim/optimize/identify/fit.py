@@ -21,7 +21,7 @@ import numpy as np
 from jax import Array
 
 from diffsim.base.checked import checked
-from diffsim.optimize.identify.carry_over import CarryOver
+from diffsim.optimize.identify.carry_over import CarryOver, with_prior
 from diffsim.optimize.identify.draws import laplace, metropolis
 from diffsim.optimize.identify.evidence import Evidence, FittedWindows, Identified, identify
 from diffsim.optimize.identify.fitter import Fitter
@@ -89,6 +89,8 @@ class FitResult(NamedTuple):
       notes: what the prior did, in sentences.
       missing: effects that the model may lack, if it does not explain the data; the likeliest comes first (missing.py).
       problem: the windows that were fitted.
+      posterior: the same with the prior that moved the estimates, and with the noise that residuals show; `problem`
+        itself without one.
       point: the solution.
       blocks: derivatives of the residuals there.
     """
@@ -113,6 +115,7 @@ class FitResult(NamedTuple):
     notes: list[str]
     missing: list[Effect]
     problem: Problem
+    posterior: Problem
     point: Point
     blocks: Blocks
 
@@ -195,7 +198,9 @@ class FitResult(NamedTuple):
         return lines
 
     def draw(self, count: int, seed: int = 0, method: Literal["laplace", "metropolis"] = "laplace") -> np.ndarray:
-        """Draws values of the parameters from their posterior distribution, in which the prior of `fit` has no part.
+        """Draws values of the parameters from their posterior distribution.
+
+        The prior of `fit` has a part in it if it moved the estimates.
 
         Args:
           count: number of draws.
@@ -207,7 +212,7 @@ class FitResult(NamedTuple):
           (count, n) values.
 
         Raises:
-          ValueError: intervals are withheld, since the model does not explain the data.
+          ValueError: intervals are withheld, since the model does not explain the data; or the first guess is better.
         """
         return self.problem.unknowns.values(self._drawn(count, seed, method))
 
@@ -232,12 +237,12 @@ class FitResult(NamedTuple):
 
     def _drawn(self, count: int, seed: int, method: str) -> np.ndarray:
         """(count, n) draws of theta, as `draw`."""
-        if self.identified.withheld:
-            raise ValueError(f"there is no distribution to draw from: {self.evidence.sentence}")
+        if self.identified.withheld or self.first_guess_is_better:
+            raise ValueError(f"there is no distribution to draw from: {self.verdict}")
         covariance = self.identified.covariance
         if method == "laplace":
             return laplace(self.problem, self.theta, covariance, count, seed)
-        return metropolis(self.problem, self.point, self.blocks, covariance, count, seed)
+        return metropolis(self.posterior, self.point, self.blocks, covariance, count, seed)
 
     def report(self, path: str | Path, title: str = "Identification") -> None:
         """Writes a report as one HTML file: verdict, parameters, correlations, recorded and simulated curves."""
@@ -327,7 +332,7 @@ def fit(
     point = best.outcome.point
     train = best.problem
     added = _extension(unknown, unknowns, fitter.missing) if extend and not fitter.stopped else []
-    notes = fitter.notes
+    failed = []
     if added:
         elapsed = fitter.progress.elapsed
         left = None if seconds is None else seconds - elapsed
@@ -341,7 +346,7 @@ def fit(
             note = f"Added, since the model lacked it: {fitter.missing[0]}."
             return again._replace(notes=[note, *again.notes], iterations=jacobians + again.iterations)
         reason = "there was no time to add it" if again is None else "the fit with it did not converge"
-        notes = [f"{fitter.missing[0]}, but {reason}.", *notes]
+        failed = [f"{fitter.missing[0]}, but {reason}."]
     # the windows that were held out: the same theta, their own first states
     test = dataclasses.replace(problem.part(slice(train.count, None)), noise=train.noise)
     thetas = (point.theta, unknown.start)
@@ -350,6 +355,7 @@ def fit(
         (test.rms(outcome.point) for outcome in tested) if tested else [np.full(train.noise.size, np.nan)] * 2
     )
     sample = train.sample(point, best.outcome.blocks, noise is not None)
+    identified = identify(unknown, point.theta, sample, best.evidence, spread, fitter.width)
     stopped = "; stopped before its end" if fitter.stopped else ""
     widened = best.good and not best.outcome.minimum and not fitter.stopped
     first = [train.states(point.x), *(test.states(outcome.point.x) for outcome in tested[:1])]
@@ -358,7 +364,7 @@ def fit(
     return FitResult(
         model=unknown.model_of(jnp.asarray(kept, model.qpos0.dtype)),
         theta=point.theta,
-        identified=identify(unknown, point.theta, sample, best.evidence, spread),
+        identified=identified,
         evidence=best.evidence,
         states=jax.tree.map(lambda *parts: jnp.concatenate(parts), *first),
         rms=train.rms(point),
@@ -373,9 +379,10 @@ def fit(
         held_out=test.sample(tested[0].point, tested[0].blocks, noise is not None) if tested else None,
         information=fitter.information,
         carry_over=fitter.carry_over,
-        notes=notes,
+        notes=[*failed, *fitter.notes(identified)],
         missing=fitter.missing,
         problem=train,
+        posterior=train if fitter.used is None else with_prior(train, fitter.used, fitter.at_bound),
         point=point,
         blocks=best.outcome.blocks,
     )
@@ -388,8 +395,7 @@ def _extension(
     if not missing or missing[0].share < NAMED_SHARE:
         return []
     added = missing[0].unknowns(known.model)
-    labels = Unknowns(known.model, added).labels if added else []
-    return [] if set(labels) & set(known.labels) else added
+    return [] if added and Unknowns(known.model, added).written & known.written else added
 
 
 def _times_noise(rms: np.ndarray, noise: np.ndarray) -> float:

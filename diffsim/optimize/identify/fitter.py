@@ -17,12 +17,19 @@ import numpy as np
 import scipy.stats
 
 from diffsim.optimize.identify.carry_over import NARROWER, CarryOver, carry_over, followed, with_prior
-from diffsim.optimize.identify.evidence import Evidence, ends_at_bound, examine, residual_scale, seen_and_unseen
+from diffsim.optimize.identify.evidence import (
+    Evidence,
+    Identified,
+    ends_at_bound,
+    examine,
+    residual_scale,
+    seen_and_unseen,
+)
 from diffsim.optimize.identify.information import Information, information_of
 from diffsim.optimize.identify.jumps import nearby, profile
 from diffsim.optimize.identify.least_squares import Outcome, Point, projected, state_slopes
 from diffsim.optimize.identify.missing import Effect, missing_effects
-from diffsim.optimize.identify.prior import chosen_prior, with_width
+from diffsim.optimize.identify.prior import Prior, chosen_prior, with_width
 from diffsim.optimize.identify.problem import Problem, make_problem, windows_of
 from diffsim.optimize.identify.recording import Recording
 from diffsim.optimize.identify.settings import Fit
@@ -95,7 +102,7 @@ class Fitter:
       latest: the last problem and point at which derivatives were taken.
       ended: searches that ended, each with the problem of all its windows.
       prior: whether unknowns have a prior about the model's values.
-      held: (n,) bool, parameters that the prior holds near the model's values.
+      used: the prior that moved the estimates; None if none did.
       at_bound: (n,) bool, parameters that ended at a bound and were then fixed at the model's values.
       carry_over: how the slower part of the recordings predicts the faster part; None if it was not tried.
       information: what the recordings can tell, at the first guess.
@@ -125,7 +132,7 @@ class Fitter:
         self.latest: tuple[Problem, Point] | None = None
         self.ended: list[tuple[Ended, Problem]] = []
         self.prior = prior
-        self.held = np.zeros(unknowns.start.size, bool)
+        self.used: Prior | None = None
         self.at_bound = np.zeros(unknowns.start.size, bool)
         self.carry_over: CarryOver | None = None
         self.missing: list[Effect] = []
@@ -250,7 +257,7 @@ class Fitter:
         counts = problem.motions(outcome.point).contacts
         # a motion that jumps is not predicted over many contacts, by no numbers
         if np.all(counts == counts[:, :1]):
-            self.carry_over = carry_over(problem, outcome, priors, fixed, explained)
+            self.carry_over = carry_over(problem, outcome, priors, fixed, explained, self.apparent_noise)
         factor = 1.0 if self.carry_over is None else self.carry_over.factor or 1.0
         if not priors[factor].matters and not fixed.any():
             return end
@@ -264,18 +271,26 @@ class Fitter:
         if explained and not after.evidence.explained:
             return end
         # only now, since they say what the prior did
-        self.held = priors[factor].held
+        self.used = priors[factor]
         self.at_bound = fixed
         return after
 
     @property
-    def notes(self) -> list[str]:
+    def width(self) -> np.ndarray | None:
+        """(n,) widths of the prior that moved the estimates, as `identify` wants them; None without one."""
+        if self.used is None:
+            return None
+        # residuals have the priors that the user gave
+        chosen = np.where(np.isfinite(self.unknowns.prior), np.inf, self.used.width)
+        return np.where(self.at_bound, 0.0, chosen)
+
+    def notes(self, identified: Identified) -> list[str]:
         """What the prior did, in sentences."""
         notes = []
         if self.information is not None and self.information.hidden:
             notes.append(str(self.information))
         labels = self.unknowns.labels
-        held = self.held & ~self.at_bound
+        held = np.zeros(len(labels), bool) if identified.by_prior is None else identified.by_prior & ~self.at_bound
         if self.at_bound.any():
             notes.append(f"{_listed(labels, self.at_bound)} would end at a bound; fixed at the value of the model.")
         if held.any():
@@ -347,8 +362,9 @@ class Fitter:
         far = search == self.grown or ends[0].mean_square > settings.near
         if ends[0].outcome.minimum and not ends[0].good and theta.size:
             self.test_effects(ends[0])
-        # an effect that the model lacks is found by no search
-        lacking = bool(self.missing) and self.missing[0].share > MOST
+        # an effect that the model lacks is found by no search; far from the data, an effect may explain much by chance
+        left = ends[0].mean_square * (1 - self.missing[0].share) if self.missing else np.inf
+        lacking = left < settings.near and self.missing[0].share > MOST
         if far and not chosen and not ends[0].good and theta.size and not rests and not lacking:
             ends.append(self.grown(problem, start))
         sizes = [self.size(end) for end in ends]

@@ -435,6 +435,15 @@ def projected(blocks: Blocks) -> np.ndarray:
     return moved if blocks.by_next is None else moved + blocks.by_next @ np.roll(x, -1, axis=0)
 
 
+def without_states(blocks: Blocks, residuals: np.ndarray) -> np.ndarray:
+    """(m, n + 1) rows of the linear problem in theta and the residuals, from which x is eliminated.
+
+    For any change of theta, |rows @ (change, 1)|^2 is the least sum of squares that a change of x leaves.
+    """
+    width = (len(blocks.by_x), blocks.by_x.shape[-1])
+    return _eliminated(_triangles(blocks, residuals), blocks.by_theta.shape[-1], np.zeros(width))[0]
+
+
 def _eliminated(
     triangles: np.ndarray, n: int, damping: np.ndarray
 ) -> tuple[np.ndarray, Callable[[np.ndarray], np.ndarray]]:

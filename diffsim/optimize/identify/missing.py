@@ -40,6 +40,10 @@ REFINED_SHARE = 0.3
 LEAST_MISFIT = 0.2
 # differences of the information criterion below this say nothing (Raftery 1995)
 EQUAL = 2.0
+# a spring that is added is at most this factor weaker than the test says, where it is negative
+MOST_SPRING = 10.0
+# the longest delay that is added, s, in both directions
+LONGEST_DELAY = 0.05
 # stands in for zero in denominators
 TINY = 1e-300
 
@@ -74,18 +78,22 @@ class Effect(NamedTuple):
         """The parameters of a model by which `fit` can add the effect; empty if MuJoCo's models have none."""
         # objects without a name are named by their number
         where = [int(place) if place.isdigit() else place for place in dict.fromkeys(self.where)]
+        names = [model.name("sensor", i) or i for i in range(model.nsensor)]
         if self.name == "Coulomb friction":
             return [Unknown("dof_frictionloss", where, lower=0)]
         if self.name == "viscous damping":
             return [Unknown("dof_damping", where, lower=0)]
         if self.name == "spring":
-            return [Unknown("jnt_stiffness", where, lower=0)]
+            # a spring is found negative where the model's is too stiff, or where an unknown load pulls away from zero
+            return [Unknown("jnt_stiffness", where, lower=min(0.0, MOST_SPRING * min(self.values)))]
         if self.name == "tilted gravity":
             return [Unknown("gravity.tilt")]
         if self.name == "payload":
             return [UnknownPayload(where[0])]
         if self.name == "delay":
-            return [Unknown("sensor.delay", lower=-0.05, upper=0.05, shared=True)]
+            # a delay of all sensors is also one of the commands
+            late = where if where[0] in names else None
+            return [Unknown("sensor.delay", late, lower=-LONGEST_DELAY, upper=LONGEST_DELAY, shared=late is None)]
         if self.name == "offset of a sensor":
             return [Unknown("sensor.bias", where)]
         if self.name == "gain of a sensor":

@@ -23,7 +23,7 @@ import numpy as np
 import scipy.optimize
 
 from diffsim.optimize.identify.evidence import Residuals
-from diffsim.optimize.identify.least_squares import Outcome, projected
+from diffsim.optimize.identify.least_squares import Blocks, Outcome, without_states
 from diffsim.optimize.identify.problem import Problem
 
 # the factors of the widths that are compared: from a tenth of a parameter's size to a hundred times it
@@ -117,21 +117,23 @@ class Quadratic:
     Attributes:
       unknowns: names, bounds and start.
       theta: (n,) the solution.
-      rows: (k, n) derivatives of the weighted residuals.
+      rows: (k, n) derivatives of the weighted residuals, while first states follow theta.
       residuals: (k,) these residuals.
     """
 
     def __init__(self, problem: Problem, outcome: Outcome, noise: np.ndarray) -> None:
         self.unknowns = problem.unknowns
         self.theta = outcome.point.theta
-        rows = problem.measured.shape[1] * noise.size
-        count = problem.count
-        weight = np.tile(1 / noise, problem.measured.shape[1])
-        slopes = projected(outcome.blocks)[:, :rows] * weight[None, :, None]
-        residuals = outcome.residuals[:, :rows] * weight
+        length = problem.measured.shape[1]
+        blocks = outcome.blocks
+        # the last rows are priors that the user gave, which `width` stands for here; readings have the given noise
+        data = outcome.residuals.shape[1] - np.count_nonzero(np.isfinite(self.unknowns.prior))
+        weight = np.ones(data)
+        weight[: length * noise.size] = np.tile(1 / noise, length)
+        weighted = Blocks(*(part if part is None else part[:, :data] * weight[:, None] for part in blocks))
+        reduced = without_states(weighted, outcome.residuals[:, :data] * weight)
         # all that counts is the triangle of the QR of (J, r)
-        both = np.concatenate([slopes, residuals[..., None]], axis=-1).reshape(count * rows, -1)
-        triangle = np.asarray(np.linalg.qr(both, mode="r"))
+        triangle = np.asarray(np.linalg.qr(reduced, mode="r"))
         self.rows = triangle[:, :-1]
         self.residuals = triangle[:, -1]
 

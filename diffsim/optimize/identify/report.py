@@ -59,19 +59,12 @@ def report(
     if evidence.causes:
         parts.append(_listed("The residuals look like", evidence.causes))
     parts += [*(f"<p>{html.escape(line)}</p>" for line in sentences), "<h2>Parameters</h2>"]
-    rows = []
-    columns = (
-        identified.labels,
-        identified.start,
-        identified.values,
-        identified.lower,
-        identified.upper,
-        identified.at_bound,
-    )
-    for label, start, value, lower, upper, bound in zip(*columns, strict=True):
-        interval = f"{lower:.5g} to {upper:.5g}" if np.isfinite(upper - lower) else "not identified"
-        interval = "withheld" if identified.withheld else interval
-        rows.append((label, f"{start:.5g}", f"{value:.5g}", interval, "at a bound" if bound else ""))
+    intervals, remarks = identified.in_words("{:.5g} to {:.5g}")
+    columns = (identified.labels, identified.start, identified.values, intervals, remarks)
+    rows = [
+        (label, f"{start:.5g}", f"{value:.5g}", interval, remark)
+        for label, start, value, interval, remark in zip(*columns, strict=True)
+    ]
     parts.append(_table(("parameter", "before", "found", "95% interval", ""), rows))
     if identified.null_directions:
         parts.append(_listed("The data do not show", identified.null_directions))

@@ -68,10 +68,15 @@ LEAST_WIDTH = 0.03
 LONGEST_DELAY = 0.03
 # the same in timesteps; the longer of the two counts
 LONGEST_DELAY_STEPS = 3
-# the first guess of a load is this fraction of the body's mass plus LEAST_LOAD
+# a search begins with a load of this fraction of the body's mass plus LEAST_LOAD: at a mass of zero, its place would
+# have no effect
 FIRST_LOAD = 0.05
-# the least first guess of a load, kg: at a mass of zero its place would have no effect
+# kg
 LEAST_LOAD = 1e-6
+# a prior about no load has this width, as a fraction of the body's mass
+USUAL_LOAD = 1.0
+# a prior about the place of a load has this width, as a fraction of its reach
+USUAL_REACH = 0.5
 
 
 class Unknown(NamedTuple):
@@ -163,10 +168,12 @@ class UnknownPayload(NamedTuple):
     reach: float = 0.5
 
     def block(self, model: Model) -> "Block":
-        """The mass and its place."""
+        """The mass and its place; the model has no load, and the search begins with a small one."""
         view = View(model, "body", self.body)
-        mass = min(FIRST_LOAD * float(model.body_mass[view.id]) + LEAST_LOAD, 0.5 * self.upper)
-        start = np.concatenate([[mass], np.asarray(model.body_ipos[view.id], float)])
+        body = float(model.body_mass[view.id])
+        first = min(FIRST_LOAD * body + LEAST_LOAD, 0.5 * self.upper)
+        center = np.asarray(model.body_ipos[view.id], float)
+        start = np.concatenate([[0.0], center])
         reach = np.full(3, self.reach)
         # the bounds are widened where the model's center of mass is out of reach
         return Block(
@@ -175,11 +182,16 @@ class UnknownPayload(NamedTuple):
             upper=np.maximum(np.concatenate([[self.upper], reach]), start),
             labels=tuple(f"payload[{view.name or view.id}].{word}" for word in ("mass", "x", "y", "z")),
             place=Payload(view.id),
+            first=np.concatenate([[first], center]),
+            width=np.concatenate([[USUAL_LOAD * body + LEAST_LOAD], USUAL_REACH * reach]),
         )
 
 
 class Block(NamedTuple):
-    """The parameters of one unknown: start, bounds and labels, and where they are written in the model or sensors."""
+    """The parameters of one unknown: start, bounds and labels, and where they are written in the model or sensors.
+
+    `first` is where a search begins, and `width` that of the prior that `fit` begins with; None for the usual ones.
+    """
 
     start: np.ndarray
     lower: np.ndarray
@@ -188,6 +200,8 @@ class Block(NamedTuple):
     place: Place | Sensing
     log: bool = False
     prior: float | None = None
+    first: np.ndarray | None = None
+    width: np.ndarray | None = None
 
 
 class Unknowns:
@@ -200,7 +214,7 @@ class Unknowns:
       prior: (n,) standard deviations of the prior that the user gave; infinite without one.
       width: (n,) standard deviations of the prior that `fit` begins with where the user gave none (prior.py).
       group: (n,) the number of the unknown in the list that each parameter belongs to.
-      first: (n,) where a search begins: the start, except for zeros that have no derivative.
+      first: (n,) where a search begins: the start, except for zeros that have no derivative, or hide others.
       labels: n names, such as "dof_damping[elbow]".
       log: (n,) bool, which parameters are logarithms.
       places: where parameters are written in the model.
@@ -243,8 +257,30 @@ class Unknowns:
         usual = np.repeat([np.sqrt(np.mean(block.start**2)) for block in blocks], counts)
         entries = np.repeat([isinstance(block.place, Entries | Tied) for block in blocks], counts)
         sizes = self.sizes(self.start)
-        self.width = np.where(entries & ~self.log & (usual > LEAST_WIDTH * sizes), usual, sizes)
-        self.first = np.where(np.repeat(flat, counts) & ~self.log & (self.start < above), above, self.start)
+        width = np.where(entries & ~self.log & (usual > LEAST_WIDTH * sizes), usual, sizes)
+        first = np.where(np.repeat(flat, counts) & ~self.log & (self.start < above), above, self.start)
+        for block, indices in parts:
+            width[indices] = width[indices] if block.width is None else block.width
+            first[indices] = first[indices] if block.first is None else block.first
+        self.width = width
+        self.first = first
+
+    @property
+    def written(self) -> set[tuple[str, int]]:
+        """What the unknowns change: (path of a leaf, row), and (field, reading) for unknowns of sensors."""
+        flat: set[tuple[str, int]] = set()
+        rows = {(part.kind, column) for part in self.sensing for columns in part.columns for column in columns}
+        for place in self.places:
+            if isinstance(place, Inertia | Payload):
+                rows |= {(path, place.body) for path in place.paths}
+            elif isinstance(place, Tilt):
+                rows |= {(path, 0) for path in place.paths}
+            elif isinstance(place, Entries):
+                flat |= {(place.field, i) for i in place.index}
+            else:
+                flat |= {(path, i) for entries in place.targets for path, i, _ in entries}
+        columns = {path: np.atleast_1d(np.asarray(leaf(self.model, path)))[:1].size for path, _ in flat}
+        return rows | {(path, i // max(columns[path], 1)) for path, i in flat}
 
     def model_of(self, theta: Array) -> Model:
         """The model with these parameters, and its derived fields; differentiable."""
