@@ -130,7 +130,11 @@ class Quadratic:
         data = outcome.residuals.shape[1] - np.count_nonzero(np.isfinite(self.unknowns.prior))
         weight = np.ones(data)
         weight[: length * noise.size] = np.tile(1 / noise, length)
-        weighted = Blocks(*(part if part is None else part[:, :data] * weight[:, None] for part in blocks))
+        weighted = Blocks(
+            by_theta=blocks.by_theta[:, :data] * weight[:, None],
+            by_x=blocks.by_x[:, :data] * weight[:, None],
+            by_next=None if blocks.by_next is None else blocks.by_next[:, :data] * weight[:, None],
+        )
         reduced = without_states(weighted, outcome.residuals[:, :data] * weight)
         # all that counts is the triangle of the QR of (J, r)
         triangle = np.asarray(np.linalg.qr(reduced, mode="r"))
