@@ -58,14 +58,13 @@ def main() -> None:
 
 
 def _benchmark_moves_apart() -> np.floating:
-    """How far the rollout and gradient of a benchmark over all devices are from those on one."""
+    """How far the rollout of a benchmark over all devices is from that on one."""
     engine = Ours(Workload(str(envs.MODELS / "cartpole.xml")))
     spread = Spread(engine, parallel.mesh())
     alone = engine.start(WORLDS), jnp.asarray(engine.workload.controls(STEPS, WORLDS, engine.model))
     shared = spread.start(WORLDS), spread.controls(STEPS, WORLDS)
     ends = jax.jit(engine.rollout)(*alone).qpos, jax.jit(spread.rollout)(*shared).qpos
-    slopes = jax.jit(engine.gradient)(*alone), jax.jit(spread.gradient)(*shared)
-    return max(np.max(np.abs(np.asarray(one) - np.asarray(other))) for one, other in (ends, slopes))
+    return np.max(np.abs(np.asarray(ends[0]) - np.asarray(ends[1])))
 
 
 if __name__ == "__main__":

@@ -39,11 +39,11 @@ def test_contacts_and_derivatives_are_those_of_all_frames() -> None:
 
 
 def test_of_many_boxes_those_that_are_near_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Contacts and their derivative are those of all pairs, in worlds where few of 190 are near and where most are."""
-    bodies = "".join(f"<body><freejoint/><geom type='box' size='.1 .{k % 3 + 1} .15'/></body>" for k in range(20))
+    """Contacts and their derivative are those of all pairs, in worlds where few of 66 are near and where most are."""
+    bodies = "".join(f"<body><freejoint/><geom type='box' size='.1 .{k % 3 + 1} .15'/></body>" for k in range(12))
     model, rng = diffsim.load(f"<mujoco><worldbody>{bodies}</worldbody></mujoco>"), np.random.default_rng(0)
-    turns = rng.normal(size=(2, 20, 4))
-    places = rng.normal(size=(2, 20, 3)) * np.array([0.5, 0.1])[:, None, None]
+    turns = rng.normal(size=(2, 12, 4))
+    places = rng.normal(size=(2, 12, 3)) * np.array([0.5, 0.1])[:, None, None]
     poses = np.concatenate([places, turns / np.linalg.norm(turns, axis=-1, keepdims=True)], axis=-1).reshape(2, -1)
 
     def depth(qpos: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -55,7 +55,7 @@ def test_of_many_boxes_those_that_are_near_are_enough(monkeypatch: pytest.Monkey
     results = []
     # by a list of near pairs and in rounds, in rounds alone, and all pairs
     never = 1 << 20
-    for listed, fewest in ((near_pairs.LISTED, pair_rows.FEWEST), (never, pair_rows.FEWEST), (never, never)):
+    for listed, fewest in ((1, pair_rows.FEWEST), (never, pair_rows.FEWEST), (never, never)):
         monkeypatch.setattr(near_pairs, "LISTED", listed)
         monkeypatch.setattr(pair_rows, "FEWEST", fewest)
         both = uncompiled(jax.vmap(jax.value_and_grad(depth, has_aux=True)))

@@ -126,8 +126,8 @@ SMALL: dict[str, dict[str, object]] = {
 
 
 NOTEBOOKS = [ROOT / "notebooks" / f"{name}.ipynb" for name in SMALL]
-# its derivatives are those of docs/recipes/gradients.md and of tests/simulate/test_split.py
-LONG = "02_gradients_through_contact"
+# what they compute is tested in tests/simulate/test_split.py and tests/optimize too
+LONG = ("02_gradients_through_contact", "03_identification")
 
 
 def test_every_notebook_has_small_numbers() -> None:
@@ -136,7 +136,7 @@ def test_every_notebook_has_small_numbers() -> None:
 
 @pytest.mark.parametrize(
     "path",
-    [path for path in NOTEBOOKS if path.stem != LONG] + wide([ROOT / "notebooks" / f"{LONG}.ipynb"]),
+    [path for path in NOTEBOOKS if path.stem not in LONG] + wide(path for path in NOTEBOOKS if path.stem in LONG),
     ids=lambda path: path.stem,
 )
 @pytest.mark.filterwarnings("ignore")

@@ -12,6 +12,7 @@ from derivatives import contact_rows
 from geometry.field_scenes import OCTREE, SHAPES, extension, field_geom
 from geometry.hulls import BOX
 from uncompiled import uncompiled
+from wide import only_wide
 
 import diffsim
 from diffsim.collision import collide
@@ -178,6 +179,7 @@ def test_values_and_derivatives_are_finite_everywhere(dtype: Any) -> None:
     assert all(np.isfinite(each).all() and each.dtype == dtype for each in jax.tree.leaves(values))
 
 
+@only_wide
 def test_a_ring_comes_to_rest_on_a_rod() -> None:
     """Compiled, in float32, in worlds of a batch with coefficients of their own."""
     text = f"""<mujoco>{extension(OCTREE)}<option sdf_iterations='8' sdf_initpoints='12'/><worldbody>

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import oracle
 import pytest
+from wide import only_wide, wide
 
 import diffsim
 from diffsim import optimize
@@ -34,7 +35,7 @@ def loaded(name: str) -> tuple[diffsim.Model, diffsim.State, Any]:
     return model, diffsim.make_state(model, "home"), oracle.load_oracle(arm(name))
 
 
-@pytest.mark.parametrize("name", ["panda", "ur5"])
+@pytest.mark.parametrize("name", ["ur5", *wide(["panda"])])
 def test_random_poses_of_an_arm_are_reached(name: str) -> None:
     model, state, mjmodel = loaded(name)
     lower, upper = mjmodel.jnt_range.T
@@ -128,6 +129,7 @@ def test_a_floating_robot_with_several_targets() -> None:
     np.testing.assert_allclose(np.cross(tip - shoulder, way), 0, atol=1e-3)
 
 
+@only_wide
 def test_weights_decide_between_targets() -> None:
     model, state, _ = loaded("ur5")
     tip = model.site("tip")
@@ -181,6 +183,7 @@ def test_derivatives_of_the_solution() -> None:
     assert np.abs(forward).max(axis=0).min() > 0.1
 
 
+@only_wide
 def test_a_redundant_arm_moves_least_and_a_posture_decides() -> None:
     model, state, pos, quat = reachable("panda", 4)
     tip = model.site("tip")

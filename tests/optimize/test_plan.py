@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from wide import only_wide
 
 import diffsim
 from diffsim import optimize
@@ -175,6 +176,7 @@ def test_a_plan_ends_when_it_is_told_to() -> None:
     assert any("made robust, 8 pieces" in line for line in lines) and np.max(steady.noisy) < 0.1 * float(steady.idle)
 
 
+@only_wide
 def test_a_plan_goes_around() -> None:
     """The ball shall come nearer, and the pusher stands on that side: all that derivatives say is to stay away."""
     model = diffsim.load(WRONG_SIDE)

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.interpolate
+from wide import only_wide
 
 import diffsim
 from diffsim import optimize
@@ -35,6 +36,7 @@ def noisy(seen: np.ndarray, size: float = 1e-3) -> np.ndarray:
     return seen + size * np.random.default_rng(0).normal(size=seen.shape)
 
 
+@only_wide
 def test_friction_from_zero_a_gain_and_a_delay() -> None:
     """mujoco issue 1344: an unknown that begins at a friction of 0; a controller's gain; a sensor that is late."""
     _, ctrl, seen = driven(loss=0.15, kp=26.0)

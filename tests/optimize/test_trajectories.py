@@ -11,6 +11,7 @@ import numpy as np
 import optax
 import pytest
 import scipy.optimize
+from wide import only_wide
 
 import diffsim
 from diffsim import optimize
@@ -127,6 +128,7 @@ def test_what_no_derivative_reaches_is_not_converged() -> None:
     assert plan.converged and plan.unreached == 0 and plan.advice.startswith("A local minimum")
 
 
+@only_wide
 def test_a_motion_at_the_edge_of_a_leap_is_not_converged() -> None:
     """The best motion ends a micrometre beyond a step of the cost, which no derivative tells."""
     u, h = exact(np.inf), 0.1

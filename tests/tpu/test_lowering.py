@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from wide import wide
 
 import diffsim
 from diffsim import envs
@@ -80,7 +81,7 @@ def test_humanoid_is_exact_and_has_no_gather(function: Any) -> None:
     assert not gathers(text)
 
 
-@pytest.mark.parametrize("function", [diffsim.step, gradient])
+@pytest.mark.parametrize("function", [diffsim.step, *wide([gradient])])
 def test_contacts_are_exact(function: Any) -> None:
     text = lowered(diffsim.load(TOUCHING), function)
     check(text)

@@ -45,8 +45,8 @@ XML = """<mujoco><asset>
 </worldbody><tendon>
   <spatial width='.1' rgba='.9 .9 .1 1'><site site='a'/><geom geom='pole' sidesite='s'/><site site='b'/></spatial>
 </tendon></mujoco>"""
-SIZE = (240, 160)
-FOCAL = 80 / np.tan(np.radians(30))
+SIZE = WIDTH, HEIGHT = (120, 80)
+FOCAL = HEIGHT / 2 / np.tan(np.radians(30))
 
 
 @functools.cache
@@ -69,7 +69,7 @@ def pictures() -> np.ndarray:
 
 def seen(x: float, y: float, z: float, frame: int = 0) -> np.ndarray:
     """The pixel that shows a point."""
-    return pictures()[frame][int(80 - FOCAL * y / (10 - z)), int(120 + FOCAL * x / (10 - z))]
+    return pictures()[frame][int(HEIGHT / 2 - FOCAL * y / (10 - z)), int(WIDTH / 2 + FOCAL * x / (10 - z))]
 
 
 def colour(pixel: np.ndarray) -> str:
@@ -153,6 +153,6 @@ def test_the_sky_has_the_colours_of_its_texture() -> None:
 
 
 def test_many_frames_in_one_program() -> None:
-    assert pictures().shape == (2, 160, 240, 3)
+    assert pictures().shape == (2, HEIGHT, WIDTH, 3)
     higher = (5, 3, 2.5)
     assert colour(seen(*higher, frame=1)) == "rb" != colour(seen(*higher))

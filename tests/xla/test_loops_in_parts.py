@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from wide import only_wide
 
 import diffsim
 from diffsim.xla import batched_loops
@@ -99,6 +100,7 @@ def test_large_worlds_go_one_after_another(how) -> None:
     assert len(loops) == 3
 
 
+@only_wide
 def test_nothing_traced_stays_in_a_search() -> None:
     """`jax.checking_leaks` raises for none in the program of a step: the functions of a search are kept in it."""
     model = diffsim.load(BALL)

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from wide import only_wide
 
 import diffsim
 from diffsim.math.vector import cross
@@ -35,6 +36,7 @@ def test_primitives_run_without_programs(name: str) -> None:
     np.testing.assert_allclose(found[1], jnp.einsum("ijkl,kl->ij", expected[1], x), rtol=1e-12, atol=1e-14)
 
 
+@only_wide
 def test_a_step_with_a_contact_runs_without_programs() -> None:
     model = diffsim.load(FALLING)
     state = diffsim.make_state(model)
