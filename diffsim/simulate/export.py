@@ -4,7 +4,6 @@ Only XLA's part of the first call is left, and with the persistent cache (docs, 
 program is StableHLO by `jax.export`; later releases of jax read such files for half a year.
 """
 
-import importlib.util
 import json
 import zipfile
 from collections.abc import Callable, Sequence
@@ -85,8 +84,6 @@ def export(
         function = one if batch is None else jax.vmap(one, in_axes=(None, 0, 0))
         return jax.tree.leaves(function(*jax.tree.unflatten(structure, leaves)))
 
-    if importlib.util.find_spec("flatbuffers") is None:
-        raise ImportError("programs are written and read by flatbuffers: pip install 'diffsim-jax[export]'")
     exported = jax.export.export(jax.jit(flat), platforms=platforms)(*jax.tree.leaves(example))
     about = {"diffsim": VERSION, "batch": batch, "steps": steps}
     with TemporaryDirectory() as folder, zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:

@@ -293,6 +293,9 @@ def _scan(loop: _Loop, state: State, ctrl: Array | None, rows: Any, length: int)
 
     # a step makes these depend on the rows; if they do from the start, the body of the scan is traced once (`entwined`)
     moving = {name: entwined(getattr(state, name), rows) for name in ("qpos", "qvel", "act")}
+    # where the next solve starts varies in a batch, and has no derivative (`integrate`)
+    fixed_rows = jax.lax.stop_gradient(rows)
+    moving["qacc_warmstart"] = entwined(state.qacc_warmstart, fixed_rows)
     start = (state.replace(**moving), ctrl, entwined(jnp.zeros((), jnp.int32), (state.qpos, rows)))
     (final, _, status), readouts = scan(recomputed(advance) if loop.checkpoint else advance, start, rows, length)
     return Rollout(final=final, readouts=readouts, status=status)

@@ -22,6 +22,7 @@ import numpy as np
 from jax.extend.core import Primitive
 
 from diffsim.xla.barriers import for_cpu, for_gpu
+from diffsim.xla.traces import remembered, store_in
 
 
 @contextmanager
@@ -86,13 +87,16 @@ QUICK = {"xla_backend_optimization_level": 0}
 WORTH_KEEPING = 0.5
 # the default size of the cache on disk, in bytes: some thousand programs
 CACHE_LIMIT = 4 << 30
+# the folder in the cache for traced programs
+TRACES = "traces"
 
 
 def use_cache(folder: str | Path | None = None, limit: int = CACHE_LIMIT) -> Path | None:
     """Caches compiled programs on disk, so that later processes need not compile them again.
 
-    They still trace a program, which takes one or two seconds for a step (`diffsim.export` saves that time too).
-    Programs that compile in less than half a second are not cached.
+    Programs that compile in less than half a second are not cached. On one CPU, what `diffsim.jit` traces is cached
+    too, if all that the function reads is known: its code, arrays, and functions of JAX, numpy and diffsim, but no
+    objects of the user's own classes. Other functions are traced by each process.
 
     Args:
       folder: the folder of the cache; None for `JAX_COMPILATION_CACHE_DIR` if it is set, else `diffsim` in the user's
@@ -109,6 +113,7 @@ def use_cache(folder: str | Path | None = None, limit: int = CACHE_LIMIT) -> Pat
     path = Path(folder or configured or home / "diffsim")
     jax.config.update("jax_compilation_cache_dir", str(path))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", WORTH_KEEPING)
+    store_in(path / TRACES)
     _shrink(path, limit)
     return path
 
@@ -116,7 +121,7 @@ def use_cache(folder: str | Path | None = None, limit: int = CACHE_LIMIT) -> Pat
 def _shrink(folder: Path, limit: int) -> None:
     """Deletes the least recently used programs, so that the others take at most `limit` bytes."""
     programs = []
-    for program in folder.glob("*-cache"):
+    for program in [*folder.glob("*-cache"), *(folder / TRACES).glob("*-trace")]:
         # another process may have deleted it since
         with suppress(FileNotFoundError):
             facts = program.stat()
@@ -175,7 +180,9 @@ def jit(function: Callable[P, T], quick: bool = False, **settings: Any) -> Calla
     def outermost() -> Callable[P, T]:
         # only at the first call, because asking for the backend starts it
         options = compiler_options() | (QUICK if quick and for_cpu() else {})
-        return jax.jit(traced, compiler_options=options, **settings)
+        # settings such as static arguments belong to this function, not to the program that is stored
+        outer = traced if settings else uncollected()(remembered(function))
+        return jax.jit(outer, compiler_options=options, **settings)
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -200,7 +207,7 @@ def compiled(function: Callable[P, T]) -> Callable[P, T]:
     run each operation by itself, hundreds of them for a step.
     """
     traced = uncollected()(function)
-    program = jit(traced)
+    program = jit(function)
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:

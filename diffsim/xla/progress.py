@@ -58,6 +58,9 @@ def _heard(event: str, duration_secs: float, **details: Any) -> None:
     if event == LOWERED and _waiting.description is not None and watched():
         name = str(details.get("fun_name", "a program")).removeprefix("jit(").removesuffix(")")
         line = f"compiling {name}: {_waiting.description}"
+        # a program that is stored is lowered twice (traces.py)
+        if _waiting.timer is not None:
+            _waiting.timer.cancel()
         left = PATIENCE - (time.perf_counter() - _waiting.since)
         _waiting.timer = threading.Timer(max(left, 0.0), _print, [line])
         _waiting.timer.daemon = True

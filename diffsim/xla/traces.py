@@ -1,0 +1,154 @@
+"""Traced programs on disk, so that a later process traces nothing: `remembered`, for functions that `jit` compiles.
+
+A program is stored as StableHLO by `jax.export`, under the digest of all that decides how it is traced
+(fingerprint.py). A function that has no digest is traced as always. XLA's part of the work is in JAX's own cache.
+"""
+
+import functools
+import os
+import pickle
+import time
+import warnings
+import zlib
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple, ParamSpec, TypeVar
+
+import jax
+import jax.export
+
+from diffsim.xla.barriers import for_cpu
+from diffsim.xla.fingerprint import fingerprint
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+# functions that are traced faster than this, in s, are not stored, because reading them would take as long
+WORTH_STORING = 0.25
+# the largest program that is stored, in bytes; arrays that it contains count
+LARGEST = 64 << 20
+# errors of zlib and pickle for a damaged file, or one of another version of jax
+DAMAGED = (
+    OSError,
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    ImportError,
+    EOFError,
+    zlib.error,
+    pickle.PickleError,
+)
+
+
+class _Folder(NamedTuple):
+    """Where traces are stored; None before `use_cache` is called."""
+
+    path: Path | None = None
+
+
+_folder = [_Folder()]
+
+
+def store_in(folder: Path | None) -> None:
+    """Stores traces in this folder from now on; None stores nothing."""
+    _folder[0] = _Folder(folder)
+
+
+class _Program(NamedTuple):
+    """A traced function of arrays.
+
+    Attributes:
+      module: the serialized `jax.export.Exported`, a function of flat arrays.
+      structure: the tree structure of its results.
+      weak: for each result, whether its type is weak, as that of a Python number.
+    """
+
+    module: bytes
+    structure: Any
+    weak: tuple[bool, ...]
+
+    def __call__(self, leaves: list) -> Any:
+        results = jax.export.deserialize(bytearray(self.module)).call(*leaves)
+        # an exported program has no weak types
+        whole = [_weakened(result) if weak else result for result, weak in zip(results, self.weak, strict=True)]
+        return jax.tree.unflatten(self.structure, whole)
+
+
+def _weakened(value: jax.Array) -> jax.Array:
+    """The value as one of a Python number's type."""
+    return jax.lax.convert_element_type_p.bind(value, new_dtype=value.dtype, weak_type=True, sharding=None)
+
+
+def remembered(function: Callable[P, T]) -> Callable[P, T]:
+    """The function, which reads its traced program from disk if an earlier process has stored it.
+
+    It is meant for functions that `jax.jit` traces with nothing else around it.
+    """
+
+    @functools.wraps(function)
+    def traced(*args: P.args, **kwargs: P.kwargs) -> T:
+        folder = _folder[0].path
+        if folder is None or not _is_plain():
+            return function(*args, **kwargs)
+        leaves, structure = jax.tree.flatten((args, kwargs))
+        key = fingerprint(function, structure, list(map(jax.typeof, leaves)))
+        if key is None:
+            return function(*args, **kwargs)
+        path = folder / f"{function.__name__.strip('<>')}-{key}-trace"
+        with suppress(*DAMAGED):
+            return pickle.loads(zlib.decompress(path.read_bytes()))(leaves)
+        return _trace(function, leaves, structure, path)
+
+    return traced
+
+
+def _is_plain() -> bool:
+    """Whether programs are for one CPU, and JAX is not asked to look into them."""
+    names = ("jax_disable_jit", "jax_debug_nans", "jax_debug_infs", "jax_enable_checks", "jax_check_tracer_leaks")
+    watched = any(getattr(jax.config, name) for name in names)
+    return for_cpu() and jax.device_count() == 1 and not watched and jax.sharding.get_abstract_mesh().empty
+
+
+def _trace(function: Callable[..., T], leaves: list, structure: Any, path: Path) -> T:
+    """The results of the function, which is traced; its program is stored if tracing took long."""
+    returned = []
+
+    @functools.wraps(function)
+    def flat(*leaves: Any) -> list:
+        args, kwargs = jax.tree.unflatten(structure, leaves)
+        results, shape = jax.tree.flatten(function(*args, **kwargs))
+        returned[:] = [shape]
+        return results
+
+    del flat.__wrapped__  # type: ignore[attr-defined]
+    program = jax.jit(flat)
+    given = [jax.ShapeDtypeStruct(x.shape, x.dtype, weak_type=x.weak_type) for x in map(jax.typeof, leaves)]
+    begin = time.perf_counter()
+    with warnings.catch_warnings(record=True) as told:
+        out = program.trace(*given).out_info
+    for warning in told:
+        warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+    # a later process should hear the warnings too
+    if not told and time.perf_counter() - begin > WORTH_STORING:
+        # jax.export refuses some programs, such as those that call Python
+        with suppress(NotImplementedError, ValueError, TypeError, ImportError, pickle.PickleError, AttributeError):
+            module = bytes(jax.export.export(program)(*given).serialize())
+            weak = tuple(bool(leaf.weak_type) for leaf in out)
+            stored = _Program(module, returned[0], weak)
+            _write(stored, path)
+            return stored(leaves)
+    return jax.tree.unflatten(returned[0], program(*leaves))
+
+
+def _write(program: _Program, path: Path) -> None:
+    """Writes a program as one action, since several processes may do so."""
+    if len(program.module) > LARGEST:
+        return
+    data = zlib.compress(pickle.dumps(program), 1)
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = path.with_suffix(f".{os.getpid()}")
+        draft.write_bytes(data)
+        draft.replace(path)
