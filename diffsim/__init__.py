@@ -38,6 +38,7 @@ from diffsim.simulate.randomize import Scale as Scale
 from diffsim.simulate.randomize import Shift as Shift
 from diffsim.simulate.randomize import Uniform as Uniform
 from diffsim.simulate.randomize import randomize as randomize
+from diffsim.simulate.stack import stack as stack
 from diffsim.simulate.status import is_bad as is_bad
 from diffsim.simulate.step import Policy as Policy
 from diffsim.simulate.step import integrate as integrate

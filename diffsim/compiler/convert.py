@@ -71,6 +71,7 @@ def from_mujoco(
         "plugin_number": np.zeros(0),
         "plugin_numbernum": np.zeros(mjmodel.nplugin, int),
         "plugin_numberadr": np.full(mjmodel.nplugin, -1),
+        "variant_mesh": np.zeros(0),
         "geom_surfacevel": getattr(mjmodel, "geom_surfacevel", np.zeros((mjmodel.ngeom, 6))),
     }
     fields |= tree_fields(fields) | facet_fields(fields) | rounding_fields(fields) | field_columns(fields, mjmodel)

@@ -39,6 +39,8 @@ OWN = {
     "nfrozen",
     "tree_asleep0",
     "sensordata_asleep0",
+    "variant_geomid",
+    "variant_meshid",
 }
 
 # options that are enums

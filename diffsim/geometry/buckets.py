@@ -13,12 +13,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from diffsim.geometry.assets import geom_assets
 from diffsim.geometry.hull.tables import Sizes
 from diffsim.geometry.shapes import Shape
 from diffsim.types.data import Data, Kinematics
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology
-from diffsim.xla.gather import pick_existing
+from diffsim.xla.gather import pick_existing, pick_static
 
 
 class GeomFrames(NamedTuple):
@@ -30,6 +31,7 @@ class GeomFrames(NamedTuple):
 
 
 Poses = Kinematics | Data | GeomFrames
+Index = Array | np.ndarray
 
 
 def frames_at(poses: Poses, geoms: Array | np.ndarray) -> tuple[Array, Array]:
@@ -40,9 +42,6 @@ def frames_at(poses: Poses, geoms: Array | np.ndarray) -> tuple[Array, Array]:
     # matrices are gathered as rows of nine numbers, because XLA for CPU copies a row with one axis in one piece
     mat = pick_existing(poses.geom_xmat.reshape(-1, 9), rows).reshape(*rows.shape, 3, 3)
     return pick_existing(poses.geom_xpos, rows), mat
-
-
-Index = Array | np.ndarray
 
 
 class Asset(NamedTuple):
@@ -60,18 +59,38 @@ class Asset(NamedTuple):
     shared: tuple[str, ...] = ()
     of_geoms: bool = False
 
-    def id_of(self, topology: Topology, geom: int) -> int:
-        """The asset of a geom."""
-        return geom if self.of_geoms else int(topology.geom_dataid[geom])
+    def ids_of(self, topology: Topology, geom: int) -> tuple[int, ...]:
+        """The assets that a geom can have; more than one only if its mesh differs between worlds."""
+        return (geom,) if self.of_geoms else topology.meshes_of(geom)
+
+    def room_for(self, topology: Topology, geom: int) -> Sizes:
+        """Padded sizes with room for every asset that a geom can have."""
+        of_assets = [self.sizes(topology, data) for data in self.ids_of(topology, geom)]
+        return tuple(max(column) for column in zip(*of_assets, strict=True))
 
 
 class Bucket(NamedTuple):
-    """Assets `ids` of one kind with equal padded sizes; `slot` (ngeom,) is the index of a geom's asset in `ids`."""
+    """Assets of one kind with equal padded sizes.
+
+    Attributes:
+      asset: their kind.
+      ids: the assets.
+      sizes: the padded sizes.
+      slot: (ngeom,) the index of a geom's asset in `ids`.
+      place: the index of each asset of the model in `ids`; None if no geom has different assets in different worlds.
+    """
 
     asset: Asset
     ids: tuple[int, ...]
     sizes: Sizes
     slot: np.ndarray
+    place: np.ndarray | None
+
+    def slots(self, model: Model, geoms: Index) -> Index:
+        """The indices in `ids` of the assets of geoms (n,)."""
+        if self.place is None:
+            return pick_static(self.slot, geoms)
+        return pick_existing(jnp.asarray(self.place), pick_existing(jnp.asarray(geom_assets(model)), geoms))
 
 
 def gather(
@@ -89,7 +108,7 @@ def gather(
         tables[id(bucket)] = bucket.asset.rows(model, bucket.ids, bucket.sizes)
     rows = tables[id(bucket)]
     shared = bucket.asset.shared
-    slot = pick_existing(jnp.asarray(bucket.slot), geoms) if isinstance(geoms, Array) else bucket.slot[geoms]
+    slot = bucket.slots(model, geoms)
     parts = zip(type(rows)._fields, rows, strict=True)
     data = (part if name in shared else pick_existing(part, slot) for name, part in parts)
     return Shape(*columns, data=type(rows)(*data))
@@ -118,13 +137,17 @@ def row_axes(shape: Shape, bucket: Bucket | None) -> Any:
 def bucket_of(topology: Topology, kinds: Sequence[int], asset: Asset, sizes: Sizes) -> Bucket:
     """The bucket of all assets of geoms of some types that fit in these padded sizes."""
     geoms = np.flatnonzero(np.isin(topology.geom_type, kinds))
-    owner = {geom: asset.id_of(topology, geom) for geom in geoms.tolist()}
-    fits = {data: fitting(asset.sizes(topology, data), sizes) for data in set(owner.values())}
-    ids = sorted(data for data, fit in fits.items() if fit)
+    owned = {geom: asset.ids_of(topology, geom) for geom in geoms.tolist()}
+    every = sorted({data for several in owned.values() for data in several})
+    ids = [data for data in every if fitting(asset.sizes(topology, data), sizes)]
+    # an asset that does not fit gets any place: no pair of this bucket has it
+    place = np.zeros(max(every, default=-1) + 1, np.int32)
+    place[ids] = np.arange(len(ids))
     slot = np.zeros(topology.ngeom, np.int32)
-    for geom, data in owner.items():
-        slot[geom] = ids.index(data) if fits[data] else 0
-    return Bucket(asset, tuple(ids), sizes, slot)
+    for geom, several in owned.items():
+        slot[geom] = place[several[0]]
+    differs = any(len(several) > 1 for several in owned.values())
+    return Bucket(asset, tuple(ids), sizes, slot, place if differs else None)
 
 
 def fitting(sizes: Sizes, room: Sizes) -> bool:

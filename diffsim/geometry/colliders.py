@@ -24,7 +24,7 @@ from diffsim.geometry.hull.graph import GRAPH, graph_sizes, graphs
 from diffsim.geometry.hull.pairs import convex_hull_bound, convex_hull_pair, walks
 from diffsim.geometry.hull.polytope import SHARED as SHARED_HULLS
 from diffsim.geometry.hull.polytope import box_or_mesh_sizes, boxes_and_meshes, hulls, rims
-from diffsim.geometry.hull.tables import Sizes, hull_sizes, rim_sizes
+from diffsim.geometry.hull.tables import SEARCHED, Sizes, hull_sizes, rim_sizes
 from diffsim.geometry.primitive import box, box_box, boxes, plane_hull, primitives
 from diffsim.geometry.sdf.data import ALL_OCTREES, field_number, fields
 from diffsim.geometry.sdf.distances import field_distance
@@ -181,24 +181,27 @@ class ProgramKey(NamedTuple):
       grid: for a height field, its number of cells along x and y, and its id. For another geom, three numbers for each
         height field: the columns and rows of cells that it spans, and the triangles that it can be over.
       mesh: the mesh id of a distance field, or of a mesh in a model with distance fields; otherwise -1.
+      tiny: whether the geom can have a mesh with so few vertices that MuJoCo compares all of them.
     """
 
     kind: GeomType
     sizes: Sizes
     grid: Sizes
     mesh: int = -1
+    tiny: bool = False
 
 
 @per_topology
 def program_key(topology: Topology, geom: int) -> ProgramKey:
     """The key of a geom."""
     kind, data = GeomType(topology.geom_type[geom]), int(topology.geom_dataid[geom])
-    sizes = DATA[kind].sizes(topology, DATA[kind].id_of(topology, geom)) if kind in DATA else ()
+    sizes = DATA[kind].room_for(topology, geom) if kind in DATA else ()
     if kind == HFIELD:
         return ProgramKey(kind, sizes, (int(topology.hfield_ncol[data]) - 1, int(topology.hfield_nrow[data]) - 1, data))
     spanned = tuple(topology.geom_fieldcells[geom].ravel().tolist())
     meshes = (MESH, SDF) if np.any(topology.geom_type == SDF) else ()
-    return ProgramKey(kind, sizes, spanned, data if kind in meshes else -1)
+    tiny = kind == MESH and any(topology.mesh_vertnum[mesh] < SEARCHED for mesh in topology.meshes_of(geom))
+    return ProgramKey(kind, sizes, spanned, data if kind in meshes else -1, tiny)
 
 
 def common_sizes(topology: Topology, first: ProgramKey, second: ProgramKey) -> tuple[Sizes, Sizes]:
@@ -212,7 +215,9 @@ def common_sizes(topology: Topology, first: ProgramKey, second: ProgramKey) -> t
         ends = zip(DATA_IN_PAIRS[first.kind, second.kind], (first, second), strict=True)
         sizes = [asset.sizes(topology, end.mesh) if asset is not None else end.sizes for asset, end in ends]
         return sizes[0], sizes[1]
-    if walks((first.kind, second.kind), first.sizes, second.sizes):
+    # where a plane touches a tiny mesh, MuJoCo uses other neighbours than the ones in the graph
+    walking = walks((first.kind, second.kind), first.sizes, second.sizes)
+    if walking and not (first.kind == PLANE and second.tiny):
         return GRAPH if first.kind == MESH else (), GRAPH
     if first.kind == HFIELD:
         *cells, field = first.grid

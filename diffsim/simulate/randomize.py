@@ -11,7 +11,7 @@ Inverse weights, which scale soft constraints, and all other constants that MuJo
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 import jax
@@ -27,6 +27,7 @@ from diffsim.geometry.shapes import bounding_boxes, bounding_radii
 from diffsim.math.safe import divide
 from diffsim.simulate.arguments import declared_ranks, model_axes
 from diffsim.simulate.constants import constants
+from diffsim.simulate.stack import on_batched, stack
 from diffsim.types import Model
 from diffsim.types.record import near
 from diffsim.types.views import named_rows
@@ -96,11 +97,13 @@ class Posterior(Protocol):
 
 
 @checked
-def randomize(model: Model, key: Array, fields: Mapping[str, Sampler] | Posterior, count: int) -> tuple[Model, Model]:
-    """Draws `count` versions of a model.
+def randomize(
+    model: Model | Iterable[Model], key: Array, fields: Mapping[str, Sampler] | Posterior, count: int
+) -> tuple[Model, Model]:
+    """Draws `count` versions of a model, or of several models with different shapes.
 
     Args:
-      model: the model.
+      model: the model. Or n models that `stack` can join: world i then gets the model with the number i modulo n.
       key: a key of `jax.random.key`.
       fields: for each leaf of the model by its path ("body_mass", "opt.timestep") a `Scale`, `Shift` or `Uniform`, or a
         function (key, the model's value) -> the value in one world. Or the result of `optimize.fit`, whose posterior is
@@ -113,18 +116,32 @@ def randomize(model: Model, key: Array, fields: Mapping[str, Sampler] | Posterio
     Raises:
       ValueError: a field does not exist, is derived from others, or is given without a way to draw it; or `count` is
         less than 1. KeyError: no object has a name in `only`.
+      ArgumentError: the models cannot be stacked, or a posterior is given for several models.
     """
     if isinstance(fields, Mapping):
-        values = varied_leaves(model, key, fields, count)
+        models, axes = (model, None) if isinstance(model, Model) else _in_turn(*stack(model), count)
+        values = varied_leaves(models, key, fields, count, axes)
+    elif isinstance(model, Model):
+        models, values = model, fields.worlds(model, key, count)
     else:
-        values = fields.worlds(model, key, count)
+        raise ArgumentError("randomize: a posterior is of one model; for several models, give fields")
     # `replace` changes the topology here if a field was zero before, so that programs get code for it
-    models = with_leaves(model, values)
-    return models, model_axes(models, *values)
+    models = with_leaves(models, values)
+    return models, model_axes(models)
 
 
-def varied_leaves(model: Model, key: Array, fields: Mapping[str, Sampler], count: int) -> Leaves:
-    """The leaves (count, ...), by path, in which the worlds of `randomize` differ; arguments as for `randomize`."""
+def _in_turn(models: Model, axes: Model, count: int) -> tuple[Model, Model]:
+    """`count` worlds of a batch of n models, world i with model i modulo n; and their axes."""
+    return on_batched(lambda values: values[np.arange(count) % len(values)], models, axes), axes
+
+
+def varied_leaves(
+    model: Model, key: Array, fields: Mapping[str, Sampler], count: int, axes: Model | None = None
+) -> Leaves:
+    """The leaves (count, ...), by path, that `randomize` draws or computes from draws.
+
+    Args as for `randomize`; the model may be a batch of models with these axes.
+    """
     known = declared_ranks(model)
     derived = {field.name for field in dataclasses.fields(Model) if field.metadata.get("derived")}
     for name, sampler in fields.items():
@@ -142,10 +159,11 @@ def varied_leaves(model: Model, key: Array, fields: Mapping[str, Sampler], count
         derived = _constants(with_leaves(model, drawn))
         return drawn | {name: derived[name] for name in dependent}
 
-    drawn = jax.eval_shape(lambda model, key: follow(model, _draw(model, key, fields)), model, key)
-    dependent = dependents(lambda leaves: _constants(with_leaves(model, leaves)), drawn)
+    one = model if axes is None else on_batched(lambda values: values[0], model, axes)
+    drawn = jax.eval_shape(lambda model, key: follow(model, _draw(model, key, fields)), one, key)
+    dependent = dependents(lambda leaves: _constants(with_leaves(one, leaves)), drawn)
     dependent = [name for name in dependent if name not in drawn]
-    return jax.jit(jax.vmap(one_world, in_axes=(None, 0)))(model, jax.random.split(key, count))
+    return jax.jit(jax.vmap(one_world, in_axes=(axes, 0)))(model, jax.random.split(key, count))
 
 
 def with_leaves(model: Model, leaves: Mapping[str, Array]) -> Model:

@@ -158,7 +158,9 @@ def _put_together(cls: type[T], prefix: str, arrays: Mapping[str, np.ndarray], f
         if not inside and field.default is not dataclasses.MISSING:
             return field.default
         if not inside and field.metadata.get("old") is not None:
-            sizes = [facts.get(f"topology/{size}", size) for size in field.metadata["shape"]]
+            # a size that the file lacks is a size of something that did not exist
+            declared = field.metadata["shape"]
+            sizes = [facts.get(f"topology/{size}", 0) if isinstance(size, str) else size for size in declared]
             return jnp.asarray(np.broadcast_to(field.metadata["old"], sizes), dtype=float)
         if not inside:
             raise KeyError(f"'{key}' is missing")

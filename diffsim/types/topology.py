@@ -397,6 +397,10 @@ class Topology:
     max_contacts: int | None
     max_pairs: int | None
     present: Mapping[str, np.ndarray]
+    # diffsim's: the geoms whose mesh differs between worlds, and the meshes that each of them can have
+    # (simulate/stack.py); `Model.variant_mesh` says which one it has
+    variant_geomid: tuple[int, ...] = ()
+    variant_meshid: tuple[tuple[int, ...], ...] = ()
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
@@ -418,6 +422,9 @@ class Topology:
         digest = hashlib.blake2b(digest_size=16)
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
+            # a default counts like an absent field, so that files from before the field existed keep their digest
+            if field.default is not dataclasses.MISSING and value == field.default:
+                continue
             digest.update(field.name.encode())
             if isinstance(value, np.ndarray):
                 digest.update(_kind(value))
@@ -434,6 +441,17 @@ class Topology:
     def body_moves(self) -> np.ndarray:
         """Which bodies (nbody,) have a dof or are welded to a body with one: all except static and mocap bodies."""
         return self.body_dofnum[self.body_weldid] > 0
+
+    @property
+    def nvariant(self) -> int:
+        """Number of geoms whose mesh differs between worlds."""
+        return len(self.variant_geomid)
+
+    def meshes_of(self, geom: int) -> tuple[int, ...]:
+        """The meshes that a geom can have; for all other geoms than those with several meshes, `geom_dataid`."""
+        if geom in self.variant_geomid:
+            return self.variant_meshid[self.variant_geomid.index(geom)]
+        return (int(self.geom_dataid[geom]),)
 
     @property
     def digest(self) -> str:

@@ -14,6 +14,7 @@ import jax
 import numpy as np
 
 from diffsim.base.enums import GeomType
+from diffsim.geometry.assets import geom_assets
 from diffsim.math import mat_to_quat
 from diffsim.types import Model
 from diffsim.types.data import Kinematics
@@ -184,6 +185,7 @@ def _geoms(model: Model) -> Iterator[dict[str, Any]]:
     rgba = np.asarray(colours(model), float)
     visible = visible_geoms(model)
     sizes = np.asarray(model.geom_size, float)
+    assets = np.asarray(geom_assets(model))
     pos = np.asarray(model.geom_pos)
     quat = np.asarray(model.geom_quat)
     for geom in range(model.ngeom):
@@ -202,7 +204,7 @@ def _geoms(model: Model) -> Iterator[dict[str, Any]]:
                 "site": False,
             }
             asset = {GeomType.MESH: "mesh", GeomType.SDF: "mesh", GeomType.HFIELD: "hfield"}.get(kind)
-            shape |= {"mesh": (asset, int(topology.geom_dataid[geom]))} if asset else {}
+            shape |= {"mesh": (asset, int(assets[geom]))} if asset else {}
             yield shape | {"pos": _rounded(pos[geom]), "quat": _rounded(quat[geom])}
 
 

@@ -22,6 +22,7 @@ from jax import Array
 from diffsim.base.enums import GeomType, TextureType
 from diffsim.flex.points import flex_elements
 from diffsim.flex.strain import flex_vertices
+from diffsim.geometry.assets import geom_assets
 from diffsim.geometry.rays.surfaces import SURFACES
 from diffsim.geometry.rays.triangle_surfaces import FACETED
 from diffsim.kinematics.tendon import spatial_paths, touches
@@ -162,7 +163,8 @@ def exact_scene_of(model: Model, plan: Plan, poses: Kinematics) -> Scene:
     # pieces of tendons and fragments of flexes have no asset
     soft = sum(len(part.vertex) for part in fragments(model.topology, plan.flexes))
     others = np.full(len(plan.pieces) + soft, -1)
-    asset = np.append(model.topology.geom_dataid[list(plan.geoms)], others)[list(plan.order)]
+    asset = jnp.append(jnp.asarray(geom_assets(model))[np.array(plan.geoms, int)], others)
+    asset = asset[np.array(plan.order, int)]
     drawn, on_image, on_cube, tile, fade = _appearance(model, plan)
     return Scene(
         model=model,

@@ -21,7 +21,7 @@ from diffsim import envs, math, mjx, optimize, support, viewer, viz
 ROOT = pathlib.Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
 # what goes through other pages once more, from end to end, or compiles for ten seconds and more what other tests do
-LONG = ("tasks", "planning", "control", "looking", "identification", "linearization", "sleep", "urdf")
+LONG = ("tasks", "planning", "control", "looking", "identification", "linearization", "sleep", "urdf", "objects")
 CACHE = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
 
 # pages about packages that need not be installed

@@ -12,6 +12,7 @@ import numpy as np
 from jax import Array
 
 from diffsim.base.enums import GeomType
+from diffsim.geometry.assets import geom_assets
 from diffsim.geometry.hull.tables import (
     Lists,
     Sizes,
@@ -28,7 +29,7 @@ from diffsim.math import safe
 from diffsim.math.vector import cross, dot, mul_vec, pack
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology
-from diffsim.xla.gather import entries_at, pick, pick_existing, pick_some, rows_at
+from diffsim.xla.gather import entries_at, pick, pick_existing, pick_some, pick_static, rows_at
 from diffsim.xla.select import greatest
 
 
@@ -267,20 +268,28 @@ BOX_SIZES = (8, 1, 8, 8, 8, 8, 32, 8, 32, 8, 16)
 
 
 def box_or_mesh_sizes(topology: Topology, geom: int) -> Sizes:
-    """Padded sizes of a geom's hull."""
-    is_mesh = topology.geom_type[geom] == GeomType.MESH
-    return hull_sizes(topology, int(topology.geom_dataid[geom])) if is_mesh else BOX_SIZES
+    """Padded sizes of a geom's hull, with room for every mesh that the geom can have."""
+    if topology.geom_type[geom] != GeomType.MESH:
+        return BOX_SIZES
+    sizes = [hull_sizes(topology, mesh) for mesh in topology.meshes_of(geom)]
+    return tuple(max(column) for column in zip(*sizes, strict=True))
 
 
 def boxes_and_meshes(model: Model, geoms: tuple[int, ...], sizes: Sizes) -> SharedHull:
     """The hulls of some boxes and meshes, and the index of each hull."""
     topology = model.topology
-    boxes = [geom for geom in geoms if topology.geom_type[geom] == GeomType.BOX]
-    data = {geom: int(topology.geom_dataid[geom]) for geom in geoms if geom not in boxes}
-    meshes = tuple(sorted(set(data.values())))
+    kinds = topology.geom_type[np.array(geoms, int)]
+    boxes = [geom for geom, kind in zip(geoms, kinds, strict=True) if kind == GeomType.BOX]
+    meshes = tuple(sorted({mesh for geom in geoms if geom not in boxes for mesh in topology.meshes_of(geom)}))
     box = jax.vmap(lambda size: _box(size, sizes))(pick(model.geom_size, np.array(boxes, int)))
     table = jax.tree.map(lambda *x: jnp.concatenate(x), box, hulls(model, meshes, sizes).table) if meshes else box
-    slot = [len(boxes) + meshes.index(data[geom]) if geom in data else boxes.index(geom) for geom in geoms]
+    # boxes come first, then meshes; the last entry is for boxes, whose mesh is -1
+    place = np.zeros(topology.nmesh + 1, np.int32)
+    place[list(meshes)] = len(boxes) + np.arange(len(meshes))
+    slot = pick_static(place, geom_assets(model)[np.array(geoms, int)])
+    is_box = kinds == GeomType.BOX
+    library = np if isinstance(slot, np.ndarray) else jnp
+    slot = library.where(is_box, np.cumsum(is_box) - 1, slot)
     return SharedHull(table, jnp.asarray(slot, jnp.int32))
 
 

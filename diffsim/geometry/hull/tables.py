@@ -11,6 +11,7 @@ triangle that is coplanar with it, which represents the facet.
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import product
 from typing import Any, NamedTuple
 
 import jax
@@ -237,23 +238,30 @@ def hull_sizes(topology: Topology, mesh: int) -> Sizes:
     """
     vertices, *_, edges = _table_sizes(topology, mesh)
     count = padded(vertices)
-    colliding = np.unique(topology.geom_dataid[topology.geom_type == GeomType.MESH]).tolist()
-    tables = [_table_sizes(topology, other) for other in colliding]
+    tables = [_table_sizes(topology, other) for other in _colliding(topology)]
     lesser = [sizes for sizes in tables if padded(sizes[0]) <= count and (sizes[-1] > 0) == (edges > 0)]
     _, lists, *others, facets, edges = (max(column) for column in zip(*lesser, strict=True))
     return count, count if lists > 1 else 1, *(padded(size) for size in others), _rounded(facets), _rounded(edges)
 
 
+@per_topology
+def _colliding(topology: Topology) -> list[int]:
+    """The meshes of all geoms of type mesh."""
+    geoms = np.flatnonzero(topology.geom_type == GeomType.MESH).tolist()
+    return sorted({mesh for geom in geoms for mesh in topology.meshes_of(geom)})
+
+
 def lesser_sizes(topology: Topology, first: np.ndarray, second: np.ndarray) -> Sizes:
     """Room for the vertices, facets and edges of the hull with fewer edges, in all pairs of meshes or boxes."""
-    meshes = np.unique(topology.geom_dataid[np.stack([first, second])], axis=1).T.tolist()
+    pairs = np.unique(np.stack([first, second]), axis=1).T.tolist()
+    both_meshes = {pair for one, other in pairs for pair in product(topology.meshes_of(one), topology.meshes_of(other))}
 
     def outline(mesh: int) -> Sizes:
         """Vertices, facets and edges; -1 is a box."""
         vertices, *_, facets, edges = _table_sizes(topology, mesh) if mesh >= 0 else (8, 6, 12)
         return vertices, facets, edges
 
-    both = [[outline(mesh) for mesh in pair] for pair in meshes]
+    both = [[outline(mesh) for mesh in pair] for pair in both_meshes]
     # if both have the same number of edges, either may count as the larger one
     fewer = [sizes for pair in both for sizes in pair if sizes[-1] == min(pair[0][-1], pair[1][-1])]
     vertices, facets, edges = (max(column) for column in zip(*fewer, strict=True))

@@ -21,6 +21,7 @@ import numpy as np
 from jax import Array
 
 from diffsim.base.enums import GeomType
+from diffsim.geometry.assets import geom_assets
 from diffsim.geometry.rays.surfaces import SURFACES, box_distance
 from diffsim.geometry.rays.triangle_surfaces import FACETED, Lines, height_over, outward_normals
 from diffsim.geometry.sdf.data import (
@@ -206,7 +207,7 @@ def _search(model: Model, kind: GeomType, geoms: np.ndarray, scene: _Scene) -> t
     if kind == GeomType.SDF:
         return search_fields(model, geoms, Lines(origin, direction, wanted))
     if kind in FACETED:
-        return FACETED[kind].search(model, model.topology.geom_dataid[geoms], Lines(origin, direction, wanted))
+        return FACETED[kind].search(model, geom_assets(model)[geoms], Lines(origin, direction, wanted))
     distance = SURFACES[kind].distance(jnp.broadcast_to(size, origin.shape), origin, direction)
     return jnp.where(wanted & (distance >= 0), distance, jnp.inf), jnp.zeros(distance.shape, jnp.int32)
 
@@ -223,7 +224,7 @@ class _HitGeoms(NamedTuple):
         """For each type, the rays (k,) that hit it, and the surface that they hit; arbitrary for the other rays."""
         topology = model.topology
         surfaces = []
-        kind, asset = (jnp.asarray(column)[self.geom] for column in (topology.geom_type, topology.geom_dataid))
+        kind, asset = (jnp.asarray(column)[self.geom] for column in (topology.geom_type, geom_assets(model)))
         for shape in self.kinds:
             mask = kind == shape
             if shape == GeomType.SDF:
