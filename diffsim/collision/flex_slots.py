@@ -14,6 +14,7 @@ import numpy as np
 from diffsim.base.enums import DisableBit, FlexSelf, GeomType
 from diffsim.collision.flex_pairs import EXAMINED_PER_ELEMENT, LEAST_EXAMINED, active_elements, pair_count
 from diffsim.collision.layout import contact_layout, layout_settings
+from diffsim.collision.pair_rows import blocks_of
 from diffsim.collision.pairs import excluded_bodies, prevailing_dim
 from diffsim.flex.points import flex_elements
 from diffsim.geometry.elements import FACES, element_collider, pair_rows
@@ -154,7 +155,10 @@ def contact_slots(
     """Slots of geoms, one run for each contact dimension, followed by the slots of flexes."""
     layout = contact_layout(topology, disableflags, contact_filter, searches, changes)
     cuts = [0, *(np.flatnonzero(np.diff(layout.dim)) + 1).tolist(), layout.ncon]
-    geoms = tuple(Slots(int(layout.dim[a]), a, b) for a, b in itertools.pairwise(cuts) if a < b)
+    # one block of the layout for each contact dimension
+    sorted_dims = {dim for block, dim in blocks_of(layout) if block.kept < block.stop - block.start}
+    runs = ((int(layout.dim[a]), a, b) for a, b in itertools.pairwise(cuts) if a < b)
+    geoms = tuple(Slots(dim, a, b, dim in sorted_dims) for dim, a, b in runs)
     body = layout.body if np.all(layout.body >= 0) else None
     return ContactSlots(geoms, body, flex_slots(topology, disableflags, layout.ncon))
 

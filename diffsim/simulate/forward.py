@@ -27,6 +27,7 @@ from diffsim.kinematics.poses import compute_kinematics
 from diffsim.kinematics.tendon import compute_tendons, tendon_drift
 from diffsim.math import safe
 from diffsim.sensor import read_sensors
+from diffsim.simulate.acting_rows import solve_acting
 from diffsim.simulate.arguments import check_arguments
 from diffsim.simulate.sleep import wake_and_collide
 from diffsim.simulate.status import status
@@ -135,7 +136,11 @@ def evaluate(
     others = passive.qfrc_passive + actuation.qfrc_actuator + applied
     motion = motion_forces(model, qvel, com, velocities, others)
     start = rest.dofs(state.qacc_warmstart)
-    solution = solve(model, inertia.M, qfrc_smooth, start, constraints, contacts.sort_key, motion)
+    solution = solve_acting(
+        sources,
+        constraints,
+        lambda rows: solve(model, inertia.M, qfrc_smooth, start, rows, contacts.sort_key, motion),
+    )
     if model.opt.contact_reach:
         # ours: the derivative, not the value, sees contacts before they touch
         within_reach = make_constraints(sources._replace(reach=model.opt.contact_reach))

@@ -13,11 +13,15 @@ import numpy as np
 
 
 class Slots(NamedTuple):
-    """The slots [start, stop) of the buffer, whose contacts have the dimension `dim`."""
+    """The slots [start, stop) of the buffer, whose contacts have the dimension `dim`.
+
+    `deepest_first`: whether contacts compete for these slots, and are sorted by depth; else each slot has its own pair.
+    """
 
     dim: int
     start: int
     stop: int
+    deepest_first: bool = False
 
 
 class Meeting(NamedTuple):

@@ -183,18 +183,23 @@ def normals_of_lists(vert: Array, side: Lists) -> Array:
     lengths = np.diff(side.start, axis=1)
     used = zip(side.entry, side.start[:, -1], strict=True)
     entry = np.concatenate([count * row + entries[:number] for row, (entries, number) in enumerate(used)])
-    # the begin of each polygon, the polygon of each entry, and all entries from the third corner of a polygon on
-    begin = np.cumsum(lengths.ravel()) - lengths.ravel()
-    owner = np.repeat(np.arange(lengths.size), lengths.ravel())
+    # the polygons that exist; the length, the begin and all entries from the third corner of each of them on
+    existing = np.flatnonzero(lengths)
+    length = lengths.ravel()[existing]
+    begin = np.cumsum(length) - length
+    owner = np.repeat(np.arange(len(existing)), length)
     last = np.flatnonzero(np.arange(len(entry)) - begin[owner] >= 2)
     corner = vert.reshape(-1, 3)
     polygon = owner[last]
     first = corner[entry[begin[polygon]]]
     areas = cross(corner[entry[last - 1]] - first, corner[entry[last]] - first)
-    whole = jax.ops.segment_sum(areas, polygon, lengths.size, indices_are_sorted=True)
-    ends = corner[np.append(entry, [0, 0, 0])[begin[:, None] + np.arange(3)]]
+    whole = jax.ops.segment_sum(areas, polygon, len(existing), indices_are_sorted=True)
+    ends = corner[entry[begin[:, None] + np.arange(3)]]
     normal = _by_first(ends[:, 1] - ends[:, 0], ends[:, 2] - ends[:, 0], whole)
-    return jnp.where(lengths.reshape(-1, 1) > 0, normal, 0).reshape(*lengths.shape, 3)
+    # zeros for polygons that do not exist
+    row = np.full(lengths.size, -1, np.int32)
+    row[existing] = np.arange(len(existing))
+    return pick_some(normal, row).reshape(*lengths.shape, 3)
 
 
 def _by_first(one: Array, other: Array, whole: Array) -> Array:
