@@ -48,7 +48,7 @@ from diffsim.types import Inputs, Model, State
 from diffsim.types.data import Kinematics
 from diffsim.types.record import Record, record, static, whole_number
 from diffsim.types.views import View
-from diffsim.xla.batched_loops import Loop, rest, run
+from diffsim.xla.batched_loops import Loop, last_eighth, run
 from diffsim.xla.compiled import compiled
 from diffsim.xla.gather import pick
 from diffsim.xla.select import where_tree
@@ -350,7 +350,7 @@ def _ik(model: Model, state: State, inputs: Inputs | None, goals: _Goals, search
     )
     attempts = search.settings.attempts
     loop = Loop(unfinished=lambda now: ~now.done & (now.attempt <= attempts), advance=_advance)
-    last = run(loop, fixed, start, cpu=rest, gpu=rest)
+    last = run(loop, fixed, start, cpu=last_eighth, gpu=last_eighth)
     qpos = _differentiable(problem, jax.lax.stop_gradient(last.best))
     pos, rot = _errors(problem, qpos)[0].sizes(goals)
     return IkResult(qpos=qpos, position_error=pos, rotation_error=rot, reached=last.done, iterations=last.total)

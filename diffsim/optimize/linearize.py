@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike
 
 from diffsim.base.checked import checked
 from diffsim.base.errors import UnsupportedError
-from diffsim.optimize.tangent import columns, difference, displaced, no_change, tangent_size
+from diffsim.optimize.tangent import difference, displaced, jacobians, no_change, tangent_size
 from diffsim.simulate.arguments import check_arguments
 from diffsim.simulate.step import step_data
 from diffsim.types import Inputs, Model, State
@@ -70,7 +70,7 @@ def _linearize(model: Model, state: State, inputs: Inputs | None) -> Linearizati
         later, data = step_data(model, moved, inputs.replace(ctrl=inputs.ctrl + du))
         return (difference(model, later, there), data.sensordata), None
 
-    (transition, reading), _ = columns(outcome, no_change(model))
+    (transition, reading), _ = jacobians(outcome, no_change(model))
     return Linearization(A=transition[:, :nx], B=transition[:, nx:], C=reading[:, :nx], D=reading[:, nx:])
 
 

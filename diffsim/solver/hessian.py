@@ -39,7 +39,7 @@ from diffsim.solver.objective import (
     row_weights,
 )
 from diffsim.xla.barriers import for_cpu, for_gpu
-from diffsim.xla.batched_loops import Loop, rest, run
+from diffsim.xla.batched_loops import Loop, last_eighth, run
 from diffsim.xla.reverse_mode import SEARCH_RESULT
 from diffsim.xla.solves.cholesky import is_small, solve_gram, solve_sum
 
@@ -132,11 +132,11 @@ def newton_step(objective: Objective, x: PerGroup, gradient: Array) -> Array:
 def _newton_step_jvp(primals: tuple[Any, Any, Any], tangents: tuple[Any, Any, Any]) -> tuple[Array, Array]:
     step = checkpoint_name(newton_step(*primals), SEARCH_RESULT)
 
-    def rest(objective: Objective, x: PerGroup, gradient: Array) -> Array:
+    def residual(objective: Objective, x: PerGroup, gradient: Array) -> Array:
         """H s + gradient (nv,), zero at the step s."""
         return hessian_product(objective, x, step) + gradient
 
-    _, change = jax.jvp(rest, primals, tangents)
+    _, change = jax.jvp(residual, primals, tangents)
     return step, -solve_hessian_linear(*primals[:2], change)
 
 
@@ -204,7 +204,7 @@ def linear_conjugate_gradients(problem: _Preconditioned, b: Array, relative: flo
     def unfinished(point: _Iterate) -> Array:
         return (point.energy > point.floor) & (point.left > 0)
 
-    return run(Loop(unfinished, _advance), problem, start, cpu=rest, gpu=rest).x
+    return run(Loop(unfinished, _advance), problem, start, cpu=last_eighth, gpu=last_eighth).x
 
 
 def inverse_of_points(factor: Array) -> Array:

@@ -26,7 +26,7 @@ from diffsim.constraint.laws import SPRINGS
 from diffsim.math import safe
 from diffsim.math.vector import total
 from diffsim.types.constraints import Constraints, Law, PerGroup, RowGroup
-from diffsim.xla.barriers import for_gpu, launched
+from diffsim.xla.barriers import for_gpu, stored_on_gpu
 from diffsim.xla.loops import while_loop
 
 Array = jax.Array
@@ -206,4 +206,4 @@ def _listed(groups: Sequence[_Springs]) -> _Pushing:
     """The springs of several groups as one list."""
     parts = [(group.x, group.v, group.rows.D * group.v) for group in groups]
     columns = (jnp.concatenate([part.reshape(-1) for part in column]) for column in zip(*parts, strict=True))
-    return launched(_Pushing(*columns))
+    return stored_on_gpu(_Pushing(*columns))

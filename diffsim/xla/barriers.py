@@ -1,13 +1,13 @@
 """Barriers: XLA computes an array before a barrier once, and not again in each operation that reads it.
 
 XLA fuses cheap operations into each operation that reads their results, where they are computed again for each element.
-That saves memory traffic if one operation reads a result, and multiplies the work if many do. Which barrier to use:
+That saves memory traffic if a single operation reads a result, and repeats the work if many do. Which barrier to use:
 
 | barrier | on | for |
 |---|---|---|
 | `barrier` | CPU and GPU | arrays that several later operations read, in the middle of a function |
-| `stored` | CPU | arrays that a CPU computes again in a loop, and that a GPU should keep fusing |
-| `launched` | GPU | results for which a GPU would launch a kernel for each part that is read |
+| `stored` | CPU | arrays that a CPU would compute again in a loop, and that a GPU should fuse |
+| `stored_on_gpu` | GPU | results of which a GPU would otherwise compute each part in its own kernel |
 | `decided` | CPU and GPU | booleans that several operations must agree on, to the last bit |
 | `computed_once` | CPU and GPU | all results of a function: the end of a stage |
 | `stored_results` | CPU | results of an elementwise function, which a GPU fuses into the kernels that read them |
@@ -30,9 +30,9 @@ T = TypeVar("T")
 def for_gpu() -> bool:
     """Whether the program that is being traced is for a GPU, judged by JAX's default backend.
 
-    The platform is certain only when the program is compiled, so use it only to choose between formulas with equal
-    values. For instance, short loops are better written out on a GPU, where each operation of each iteration is a
-    kernel launch; on a CPU that gains nothing and takes longer to compile.
+    The platform is certain only when the program is compiled. Therefore use this function only to choose between
+    formulas with equal values. For example, a short loop is better unrolled on a GPU, which launches a kernel for each
+    operation of each iteration; on a CPU, unrolling gains nothing and takes longer to compile.
     """
     return jax.default_backend() == "gpu"
 
@@ -50,8 +50,8 @@ def for_tpu() -> bool:
 def barrier(values: T) -> T:
     """The same arrays, computed once. Use it in the middle of a function, where several later operations read them.
 
-    XLA for CPU removes optimization barriers before it fuses operations. It keeps calls that may not be inlined, so
-    that on a CPU the barrier is a call of the identity function.
+    XLA for CPU removes optimization barriers before it fuses operations, but it keeps calls that may not be inlined.
+    Therefore the barrier is a call of the identity function on a CPU.
     """
     if not for_cpu():
         return jax.lax.optimization_barrier(values)
@@ -70,10 +70,11 @@ def stored(values: T) -> T:
     return barrier(values) if for_cpu() else values
 
 
-def launched(values: T) -> T:
+def stored_on_gpu(values: T) -> T:
     """The same arrays, with a barrier on a GPU only. Use it for results that are read in parts.
 
-    Without it a GPU launches a kernel for each part. On a CPU the barrier gains nothing and slows down reverse mode.
+    Without it, a GPU computes each part in its own kernel. On a CPU the barrier gains nothing and slows down reverse
+    mode.
     """
     return barrier(values) if for_gpu() else values
 

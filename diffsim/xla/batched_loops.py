@@ -11,9 +11,9 @@ They have no derivatives.
 |---|---|
 | `together` | all worlds, until the last one has ended, as under `jax.vmap` |
 | `quarters` | one quarter of the batch at a time, until few of its worlds are left; then what is left of all quarters |
-| `rest` | all worlds until one eighth is left, then this eighth; for short iterations, which do not pay for copies |
+| `last_eighth` | all worlds until one eighth is left, then only these; for short iterations |
 | `slots(n)` | n worlds side by side; when one has ended, the next one takes its slot |
-| `kernel` | one CUDA kernel, each warp of which runs one world (warp/loop.py); as `rest` if that cannot be compiled |
+| `kernel` | one CUDA kernel, each warp of which runs one world (warp/loop.py); otherwise `last_eighth` |
 
 Searches that only some worlds need are in batched_searches.py.
 """
@@ -36,18 +36,20 @@ from diffsim.xla.warp.loop import Translated
 
 Tree = TypeVar("Tree")
 
-# number of parts into which `quarters` splits a batch. A part runs until 1 / PARTS of it is left, so that what is left
-# of all parts is one more part.
+# number of parts into which `quarters` splits a batch. Each part runs until 1 / PARTS of its worlds is left, so that
+# the worlds that are left of all parts form one more part of the same size
 PARTS = 4
-# number of worlds in the smallest batch that `quarters` splits; to copy parts of a smaller one costs more than it saves
-FEWEST = 128
-# in `rest`, the last 1 / REST of the batch is copied and runs by itself
-REST = 8
+# number of worlds in the smallest batch that `quarters` splits; copying the parts of a smaller batch costs more than it
+# saves
+SMALLEST_SPLIT = 128
+# `last_eighth` copies the last 1 / EIGHTH of the batch, and runs it by itself
+EIGHTH = 8
 # if the state of one world has this many values, it fills vector lanes and caches; on a CPU such worlds run one after
 # another
-LARGE = 5000
-# if the states of a batch have more values than this, an iteration takes a GPU longer than launching its kernels
-MANY = 1 << 20
+LARGE_STATE = 5000
+# if the states of a batch have more values than this, a GPU takes longer for an iteration than for launching its
+# kernels
+BUSY_GPU = 1 << 20
 
 
 def spread(size: int, values: Array, batched: bool) -> Array:
@@ -76,24 +78,24 @@ def _in_axes(batched: Any) -> Any:
 
 
 class Loop(NamedTuple):
-    """A loop of one world: `state = start`; while `unfinished(state)`: `state = advance(ready(problem), state)`.
+    """A loop of one world: `state = start`; while `unfinished(state)`: `state = advance(prepare(problem), state)`.
 
     Only under the policy `slots` may its functions close over traced values.
 
     Attributes:
       unfinished: state -> whether the loop goes on.
-      advance: (ready problem, state) -> the next state.
-      ready: problem -> the values that all iterations read. They are computed once, and are not copied where a policy
-        copies problems.
+      advance: (prepared problem, state) -> the next state.
+      prepare: problem -> the values that every iteration reads. They are computed once. A policy that copies problems
+        copies the original problem and not these values.
     """
 
     unfinished: Callable[[Any], Array]
     advance: Callable[[Any, Any], Any]
-    ready: Callable[[Any], Any] = lambda problem: problem
+    prepare: Callable[[Any], Any] = lambda problem: problem
 
     def run(self, problem: Any, start: Any) -> Any:
         """The last state."""
-        return while_loop(self.unfinished, partial(self.advance, self.ready(problem)), start)
+        return while_loop(self.unfinished, partial(self.advance, self.prepare(problem)), start)
 
     def advance_unfinished(self, problem: Any, state: Any) -> Any:
         """The next state, or the same state if the loop has ended."""
@@ -101,9 +103,9 @@ class Loop(NamedTuple):
         goes_on = self.unfinished(state)
         return where_tree(goes_on, later, state)
 
-    def made_ready(self, problem: Any) -> tuple["Loop", Any]:
-        """The loop for problems to which `ready` has been applied already, and `ready(problem)`."""
-        return self._replace(ready=lambda ready: ready), self.ready(problem)
+    def prepared(self, problem: Any) -> tuple["Loop", Any]:
+        """The loop for problems that are prepared already, and the prepared problem."""
+        return self._replace(prepare=lambda problem: problem), self.prepare(problem)
 
 
 # (loop, problem, start) -> the last state of one world, with a batch rule
@@ -136,22 +138,22 @@ def quarters(loop: Loop, problem: Any, start: Any) -> Any:
     """
 
     def of_a_batch(size: int, batched: Any, problem: Any, start: Any) -> Any:
-        if size < FEWEST or size % PARTS:
+        if size < SMALLEST_SPLIT or size % PARTS:
             return jax.vmap(loop.run, (_in_axes(batched), 0))(problem, start)
         return _Quarters(loop=loop, problem=problem, batched=tuple(jax.tree.leaves(batched)), size=size).run(start)
 
     return _with_batches(loop, of_a_batch)(problem, start)
 
 
-def rest(loop: Loop, problem: Any, start: Any) -> Any:
-    """The last state. A batch runs until an eighth of the worlds is left; then only these run, with copied problems.
+def last_eighth(loop: Loop, problem: Any, start: Any) -> Any:
+    """The last state. A batch runs until an eighth of its worlds is left; then only these run, with copied problems.
 
-    It suits loops in which few worlds need far more iterations: of 64 worlds with ten humanoids, most need one or two
-    products with the Hessian, and one world needs twelve.
+    It suits loops in which a few worlds need far more iterations than the others: of 64 worlds with ten humanoids, most
+    need one or two products with the Hessian, and one world needs twelve.
     """
 
     def of_a_batch(size: int, batched: Any, problem: Any, start: Any) -> Any:
-        few = size // REST
+        few = size // EIGHTH
         axes = _in_axes(batched)
         if few < 2:
             return jax.vmap(loop.run, (axes, 0))(problem, start)
@@ -169,22 +171,22 @@ def rest(loop: Loop, problem: Any, start: Any) -> Any:
 def kernel(loop: Loop, problem: Any, start: Any) -> Any:
     """The last state, by one CUDA kernel in which each warp runs the loop of one world.
 
-    Loops with operations for which the kernel compiler has no rule run by the policy `rest`.
+    A loop with an operation for which the kernel compiler has no rule runs by the policy `last_eighth`.
     """
-    loop, problem = loop.made_ready(problem)
+    loop, problem = loop.prepared(problem)
     in_a_warp = Translated.of(loop.unfinished, loop.advance, problem, start)
-    return in_a_warp(problem, start) if in_a_warp else rest(loop, problem, start)
+    return in_a_warp(problem, start) if in_a_warp else last_eighth(loop, problem, start)
 
 
 def slots(count: int) -> Policy:
     """The policy that runs the loops of `count` worlds side by side, 0 for all.
 
-    When one has ended, the next world takes its slot, so that the work is the sum of all iterations. The functions of
-    the loop may close over traced values, as the user's functions do.
+    When one has ended, the next world takes its slot, so that no slot waits for the slowest world. The functions of the
+    loop may close over traced values, as functions of users do.
     """
 
     def policy(loop: Loop, problem: Any, start: Any) -> Any:
-        loop, problem = loop.made_ready(problem)
+        loop, problem = loop.prepared(problem)
         explicit = Explicit.of(loop.advance, problem, start)
 
         def alone(held: list[Array], problem: Any, start: Any) -> Any:
@@ -221,17 +223,17 @@ def slots(count: int) -> Policy:
 def _with_batches(loop: Loop, of_a_batch: Callable[..., Any]) -> Callable[..., Any]:
     """The loop with a batch rule: `of_a_batch(size, batched, problem, starts)` computes the last states.
 
-    There are two exceptions. On a GPU small batches run `together`, because launching kernels takes longer than the
-    iterations themselves. On a CPU worlds with large states run one after another, because one of them fills the vector
-    lanes, and several would not fit into the cache.
+    The rule is not used in two cases. On a GPU, small batches run `together`, because launching kernels takes longer
+    than the iterations themselves. On a CPU, worlds with large states run one after another, because one world fills
+    the vector lanes, and several would not fit into the cache.
     """
 
     def rule(size: int, batched: Any, problem: Any, start: Any) -> Any:
         starts = jax.vmap(lambda x: x, (_in_axes(batched[1]),), axis_size=size)(start)
         numbers = sum(x.size for x in jax.tree.leaves(starts))
-        if not for_cpu() and numbers < MANY:
+        if not for_cpu() and numbers < BUSY_GPU:
             return jax.vmap(loop.run, (_in_axes(batched[0]), 0))(problem, starts)
-        if not for_cpu() or numbers < LARGE * size:
+        if not for_cpu() or numbers < LARGE_STATE * size:
             return of_a_batch(size, batched[0], problem, starts)
 
         def member(number: Array) -> Any:
@@ -245,11 +247,13 @@ def _with_batches(loop: Loop, of_a_batch: Callable[..., Any]) -> Callable[..., A
 class _Quarters(NamedTuple):
     """The policy `quarters` for a batch of `size` worlds.
 
-    All problems form one table, and all states another, with one row per world, so that one copy moves whole parts. The
-    table of states has room for one more part at its end. Pass k of the first PARTS passes advances rows k * part to
-    (k + 1) * part in place, until at most 1 / PARTS of them goes on. The last pass gathers the worlds that are left of
-    all quarters, at most one part, advances them to the end, and stores them at the end of the table, from where they
-    are read afterwards. All passes are iterations of one `fori_loop`, so that the body of the loop is compiled once.
+    All problems form one table, and all states another, with one row per world, so that one copy moves a whole part.
+    The table of states has room for one more part at its end.
+
+    Each of the first PARTS passes advances one part in place, until at most 1 / PARTS of its worlds is left. The last
+    pass gathers the worlds that are left of all parts, advances them until all have ended, and stores them in the
+    additional rows of the table. All passes are iterations of one `fori_loop`, so that the body of the loop is compiled
+    once.
 
     Attributes:
       loop: the loop.
@@ -264,12 +268,12 @@ class _Quarters(NamedTuple):
     size: int
 
     def run(self, start: Any) -> Any:
-        """The last states; `start` itself if no world has to iterate, for instance because nothing touches."""
+        """The last states; `start` itself if no world has to iterate, for example because nothing touches."""
         goes_on = jnp.any(jax.vmap(self.loop.unfinished)(start))
         return cond(goes_on, self._all_passes, lambda states: states, start)
 
     def _all_passes(self, start: Any) -> Any:
-        """The last states, after a pass over each quarter and one over what is left."""
+        """The last states, after a pass over each quarter and one over the worlds that are left."""
         leaves = zip(jax.tree.leaves(self.problem), self.batched, strict=True)
         problems = packed([x for x, batched in leaves if batched])
         states = packed(start)
@@ -295,7 +299,7 @@ class _Quarters(NamedTuple):
         state_rows = jnp.concatenate([states.rows, states.rows[:part]])
         state_rows = fori_loop(0, PARTS + 1, one_pass, state_rows)
         left = self._left(states, state_rows)
-        # the last pass has stored them in their order
+        # the last pass has stored the worlds that were left in their order
         place = jnp.where(left, self.size - 1 + jnp.cumsum(left), jnp.arange(self.size))
         return states.unpack(state_rows[place])
 
@@ -304,17 +308,17 @@ class _Quarters(NamedTuple):
         return jax.vmap(self.loop.unfinished)(states.unpack(state_rows[: self.size]))
 
     def _advance(self, of_part: list[Array], state: Any, is_last: Array) -> Any:
-        """The states of a part, advanced until at most 1 / PARTS of its worlds goes on, or none in the last pass."""
+        """The states of a part, advanced until at most 1 / PARTS of its worlds is left, or none in the last pass."""
         leaves, tree = jax.tree.flatten(self.problem)
         unfinished = jax.vmap(self.loop.unfinished)
 
-        def ready(of_world: list[Array]) -> Any:
-            rest = iter(of_world)
-            parts = [next(rest) if batched else x for x, batched in zip(leaves, self.batched, strict=True)]
-            return self.loop.ready(tree.unflatten(parts))
+        def prepare(of_world: list[Array]) -> Any:
+            leaves_of_world = iter(of_world)
+            parts = [next(leaves_of_world) if batched else x for x, batched in zip(leaves, self.batched, strict=True)]
+            return self.loop.prepare(tree.unflatten(parts))
 
         allowed = jnp.where(is_last, 0, self.size // PARTS // PARTS)
-        advance = partial(jax.vmap(self.loop.advance_unfinished), jax.vmap(ready)(of_part))
+        advance = partial(jax.vmap(self.loop.advance_unfinished), jax.vmap(prepare)(of_part))
         return while_loop(lambda x: jnp.sum(unfinished(x)) > allowed, advance, state)
 
 
@@ -346,8 +350,8 @@ def work_through(
 ) -> Any:
     """The table `results` (n, ...), with new rows for the jobs 0 to `count` ().
 
-    `slots` jobs run side by side; when one has ended, the next job takes its slot. The policy `slots` uses this
-    function; call it directly if the slots share values in a way that `vmap` cannot express.
+    Jobs run side by side in `slots` slots; when one has ended, the next job takes its slot. The policy `slots` uses
+    this function; call it directly if the slots share values in a way that `vmap` cannot express.
 
     Args:
       results: a table with one row per job; rows of jobs that do not exist stay as they are.
@@ -376,7 +380,7 @@ def work_through(
 
 
 class Explicit(NamedTuple):
-    """A function in which the traced values that it closed over are an explicit argument.
+    """A function whose closed-over traced values have become an explicit argument.
 
     A batch rule needs all values that may have a batch axis as arguments.
 

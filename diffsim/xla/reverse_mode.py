@@ -3,8 +3,9 @@
 - The results of searches (by the solver, and for convex collisions) are stored under the name `SEARCH_RESULT`, so that
   reverse mode does not search again.
 - `recomputed` makes reverse mode store nothing else of the body of a scan.
-- `recorded` splits a function into a first part that returns its results, and a second part for their derivatives.
-- `entwined` makes the carry of a scan vary from the start, so that JAX traces the body only once.
+- `split_function` splits a function into two parts: one computes its results, and the other their derivatives.
+- `entwined` makes the initial carry of a scan depend on the same arrays as later carries, so that JAX traces the body
+  only once.
 """
 
 import functools
@@ -31,25 +32,27 @@ def recomputed(function: Callable[P, T]) -> Callable[P, T]:
     return jax.checkpoint(function, policy=policy, prevent_cse=False)
 
 
-class Recorded(NamedTuple):
-    """A function in two parts: one returns its results, and the other their derivatives, without searching again.
+class SplitFunction(NamedTuple):
+    """A function in two parts: one computes its results, and the other their derivatives, without searching again.
 
     Attributes:
-      call: (moving, *others) -> ((results, other results), needed). `needed` is a pytree of arrays for `again`.
-      again: (needed, inputs, moving) -> the same results, with derivatives with respect to `moving`. `inputs` are the
-        arguments of `call`, and `moving` has the same value as there.
+      evaluate: (moving, *others) -> ((results, other results), needed). `needed` is a pytree of arrays, which
+        `differentiable` takes.
+      differentiable: (needed, inputs, moving) -> the same results, which can be differentiated with respect to
+        `moving`. `inputs` are the arguments of `evaluate`, and `moving` has the same value as there.
     """
 
-    call: Callable[..., tuple[tuple[Any, Any], Any]]
-    again: Callable[[Any, tuple, Any], Any]
+    evaluate: Callable[..., tuple[tuple[Any, Any], Any]]
+    differentiable: Callable[[Any, tuple, Any], Any]
 
 
-def recorded(function: Callable[..., tuple[Any, Any]], *inputs: Any) -> Recorded:
+def split_function(function: Callable[..., tuple[Any, Any]], *inputs: Any) -> SplitFunction:
     """The two parts of `function(moving, *others) -> (results, other results)`, traced once for inputs of these shapes.
 
     The function is linearized with respect to `moving`, under a checkpoint that stores only the results of searches.
-    Therefore the linear part reads only inputs, constants and these results. `call` returns the results of searches,
-    and `again` evaluates the linear part with them. `moving` and `results` are pytrees of floating-point arrays.
+    Therefore the linear part reads only inputs, constants and these results. `evaluate` returns the results of
+    searches, and `differentiable` evaluates the linear part with them. `moving` and `results` are pytrees of
+    floating-point arrays.
     """
     policy = jax.checkpoint_policies.save_only_these_names(SEARCH_RESULT)
 
@@ -60,27 +63,27 @@ def recorded(function: Callable[..., tuple[Any, Any]], *inputs: Any) -> Recorded
 
     closed, shape = jax.make_jaxpr(linearized, return_shape=True)(*inputs)
     returned, change = (jax.tree.structure(part) for part in shape)
-    # `read` are the values that the linear part reads, and `found` the places of the results of searches among them
+    # `read` are the values that the linear part reads, and `found` the indices of the results of searches among them
     count = returned.num_leaves
     given = [*closed.jaxpr.constvars, *closed.jaxpr.invars]
     read = closed.jaxpr.outvars[count:]
-    found = [place for place, var in enumerate(read) if not isinstance(var, Literal) and var not in given]
+    found = [index for index, var in enumerate(read) if not isinstance(var, Literal) and var not in given]
 
     @functools.partial(jax.jit, inline=True)
-    def call(*inputs: Any) -> tuple[Any, Any]:
+    def evaluate(*inputs: Any) -> tuple[Any, Any]:
         values = jax.core.eval_jaxpr(closed.jaxpr, closed.consts, *jax.tree.leaves(inputs))
         results = jax.tree.unflatten(returned, values[:count])
-        return results, (results[0], [values[count + place] for place in found])
+        return results, (results[0], [values[count + index] for index in found])
 
-    def again(needed: Any, inputs: tuple, moving: Any) -> Any:
+    def differentiable(needed: Any, inputs: tuple, moving: Any) -> Any:
         values = [*closed.consts, *jax.tree.leaves(inputs), *needed[1]]
-        known = dict(zip([*given, *(read[place] for place in found)], values, strict=True))
+        known = dict(zip([*given, *(read[index] for index in found)], values, strict=True))
         leaves = [var.val if isinstance(var, Literal) else known[var] for var in read]
         # zeros with the derivatives of `moving`
         moved = jax.tree.map(lambda now: now - jax.lax.stop_gradient(now), moving)
         return jax.tree.map(_with_slope, needed[0], jax.tree.unflatten(change, leaves)(moved))
 
-    return Recorded(call=call, again=again)
+    return SplitFunction(evaluate=evaluate, differentiable=differentiable)
 
 
 @jax.custom_jvp
@@ -96,8 +99,8 @@ def entwined(start: Any, causes: Any) -> Any:
     """The initial carry `start` of a scan, made a function of the arrays `causes`, on which later carries depend.
 
     Its values do not change. JAX's rules for batching and differentiating a scan trace the body again and again, until
-    they know which parts of the carry vary. If these vary from the start, the body is traced once. That saves 0.5 s of
-    3.7 s for the gradient of a humanoid's rollout.
+    they know which parts of the carry depend on batched or differentiated arrays. If the initial carry depends on them
+    already, the body is traced once. That saves 0.5 s of 3.7 s for the gradient of a humanoid's rollout.
     """
     for cause in (leaf for leaf in jax.tree.leaves(causes) if leaf.size and jnp.issubdtype(leaf.dtype, jnp.floating)):
         one = jnp.ravel(cause)[0]

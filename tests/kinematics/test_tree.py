@@ -32,7 +32,7 @@ def test_all_forms_of_a_sum_agree(path: str, monkeypatch: pytest.MonkeyPatch) ->
         return [np.asarray(x) for x in values]
 
     chosen = sums()
-    monkeypatch.setattr(tree_sums, "FEWER", np.inf)
+    monkeypatch.setattr(tree_sums, "FEWER_ENTRIES", np.inf)
     for table in (tree.bodies(topology), tree.dofs(topology), links.trees):
         table.__dict__.pop("shapes", None)
     by_masks = sums()

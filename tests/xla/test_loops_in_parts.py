@@ -8,7 +8,16 @@ from wide import only_wide
 
 import diffsim
 from diffsim.xla import batched_loops
-from diffsim.xla.batched_loops import FEWEST, LARGE, REST, Loop, kernel, quarters, rest, run
+from diffsim.xla.batched_loops import (
+    EIGHTH,
+    LARGE_STATE,
+    SMALLEST_SPLIT,
+    Loop,
+    kernel,
+    last_eighth,
+    quarters,
+    run,
+)
 
 Array = jax.Array
 BALL = """<mujoco><worldbody><geom type="plane" size="1 1 1"/>
@@ -38,18 +47,20 @@ LENGTHS = {
 
 
 @pytest.mark.parametrize("kind", LENGTHS)
-@pytest.mark.parametrize("size", [3, 2 * REST, FEWEST, 5 * REST + 3])
-def test_the_rest_of_short_loops(kind: str, size: int) -> None:
+@pytest.mark.parametrize("size", [3, 2 * EIGHTH, SMALLEST_SPLIT, 5 * EIGHTH + 3])
+def test_the_last_eighth_of_short_loops(kind: str, size: int) -> None:
     lengths = LENGTHS[kind](np.random.default_rng(size), size).astype(float)
     start = jnp.asarray(lengths), jnp.zeros(size), jnp.zeros(size, jnp.int32)
-    ends = jax.jit(jax.vmap(lambda length, start: rest(COUNTDOWN, (length, jnp.ones(())), start)))(start[0], start)
+    ends = jax.jit(jax.vmap(lambda length, start: last_eighth(COUNTDOWN, (length, jnp.ones(())), start)))(
+        start[0], start
+    )
     assert np.array_equal(ends[0], np.zeros(size))
     assert np.array_equal(ends[1], expected(lengths))
     assert np.array_equal(ends[2], lengths.astype(int))
 
 
 @pytest.mark.parametrize("kind", LENGTHS)
-@pytest.mark.parametrize("size", [8, FEWEST, 4 * FEWEST, 4 * FEWEST + 2])
+@pytest.mark.parametrize("size", [8, SMALLEST_SPLIT, 4 * SMALLEST_SPLIT, 4 * SMALLEST_SPLIT + 2])
 def test_each_world_ends_as_by_itself(kind: str, size: int) -> None:
     lengths = LENGTHS[kind](np.random.default_rng(size), size).astype(float)
     state = jax.jit(jax.vmap(countdown, (0, None)))(jnp.asarray(lengths), jnp.ones(()))
@@ -58,9 +69,9 @@ def test_each_world_ends_as_by_itself(kind: str, size: int) -> None:
     assert np.array_equal(state[2], lengths.astype(int)) and state[2].dtype == jnp.int32
 
 
-@pytest.mark.parametrize("size", [8, 4 * FEWEST])
-def test_what_is_made_ready_is_made_of_each_worlds_own_problem(size: int) -> None:
-    """Of a problem (its number, which is added up; a step), and in the loop the number's square is there too."""
+@pytest.mark.parametrize("size", [8, 4 * SMALLEST_SPLIT])
+def test_each_world_prepares_its_own_problem(size: int) -> None:
+    """A problem is a number and a step; the prepared problem also has the square of the number, which is added up."""
     search = Loop(
         lambda state: state[0] > 0,
         lambda problem, state: (state[0] - problem[1], state[1] + problem[2]),
@@ -74,8 +85,8 @@ def test_what_is_made_ready_is_made_of_each_worlds_own_problem(size: int) -> Non
 @pytest.mark.parametrize("many", [1, 1 << 30])
 def test_a_gpu_leaves_few_worlds_for_the_end(many: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    monkeypatch.setattr(batched_loops, "MANY", many)
-    lengths = LENGTHS["few take long"](np.random.default_rng(0), FEWEST).astype(float)
+    monkeypatch.setattr(batched_loops, "BUSY_GPU", many)
+    lengths = LENGTHS["few take long"](np.random.default_rng(0), SMALLEST_SPLIT).astype(float)
     batch = jax.jit(jax.vmap(countdown, (0, None)))
     assert np.array_equal(batch(jnp.asarray(lengths), jnp.ones(()))[1], expected(lengths))
     loops = batch.lower(jnp.asarray(lengths), jnp.ones(())).as_text().count("stablehlo.while")
@@ -83,19 +94,19 @@ def test_a_gpu_leaves_few_worlds_for_the_end(many: int, monkeypatch: pytest.Monk
 
 
 def test_batches_of_batches() -> None:
-    lengths = np.random.default_rng(0).integers(0, 9, (3, FEWEST)).astype(float)
+    lengths = np.random.default_rng(0).integers(0, 9, (3, SMALLEST_SPLIT)).astype(float)
     state = jax.jit(jax.vmap(jax.vmap(countdown, (0, None)), (0, None)))(jnp.asarray(lengths), jnp.ones(()))
     assert np.array_equal(state[1], expected(lengths.reshape(-1)).reshape(lengths.shape))
 
 
-@pytest.mark.parametrize("how", [quarters, rest])
+@pytest.mark.parametrize("how", [quarters, last_eighth])
 def test_large_worlds_go_one_after_another(how) -> None:
     """No array of the loop has a batch axis, whatever was mapped; some of the problem is shared."""
     wide = Loop(lambda state: state[0] > 0, lambda problem, state: (state[0] - problem[1], state[1] + problem[0]))
     lengths = np.random.default_rng(0).integers(0, 9, (2, 3)).astype(float)
-    one = lambda x: how(wide, (jnp.arange(LARGE) * x, jnp.ones(())), (x, jnp.zeros(LARGE)))[1]  # noqa: E731
+    one = lambda x: how(wide, (jnp.arange(LARGE_STATE) * x, jnp.ones(())), (x, jnp.zeros(LARGE_STATE)))[1]  # noqa: E731
     batch = jax.jit(jax.vmap(jax.vmap(one)))
-    assert np.array_equal(batch(jnp.asarray(lengths)), lengths[..., None] ** 2 * np.arange(LARGE))
+    assert np.array_equal(batch(jnp.asarray(lengths)), lengths[..., None] ** 2 * np.arange(LARGE_STATE))
     loops = [line for line in batch.lower(jnp.asarray(lengths)).as_text().splitlines() if "stablehlo.while" in line]
     assert len(loops) == 3
 

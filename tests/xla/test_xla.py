@@ -12,7 +12,7 @@ import pytest
 from jax.ad_checkpoint import checkpoint_name
 
 from diffsim.xla.barriers import decided, stored
-from diffsim.xla.reverse_mode import SEARCH_RESULT, recorded
+from diffsim.xla.reverse_mode import SEARCH_RESULT, split_function
 
 Array = jax.Array
 
@@ -81,19 +81,19 @@ def _halves(moving: tuple[Array, Array], factor: Array) -> tuple[dict[str, Array
     return {"root": factor * root, "sine": jnp.sin(x)}, root > 2
 
 
-def test_derivatives_of_what_was_recorded_search_no_more() -> None:
+def test_derivatives_of_a_split_function_do_not_search_again() -> None:
     x, y, factor = jnp.asarray([1.0, 2.0]), jnp.asarray([0.5, 3.0]), jnp.asarray(1.5)
-    step = recorded(_halves, (x, y), factor)
-    (results, rest), needed = jax.jit(step.call)((x, y), factor)
+    step = split_function(_halves, (x, y), factor)
+    (results, rest), needed = jax.jit(step.evaluate)((x, y), factor)
     plain, truths = _halves((x, y), factor)
     jax.tree.map(np.testing.assert_array_equal, (results, rest), (plain, truths))
 
-    def again(x: Array, y: Array, needed: Any) -> dict[str, Array]:
-        return step.again(needed, ((jax.lax.stop_gradient(x), y), factor), (x, y))
+    def differentiable(x: Array, y: Array, needed: Any) -> dict[str, Array]:
+        return step.differentiable(needed, ((jax.lax.stop_gradient(x), y), factor), (x, y))
 
-    jax.tree.map(np.testing.assert_array_equal, again(x, y, needed), plain)
-    slopes = jax.jacfwd(again, (0, 1))
+    jax.tree.map(np.testing.assert_array_equal, differentiable(x, y, needed), plain)
+    slopes = jax.jacfwd(differentiable, (0, 1))
     expected = jax.jacfwd(lambda x, y: _halves((x, y), factor)[0], (0, 1))(x, y)
     jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-14), slopes(x, y, needed), expected)
-    assert "while" in str(jax.make_jaxpr(step.call)((x, y), factor))
+    assert "while" in str(jax.make_jaxpr(step.evaluate)((x, y), factor))
     assert "while" not in str(jax.make_jaxpr(slopes)(x, y, needed))

@@ -10,8 +10,8 @@ them, and K_t has zero rows for controls at a bound (`box_qp`). The regularizati
 model's cost: mu falls after a whole step, and grows after a step of a quarter or less (Levenberg and Marquardt).
 
 Under `jax.vmap`, some problems of a batch run side by side, and when one has ended, the next one begins
-(batched_loops.py). At the end, small noise on the controls is tried: where contacts begin or end the cost jumps, and a
-gradient of zero proves nothing.
+(batched_loops.py). At the end, small noise on the controls is tried: where contacts begin or end, the cost jumps, and a
+gradient of zero does not prove that the motion is a minimum.
 
 Sources: Li and Todorov 2004; Tassa, Erez and Todorov 2012; Tassa, Mansard and Todorov 2014 (control limits); Bertsekas
 1982 (projected Newton).
@@ -38,8 +38,8 @@ from diffsim.optimize.trajectory.task import (
     controls_of,
     expand,
     follow,
-    record_of,
-    simulated,
+    simulate_step,
+    split_step,
 )
 from diffsim.types import State
 from diffsim.types.record import Record, leaf, record, static, whole_number
@@ -47,12 +47,12 @@ from diffsim.xla.batched_loops import Explicit, Loop, run, slots, together
 from diffsim.xla.batched_searches import in_groups
 from diffsim.xla.compiled import by_hand, jit
 from diffsim.xla.loops import cond
-from diffsim.xla.reverse_mode import Recorded
+from diffsim.xla.reverse_mode import SplitFunction
 from diffsim.xla.select import where_tree
 
-# the least regularization mu, in units of cost over squared controls: with less, it does nothing
+# the least regularization mu, in units of cost per squared control: a smaller one has no effect
 LEAST_MU = 1e-8
-# the largest mu: with more, controls do not change at all
+# the largest mu: with a larger one, controls do not change at all
 LARGEST_MU = 1e8
 # mu changes by this factor in an iteration
 MU_FACTOR = 4.0
@@ -60,24 +60,24 @@ MU_FACTOR = 4.0
 WHOLE_STEP = 1.0
 # ... and grows after steps of at most this size
 SMALL_STEP = 0.25
-# problems of a batch that run side by side on a CPU: more of them leave the cache
+# number of problems of a batch that run side by side on a CPU; more of them do not fit into the cache
 SLOTS = 32
-# problems of a batch that search for a step size side by side; those that need more tries than others go on in turn
+# number of problems of a batch that search for a step size side by side; when one has found it, the next one begins
 SEARCHES = 16
-# problems of a batch that are linearized side by side on a CPU: more of them leave the cache
+# number of problems of a batch that are linearized side by side on a CPU; more of them do not fit into the cache
 LINEARIZED = 4
-# step sizes that are tried side by side
-TOGETHER = 2
-# the motion is not a minimum if derivatives promise that a step lowers the cost by more than this share, but it does
+# number of step sizes that are tried side by side
+SIZES_AT_ONCE = 2
+# the motion is not a minimum if derivatives predict that a step lowers the cost by more than this share, but it does
 # not
 PROMISED = 1e-2
-# it is not a minimum if more than this share of the cost depends on no control
+# it is not a minimum if more than this share of the cost does not depend on any control
 UNREACHED = 1e-2
-# it is not a minimum if small noise changes the cost by more than this share beyond what derivatives predict
+# it is not a minimum if small noise changes the cost by more than derivatives predict plus this share
 LEAPS = 3e-3
 # how often noise is tried, each time with both signs
 PROBES = 2
-# standard deviation of this noise, in half ranges of the controls
+# standard deviation of this noise, as a fraction of half the range of a control
 PROBE_NOISE = 3e-3
 # box_qp tries these fractions of a Newton step
 LENGTHS = (1.0, 0.5, 0.1)
@@ -90,14 +90,14 @@ class Ilqr(Record):
     """Settings of `ilqr`.
 
     Attributes:
-      iterations: most iterations.
-      step_sizes: number of step sizes 1, 1/2, 1/4 ... that are tried at most.
+      iterations: largest number of iterations.
+      step_sizes: largest number of step sizes 1, 1/2, 1/4 ... that are tried.
       tolerance: the search ends when an iteration lowers the cost by less than this share.
       regularization: the first mu.
       slots: number of problems of a batch that run side by side; 0 for 32 on a CPU, and for all elsewhere.
-      quick_compile: True halves the time of compilation, and the program takes three times as long; None for True if
-        `ilqr` is called outside of `jax.jit`. Within your own jitted program, which has its own compiler options, True
-        only takes the derivatives with respect to all coordinates in one pass.
+      quick_compile: whether to compile in half of the time, to a program that takes three times as long; None for True
+        if `ilqr` is called outside of `jax.jit`. Within your own jitted program, which has its own compiler options,
+        True only computes the derivatives with respect to all coordinates in one pass.
     """
 
     iterations: int = static(whole_number, default=100)
@@ -115,13 +115,14 @@ class Plan(Trajectory):
     Attributes:
       gains: (T, nu, 2 nv + na), of the last iteration.
       iterations: number of iterations.
-      converged: whether this is a local minimum as far as derivatives tell: the last iteration gained next to nothing,
-        and the three shares below are small.
-      promised: share of the cost that a step promised and did not gain.
-      unreached: share of the cost that depends on no control, such as the pose of a body that nothing touches.
-      leaps: share of the cost by which small noise on the controls changes it beyond what derivatives predict.
+      converged: whether this is a local minimum as far as derivatives tell: the last iteration reduced the cost by next
+        to nothing, and the three shares below are small.
+      promised: share of the cost by which derivatives promised a reduction that no step reached.
+      unreached: share of the cost that does not depend on any control, such as the pose of a body that nothing touches.
+      leaps: share of the cost by which its change under small noise on the controls exceeds the prediction by
+        derivatives.
 
-    `advice` puts this in a sentence.
+    `advice` says this in a sentence.
     """
 
     gains: Array = leaf("T", "nu", "nx")
@@ -151,9 +152,9 @@ class Plan(Trajectory):
         return "A local minimum, as far as derivatives tell; a search (optimize.plan) may find a lower one."
 
 
-# of one time step: step (nu,), gains (nu, nx), and the decrease of the cost that the step promises to first order
+# for one time step: step (nu,), gains (nu, nx), and the first-order decrease of the cost by the step
 Policy = tuple[Array, Array, Array]
-# a trial of a step size: the motion, what its derivatives need, the step size, and the largest cost of its neighbours
+# the best of some step sizes: its motion, the arrays that derivatives need, the step size, and the largest cost of all
 Trial = tuple[Trajectory, Any, Array, Array]
 
 
@@ -165,15 +166,16 @@ class _Iterate(NamedTuple):
 
     Attributes:
       path: the best motion.
-      needed: what derivatives along it need of its simulation (`recorded`).
+      needed: arrays of its simulation that derivatives along it need (`split_function`).
       step: (T, nu) the next step.
       gains: (T, nu, nx) the feedback of this step.
-      expected: decrease of the cost that the step promises to first order; while noise is tried, the change that
-        derivatives predict for it.
-      promised: the largest `expected` since the motion last changed: while steps fail, mu grows and shortens them.
-      unreached: the part of the cost that depends on no control.
-      leaps: the largest change under noise beyond the prediction.
-      probes: how often noise is still to be tried as a step; 0 while the cost falls.
+      expected: the decrease of the cost by the step that derivatives predict; while noise is tried, its predicted
+        change.
+      promised: the largest `expected` since the motion last changed. (While steps fail, mu grows, and later steps are
+        shorter and promise less.)
+      unreached: the part of the cost that does not depend on any control.
+      leaps: the largest change of the cost under noise, minus the predicted change.
+      probes: how often noise will still be tried as a step; 0 while the cost falls.
       mu: the regularization.
       iterations: number of iterations.
       done: whether the iteration has ended.
@@ -200,9 +202,9 @@ class _LineSearch(NamedTuple):
 
     Attributes:
       turn: number of groups of step sizes that were tried.
-      most: number of groups to try.
-      trial: the best of the last group.
-      cost: the cost to get below.
+      most: largest number of groups to try.
+      trial: the best motion of the last group.
+      cost: the search ends at a motion with a lower cost.
     """
 
     turn: Array
@@ -218,11 +220,11 @@ def ilqr(task: Task, state: State, ctrl: Array, settings: Ilqr | None = None) ->
     Args:
       task: costs and bounds.
       state: where the motion begins.
-      ctrl: (T, nu) the first guess.
+      ctrl: (T, nu) initial guess.
       settings: None for `Ilqr()`.
 
     Returns:
-      The plan; its derivatives with respect to the arguments are not defined (use `shooting` or `evaluate`).
+      The plan, without derivatives with respect to the arguments (use `shooting` or `evaluate` for these).
 
     Raises:
       UnsupportedError: a model with delays.
@@ -238,16 +240,16 @@ def _solve(task: Task, state: State, ctrl: Array, settings: Ilqr) -> Plan:
     """The iteration: prepare a step, search for its size, accept or reject."""
     ctrl = controls_of(task, ctrl)
     refuse_delays(task.model)
-    record = record_of(task, state, ctrl[0])
+    split = split_step(task, state, ctrl[0])
 
     def advance(task: Task, iterate: _Iterate) -> _Iterate:
-        ready = _prepare(task, iterate, record, bool(settings.quick_compile))
-        return _accept(ready, *_line_search(task, ready, record, settings.step_sizes), settings)
+        prepared = _prepare(task, iterate, split, bool(settings.quick_compile))
+        return _accept(prepared, *_line_search(task, prepared, split, settings.step_sizes), settings)
 
     def unfinished(iterate: _Iterate) -> Array:
         return ~iterate.done & ((iterate.iterations < settings.iterations) | (iterate.probes != 0))
 
-    start = _start(task, state, ctrl, record, settings)
+    start = _start(task, state, ctrl, split, settings)
     cpu, gpu = slots(settings.slots or SLOTS), slots(settings.slots or 0)
     end = run(Loop(unfinished, advance), task, start, cpu=cpu, gpu=gpu)
     best = end.path
@@ -269,21 +271,21 @@ _descend = jit(_solve)
 _descend_soon = jit(_solve, quick=True)
 
 
-def _line_search(task: Task, iterate: _Iterate, record: Recorded, count: int) -> Trial:
+def _line_search(task: Task, iterate: _Iterate, split: SplitFunction, count: int) -> Trial:
     """The motion of least cost in the first group of step sizes that lowers the cost; the last one if none does."""
-    exponents = np.minimum(np.arange(-(-count // TOGETHER) * TOGETHER), count - 1).reshape(-1, TOGETHER)
+    exponents = np.minimum(np.arange(-(-count // SIZES_AT_ONCE) * SIZES_AT_ONCE), count - 1).reshape(-1, SIZES_AT_ONCE)
     sizes = jnp.asarray(0.5**exponents, iterate.path.ctrl.dtype)
 
     def further(given: tuple[Task, _Iterate], search: _LineSearch) -> _LineSearch:
         task, iterate = given
         # noise with both signs instead of step sizes
-        lengths = jnp.where(iterate.probes > 0, sizes[0, 0] * (-1) ** np.arange(TOGETHER), sizes[search.turn])
-        return search._replace(turn=search.turn + 1, trial=_try(task, iterate, record, lengths))
+        lengths = jnp.where(iterate.probes > 0, sizes[0, 0] * (-1) ** np.arange(SIZES_AT_ONCE), sizes[search.turn])
+        return search._replace(turn=search.turn + 1, trial=_try_sizes(task, iterate, split, lengths))
 
     def unfinished(search: _LineSearch) -> Array:
         return (search.turn < search.most) & ~(search.trial[0].cost < search.cost)
 
-    # the first motion and noise are simulated once, with no search
+    # the first motion, and motions with noise, are simulated once, without a search
     once = (iterate.iterations < 0) | (iterate.probes > 0)
     cost = iterate.path.cost
     start = _LineSearch(
@@ -295,13 +297,13 @@ def _line_search(task: Task, iterate: _Iterate, record: Recorded, count: int) ->
     return run(Loop(unfinished, further), (task, iterate), start, cpu=slots(SEARCHES), gpu=together).trial
 
 
-def _start(task: Task, state: State, ctrl: Array, record: Recorded, settings: Ilqr) -> _Iterate:
+def _start(task: Task, state: State, ctrl: Array, split: SplitFunction, settings: Ilqr) -> _Iterate:
     """The guess, not yet simulated, with a step of zero and no feedback."""
     zero = jnp.zeros((), ctrl.dtype)
     count = jnp.zeros((), jnp.int32)
     no = jnp.zeros((), bool)
     states = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (len(ctrl) + 1, *leaf.shape)), state)
-    shapes = jax.eval_shape(functools.partial(simulated, record), task, state, ctrl[0], jnp.asarray(False))[1]
+    shapes = jax.eval_shape(functools.partial(simulate_step, split), task, state, ctrl[0], jnp.asarray(False))[1]
     return _Iterate(
         path=Trajectory(states=states, ctrl=ctrl, cost=zero + jnp.inf, status=count),
         needed=jax.tree.map(lambda x: jnp.zeros((len(ctrl) + 1, *x.shape), x.dtype), shapes),
@@ -319,8 +321,8 @@ def _start(task: Task, state: State, ctrl: Array, record: Recorded, settings: Il
     )
 
 
-def _try(task: Task, iterate: _Iterate, record: Recorded, sizes: Array) -> Trial:
-    """Simulates all step sizes with feedback; the motion of least cost."""
+def _try_sizes(task: Task, iterate: _Iterate, split: SplitFunction, sizes: Array) -> Trial:
+    """The motion with the lowest cost among those of some step sizes, with feedback."""
     path = iterate.path
     state = jax.tree.map(lambda leaf: leaf[0], path.states)
     before = jax.tree.map(lambda leaf: leaf[:-1], path.states)
@@ -331,7 +333,7 @@ def _try(task: Task, iterate: _Iterate, record: Recorded, sizes: Array) -> Trial
             planned, ctrl, step, gain = row
             return ctrl + size * step + matmul(gain, difference(task.model, now, planned))
 
-        return follow(task, state, law, rows, path.ctrl.shape[0], functools.partial(simulated, record))
+        return follow(task, state, law, rows, path.ctrl.shape[0], functools.partial(simulate_step, split))
 
     tried, needed = jax.vmap(motion)(sizes)
     costs = jnp.where(jnp.isfinite(tried.cost), tried.cost, jnp.inf)
@@ -344,20 +346,20 @@ def _accept(iterate: _Iterate, tried: Trajectory, needed: Any, size: Array, wors
     first = iterate.iterations < 0
     probing = iterate.probes > 0
     gain = old.cost - tried.cost
-    # while noise is tried, only a jump of the cost counts as better: small gains by chance lead to no minimum
+    # while noise is tried, only a jump of the cost counts as better: small gains by chance do not lead to a minimum
     better = first | jnp.where(probing, gain > LEAPS * old.cost, gain > 0)
     least = settings.tolerance * jnp.abs(old.cost)
-    # after a failed step more regularization is tried, unless there was nothing to gain or mu is at its limit
+    # after a failed step, more regularization is tried, unless nothing was to be gained or mu is at its limit
     over = better | (iterate.expected <= least) | (iterate.mu >= LARGEST_MU)
     settled = ~probing & ~(gain > least) & jnp.isfinite(old.cost) & over
-    # derivatives say that it is a minimum: noise has the last word
+    # derivatives say that it is a minimum; then noise decides
     believed = settled & (iterate.promised <= PROMISED * old.cost) & (iterate.unreached <= UNREACHED * old.cost)
     change = jnp.where(
         better & (size >= WHOLE_STEP), 1 / MU_FACTOR, jnp.where(better & (size > SMALL_STEP), 1.0, MU_FACTOR)
     )
     mu = jnp.clip(iterate.mu * jnp.where(first | probing, 1.0, change), LEAST_MU, LARGEST_MU)
     path, needed = where_tree(better, (tried, needed), (old, iterate.needed))
-    # a change of twice what derivatives predict is still no jump
+    # a change up to twice the predicted one does not count as a jump
     leap = jnp.maximum(worst - old.cost, gain) - 2 * iterate.expected
     leaps = jnp.where(probing & ~better, jnp.maximum(iterate.leaps, leap), 0)
     believed &= jnp.isfinite(iterate.expected)
@@ -376,23 +378,23 @@ def _accept(iterate: _Iterate, tried: Trajectory, needed: Any, size: Array, wors
     )
 
 
-def _prepare(task: Task, iterate: _Iterate, record: Recorded, at_once: bool) -> _Iterate:
-    """The next step and gains from the linear-quadratic model; or noise, and the change that derivatives predict."""
+def _prepare(task: Task, iterate: _Iterate, split: SplitFunction, at_once: bool) -> _Iterate:
+    """The iterate with its next step and gains; or, while noise is tried, with noise and its predicted change."""
     has_moved = iterate.iterations >= 0
     path = iterate.path
     given = task, path.states, path.ctrl, iterate.needed
-    along = Explicit.of(functools.partial(expand, together=at_once, record=record), *given)
+    expansion = Explicit.of(functools.partial(expand, together=at_once, step=split), *given)
     system = in_groups(
-        lambda moved, held_and_given: cond(moved, lambda: along.call(*held_and_given), along.zeros),
+        lambda moved, held_and_given: cond(moved, lambda: expansion.call(*held_and_given), expansion.zeros),
         has_moved,
-        (along.held, *given),
+        (expansion.held, *given),
         at_once=LINEARIZED,
     )
     step, gains, gain = backward(task, system, path.ctrl, iterate.mu)
-    # `gain` is NaN if rounding left the quadratic model without a minimum; more regularization gives it one
+    # `gain` is NaN if the quadratic model has no minimum because of rounding; with more regularization it has one
     expected = jnp.where(jnp.isfinite(jnp.sum(gain)), jnp.sum(gain), jnp.inf)
     promised = jnp.maximum(iterate.promised, jnp.where(jnp.isfinite(expected), expected, 0))
-    ready = iterate._replace(step=step, gains=gains, expected=expected, promised=promised, unreached=system.unreached())
+    usual = iterate._replace(step=step, gains=gains, expected=expected, promised=promised, unreached=system.unreached())
     # the same noise in every call, scaled by the ranges of the controls, or by the controls where there is no range
     drawn = np.random.default_rng(0).normal(size=(PROBES, *step.shape))
     half = 0.5 * (task.upper - task.lower)
@@ -402,19 +404,19 @@ def _prepare(task: Task, iterate: _Iterate, record: Recorded, at_once: bool) -> 
     sides = jnp.clip(jnp.stack([path.ctrl + noise, path.ctrl - noise]), lower[None], upper[None]) - path.ctrl[None]
     predicted = jnp.max(jax.vmap(system.change, (0, None))(sides, iterate.gains))
     probe = iterate._replace(step=noise, expected=predicted)
-    return jax.tree.map(lambda a, b: jnp.where(iterate.probes > 0, a, b), probe, ready)
+    return jax.tree.map(lambda a, b: jnp.where(iterate.probes > 0, a, b), probe, usual)
 
 
 def backward(task: Task, system: LinearQuadratic, ctrl: Array, mu: Array) -> Policy:
     """The backward pass: the policy that minimizes the linear-quadratic model of the cost.
 
-    V(dx) = s^T dx + 1/2 dx^T V_xx dx is the least cost to go from the next state. The cost to go from this state is
+    V(dx) = s^T dx + 1/2 dx^T V_xx dx is the least cost-to-go from the next state. The cost-to-go from this state is
     Q(dx, du) = 1/2 |r + r_x dx + r_u du|^2 + V(A dx + B du) + mu/2 |du|^2. Its derivatives at zero are
 
         Q_x  = r_x^T r + A^T s              Q_uu = r_u^T r_u + B^T V_xx B + mu I
         Q_u  = r_u^T r + B^T s              Q_ux = r_u^T r_x + B^T V_xx A
 
-    and du = k + K dx minimizes it within the bounds (`box_qp`), which gives the cost to go from here.
+    and du = k + K dx minimizes it within the bounds (`box_qp`). The minimum is the cost-to-go V of this state.
 
     Args:
       task: its bounds.
@@ -423,7 +425,7 @@ def backward(task: Task, system: LinearQuadratic, ctrl: Array, mu: Array) -> Pol
       mu: () regularization.
 
     Returns:
-      Steps k (T, nu), gains K (T, nu, nx), and the decrease of the cost that each step promises to first order (T,).
+      Steps k (T, nu), gains K (T, nu, nx), and the first-order decrease of the cost by each step (T,).
     """
     *_, r, r_x, _ = (leaf[-1] for leaf in system)
     end = (matmul(r_x.T, r), matmul(r_x.T, r_x))
@@ -438,8 +440,8 @@ def backward(task: Task, system: LinearQuadratic, ctrl: Array, mu: Array) -> Pol
         Q_ux = matmul(r_u.T, r_x) + matmul(ahead.T, A)
         step, gain = box_qp(Quadratic(Q_uu, Q_u, Q_ux), task.lower - now, task.upper - now)
         slope = Q_x + matmul(gain.T, Q_u) + matmul((matmul(Q_uu, gain) + Q_ux).T, step)
-        # V_xx as a sum of squares along the closed loop A + B K: rounding does not make it indefinite, as it does
-        # Q_xx - Q_xu Q_uu^-1 Q_ux
+        # V_xx as a sum of squares along the closed loop A + B K, which rounding cannot make indefinite; it could make
+        # Q_xx - Q_xu Q_uu^-1 Q_ux indefinite
         closed, left = A + matmul(B, gain), r_x + matmul(r_u, gain)
         curvature = matmul(left.T, left) + matmul(closed.T, matmul(curvature, closed)) + mu * matmul(gain.T, gain)
         return (slope, 0.5 * (curvature + curvature.T)), (step, gain, -inner(Q_u, step))
@@ -461,11 +463,11 @@ def box_qp(quadratic: Quadratic, lower: Array, upper: Array) -> tuple[Array, Arr
 
         minimize 1/2 u^T H u + (g + G x)^T u,  lower <= u <= upper,  at x = 0
 
-    By projected Newton steps (Bertsekas 1982): variables that press against a bound are held, and the others take the
-    Newton step of the remaining problem. Several lengths of the step are tried, clipped to the box; one of them ends
-    where the first variable meets its bound. The best position of each variable alone is tried too: it lowers the cost
-    unless u is the solution, even where clipping spoils the Newton step. du/dx is -H_ff^-1 G_f for the free variables
-    f, and 0 for the held ones.
+    It uses projected Newton steps (Bertsekas 1982): variables that press against a bound are held, and the others take
+    the Newton step of the remaining problem. Several lengths of the step are tried, clipped to the box; one of them
+    ends where the first variable meets its bound. Newton's step of each variable alone is tried too: even where
+    clipping spoils the common step, one of these lowers the cost, unless u is the solution. du/dx is -H_ff^-1 G_f for
+    the free variables f, and 0 for the held ones.
 
     Args:
       quadratic: H, g and G.
@@ -485,7 +487,7 @@ def box_qp(quadratic: Quadratic, lower: Array, upper: Array) -> tuple[Array, Arr
         step = -_solve_free(hessian, _free(u, slope, lower, upper), slope)
         room = jnp.where(step > 0, upper - u, u - lower)
         share = jnp.where((step != 0) & (room > 0), safe.divide(room, jnp.abs(step), 1.0), 1.0)
-        # to the first bound, and a rounding beyond it, so that clipping makes it exact
+        # to the first bound and a rounding error beyond it, so that clipping puts the variable exactly at the bound
         rounding = ROUNDING * float(jnp.finfo(u.dtype).eps)
         lengths = jnp.append(jnp.asarray(LENGTHS, u.dtype), jnp.minimum((1 + rounding) * jnp.min(share), 1.0))
         moves = jnp.concatenate([jax.vmap(lambda length: length * step)(lengths), jnp.diag(-slope / jnp.diag(hessian))])
@@ -498,7 +500,7 @@ def box_qp(quadratic: Quadratic, lower: Array, upper: Array) -> tuple[Array, Arr
 
     target = -cho_solve(cholesky(hessian), gradient)
     u = jnp.clip(target, lower, upper)
-    # nothing is left to do if the minimum is within the box, or if there is one variable, for which clipping is exact
+    # there is nothing more to do if the minimum is within the box, or for a single variable, which clipping solves
     if gradient.size > 1:
         u = jax.lax.while_loop(unfinished, improve, (u, jnp.all(u == target), jnp.zeros((), jnp.int32)))[0]
     free = _free(u, gradient + matmul(hessian, u), lower, upper)

@@ -4,8 +4,8 @@ The cost is half a sum of squares of residuals, which are functions of state, Da
 
     cost = sum_t 1/2 |running(x_t, data_t, u_t)|^2 + 1/2 |final(x_T, data_T)|^2
 
-The methods here need first derivatives alone (Gauss-Newton). Weights are factors: sqrt(w) (x - goal). The derivatives
-of all steps of a motion are its linear-quadratic model (`expand`).
+Only first derivatives of the residuals are needed (Gauss-Newton). A weight w is a factor of a residual: sqrt(w) (x -
+goal). The derivatives of all steps of a motion form its linear-quadratic model (`expand`).
 """
 
 from collections.abc import Callable
@@ -19,13 +19,13 @@ from jax.typing import ArrayLike
 from diffsim.base.checked import checked
 from diffsim.math import safe
 from diffsim.math.vector import inner, matmul
-from diffsim.optimize.tangent import columns, difference, displaced, no_change, tangent_size
+from diffsim.optimize.tangent import difference, displaced, jacobians, no_change, tangent_size
 from diffsim.simulate.arguments import check_arguments
 from diffsim.simulate.step import step_data
 from diffsim.types import Data, Inputs, Model, State
 from diffsim.types.record import Record, child, leaf, record, static
 from diffsim.types.state import make_inputs
-from diffsim.xla.reverse_mode import Recorded, recomputed, recorded
+from diffsim.xla.reverse_mode import SplitFunction, recomputed, split_function
 
 Running = Callable[[State, Data, Array], Array]
 Final = Callable[[State, Data], Array]
@@ -55,7 +55,7 @@ def make_task(
     bounds: tuple[ArrayLike, ArrayLike] | None = None,
     contacts: bool = True,
 ) -> Task:
-    """Makes a task. Make it once: the functions are part of the compiled program, and new functions compile anew.
+    """Makes a task. Make it once: its functions are part of compiled programs, so that new functions compile again.
 
     Args:
       model: the model that moves.
@@ -64,8 +64,8 @@ def make_task(
       inputs: all other inputs, constant in time; None for `make_inputs(model)`.
       bounds: lower and upper bounds of the controls, (nu,) or numbers; None for actuator_ctrlrange, where it is
         limited.
-      contacts: False plans without contacts, for motions through free space: the program compiles faster. Collisions
-        then go unnoticed; evaluate the plan in a task with contacts.
+      contacts: whether bodies can touch. Without contacts, for motions through free space, programs compile faster, but
+        collisions go unnoticed: evaluate the plan in a task with contacts.
 
     Returns:
       The task.
@@ -114,25 +114,25 @@ def half_square(residual: Array) -> Array:
     return 0.5 * inner(residual, residual)
 
 
-def record_of(task: Task, state: State, ctrl: Array) -> Recorded:
-    """A step in two parts: it is simulated first, and its derivatives are taken later without solving again."""
+def split_step(task: Task, state: State, ctrl: Array) -> SplitFunction:
+    """A step in two parts: the simulation, and its derivatives, which are computed later without solving again."""
 
     def step(moving: tuple[Array, ...], task: Task, state: State, last: Array) -> tuple[Any, Any]:
         qpos, qvel, act, ctrl = moving
         later, r, status = residuals(task, state.replace(qpos=qpos, qvel=qvel, act=act), ctrl, last)
         return (later.qpos, later.qvel, later.act, r), (later, status)
 
-    return recorded(step, *_inputs(task, state, ctrl, jnp.asarray(False)))
+    return split_function(step, *_inputs(task, state, ctrl, jnp.asarray(False)))
 
 
 def _inputs(task: Task, state: State, ctrl: Array, last: Array) -> tuple:
-    """Inputs of a recorded step; the first tuple is what it is differentiated with respect to."""
+    """Inputs of a split step. It is differentiated with respect to the first of them, a tuple."""
     return (state.qpos, state.qvel, state.act, ctrl), task, state, last
 
 
-def simulated(record: Recorded, task: Task, state: State, ctrl: Array, last: Array) -> tuple[tuple, Any]:
-    """`residuals`, and what the derivatives of this step need of the simulation."""
-    ((*_, r), (later, status)), needed = record.call(*_inputs(task, state, ctrl, last))
+def simulate_step(step: SplitFunction, task: Task, state: State, ctrl: Array, last: Array) -> tuple[tuple, Any]:
+    """`residuals`, and the arrays of the simulation that the derivatives of this step need."""
+    ((*_, r), (later, status)), needed = step.evaluate(*_inputs(task, state, ctrl, last))
     return (later, r, status), needed
 
 
@@ -203,7 +203,7 @@ def controls_of(task: Task, ctrl: Array) -> Array:
 
 
 class LinearQuadratic(NamedTuple):
-    """The linear-quadratic model about a motion, T + 1 rows: dynamics A, B; residuals r and their derivatives."""
+    """The linear-quadratic model about a motion, in T + 1 rows: dynamics A, B, and residuals r with derivatives."""
 
     A: Array
     B: Array
@@ -212,14 +212,14 @@ class LinearQuadratic(NamedTuple):
     r_u: Array
 
     def unreached(self) -> Array:
-        """The cost of the residuals that depend on the state, but only on coordinates that no control ever moves.
+        """The cost of the residuals that depend on the state, but only on coordinates that no control moves.
 
-        A derivative between bodies that do not touch is exactly zero, so that the zeros of A, B and the derivatives of
-        the residuals tell which coordinates the controls reach: a transitive closure.
+        Derivatives between bodies that do not touch are exactly zero. Therefore the non-zero entries of A and B tell
+        which coordinates the controls reach, directly or by way of other coordinates (a transitive closure).
         """
         A, B, r, r_x, r_u = self
         moves = (jnp.any(A != 0, axis=0) | jnp.eye(A.shape[1], dtype=bool)).astype(A.dtype)
-        # the square of the matrix of links has links by way of one more coordinate: log2(nx) squares have them all
+        # each square doubles the length of the chains of coordinates that are found, so log2(nx) squares find all
         for _ in range(A.shape[1].bit_length()):
             moves = (matmul(moves, moves) > 0).astype(A.dtype)
         reached = matmul(moves, jnp.any(B != 0, axis=(0, 2)).astype(A.dtype)) > 0
@@ -228,7 +228,7 @@ class LinearQuadratic(NamedTuple):
         return jnp.sum(jnp.where(jnp.any(depends, axis=2) & ~seen, 0.5 * r * r, 0))
 
     def change(self, step: Array, gains: Array) -> Array:
-        """The change of the cost by steps (T, nu) with feedback; slope and curvature both count as an increase."""
+        """A bound of the change of the cost by steps (T, nu) with feedback: |first-order term| + second-order term."""
 
         def advance(dx: Array, row: tuple[LinearQuadratic, Array, Array]) -> tuple[Array, tuple[Array, Array]]:
             (A, B, r, r_x, r_u), step, gain = row
@@ -242,7 +242,7 @@ class LinearQuadratic(NamedTuple):
 
 
 def expand(
-    task: Task, states: State, ctrl: Array, needed: Any = None, record: Recorded | None = None, together: bool = True
+    task: Task, states: State, ctrl: Array, needed: Any = None, step: SplitFunction | None = None, together: bool = True
 ) -> LinearQuadratic:
     """The linear-quadratic model about a motion: derivatives of all steps side by side, in tangent coordinates.
 
@@ -250,9 +250,9 @@ def expand(
       task: the task.
       states: T + 1 states of the motion.
       ctrl: (T, nu) its controls.
-      needed: what derivatives need of the simulated steps, from `record`; None to simulate the steps once more.
-      record: of a step; None without `needed`.
-      together: derivatives with respect to all coordinates in one pass, as in `columns`.
+      needed: arrays of the simulated steps that derivatives need; None to simulate the steps once more.
+      step: the split step that returned `needed`; None if `needed` is None.
+      together: whether to differentiate with respect to all coordinates in one pass, as in `jacobians`.
     """
     model = task.model
     length = ctrl.shape[0]
@@ -264,15 +264,15 @@ def expand(
     def of_step(state: State, later: State, ctrl: Array, last: Array, needed: Any) -> LinearQuadratic:
         def outcome(dq: Array, dv: Array, da: Array, du: Array) -> tuple[tuple[Array, Array], Array]:
             moved = displaced(model, state, dq, dv, da)
-            if record is None:
+            if step is None:
                 ahead, r, _ = residuals(task, moved, ctrl + du, last)
             else:
                 inputs, moving = (_inputs(task, x, u, last) for x, u in ((state, ctrl), (moved, ctrl + du)))
-                qpos, qvel, act, r = record.again(needed, inputs, moving[0])
+                qpos, qvel, act, r = step.differentiable(needed, inputs, moving[0])
                 ahead = later.replace(qpos=qpos, qvel=qvel, act=act)
             return (difference(model, ahead, later), r), r
 
-        (transition, slope), r = columns(outcome, no_change(model), together)
+        (transition, slope), r = jacobians(outcome, no_change(model), together)
         return LinearQuadratic(transition[:, :nx], transition[:, nx:], r, slope[:, :nx], slope[:, nx:])
 
     return jax.vmap(of_step)(states, there, ctrl, jnp.arange(length + 1) == length, needed)
