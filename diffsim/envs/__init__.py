@@ -21,6 +21,9 @@ from diffsim.envs.shac import shac as shac
 from diffsim.envs.tasks import MODELS as MODELS
 from diffsim.envs.tasks import TASKS as TASKS
 from diffsim.envs.tasks import make as make
+from diffsim.envs.tasks.pick import ARMS as ARMS
+from diffsim.envs.tasks.pick import Arm as Arm
+from diffsim.envs.tasks.pick import PickCube as PickCube
 from diffsim.envs.tasks.robots import ROBOTS as ROBOTS
 from diffsim.envs.tasks.robots import Motor as Motor
 from diffsim.envs.tasks.robots import Robot as Robot

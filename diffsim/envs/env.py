@@ -106,6 +106,7 @@ class Task(NamedTuple):
       again: (model, key, the EnvState in which the last episode of this world ended) -> as `start`, for the episodes
         after the first: a curriculum, harder for a policy that succeeds. No derivative passes from one episode to the
         next. None: all episodes begin by `start`.
+      relative: whether `control` returns changes, which are added to the controls of the last step and then clipped.
     """
 
     start: Callable[[Model, Array], tuple[State, Inputs]]
@@ -118,6 +119,7 @@ class Task(NamedTuple):
     remember: Callable[[Moment], Any] | None = None
     disturb: Callable[[Model, State, Array], State] | None = None
     again: Callable[[Model, Array, "EnvState"], tuple[State, Inputs]] | None = None
+    relative: bool = False
 
 
 @functools.partial(
@@ -224,7 +226,11 @@ class Env:
         if jnp.shape(action) != (self.action_size,):
             raise ValueError(f"the action has shape {jnp.shape(action)}, expected ({self.action_size},)")
         action = jnp.asarray(action, state.physics.qpos.dtype)
-        inputs = state.inputs.replace(ctrl=self.task.control(self.model, action))
+        ctrl = self.task.control(self.model, action)
+        if self.task.relative:
+            ctrl = state.inputs.ctrl + ctrl
+            ctrl = clamp(ctrl, self.model.actuator_ctrlrange, self.model.topology.actuator_ctrllimited)
+        inputs = state.inputs.replace(ctrl=ctrl)
         ctrl = jnp.broadcast_to(inputs.ctrl, (self.task.steps, self.model.nu))
         physics, info = state.physics, state.info
         if self.task.disturb is not None:

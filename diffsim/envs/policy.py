@@ -92,7 +92,8 @@ class Policy(Saved, Record):
           observation_std and observation_clip: the normalization, for information;
         - with an environment, step (s between actions), joint_names in the order of qpos, actuator_names,
           ctrl_low and ctrl_high, and, if the controls are clip(default_ctrl + action_scale * clip(action, -1, 1),
-          ctrl_low, ctrl_high), default_ctrl and action_scale.
+          ctrl_low, ctrl_high), default_ctrl and action_scale. If the last controls stand for default_ctrl,
+          action_relative is true.
 
         Args:
           path: of the file.
@@ -238,7 +239,11 @@ def _of_environment(env: Environment) -> dict[str, str]:
     # tests at random actions, some of them out of range, whether `control` is only this scale, offset and clipping
     tried = np.random.default_rng(0).uniform(-1.5, 1.5, (50, model.nu))
     results = jax.vmap(lambda action: control(model, action))(jnp.asarray(tried, center.dtype))
-    if np.allclose(results, np.clip(center + scale * np.clip(tried, -1, 1), low, high), rtol=1e-4, atol=1e-5):
+    linear = center + scale * np.clip(tried, -1, 1)
+    if env.unwrapped.task.relative:
+        if np.allclose(results, linear, rtol=1e-4, atol=1e-5) and not center.any():
+            metadata |= {"action_scale": _listed(scale), "action_relative": "true"}
+    elif np.allclose(results, np.clip(linear, low, high), rtol=1e-4, atol=1e-5):
         metadata |= {"default_ctrl": _listed(center), "action_scale": _listed(scale)}
     return metadata
 

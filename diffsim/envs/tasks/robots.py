@@ -174,7 +174,7 @@ def spec_of(
     Raises:
       ArgumentError: there is no such file, or the robot has no motor for a joint.
     """
-    spec = read(_file(robot, path))
+    spec = read(MODELS / robot.file if path is None else file_of("velocity", robot.file, path))
     option = spec.option
     option.timestep = TIMESTEP
     option.integrator = Integrator.IMPLICITFAST
@@ -209,15 +209,19 @@ def motor_of(robot: Robot, joint: str) -> Motor:
     raise ArgumentError(f"velocity: the robot has no motor for the joint {joint!r}; add a Motor to its Robot")
 
 
-def _file(robot: Robot, path: str | os.PathLike[str] | None) -> Path:
-    """The robot's MJCF."""
-    place = MODELS / robot.file if path is None else Path(path)
-    if path is not None and place.is_dir():
-        named = [place / robot.file, place / Path(robot.file).name]
+def file_of(task: str, file: str, path: str | os.PathLike[str]) -> Path:
+    """A robot's MJCF, given its path in a Menagerie folder, and the path of this folder, of the robot's or of the MJCF.
+
+    Raises:
+      ArgumentError: there is no such file; `task` names the task in the message.
+    """
+    place = Path(path).expanduser()
+    if place.is_dir():
+        named = [place / file, place / Path(file).name]
         place = next((each for each in named if each.exists()), named[0])
     if not place.exists():
         hint = "give the path of its MJCF, or of a folder with MuJoCo Menagerie"
-        raise ArgumentError(f"velocity: {place} does not exist; {hint}")
+        raise ArgumentError(f"{task}: {place} does not exist; {hint}")
     return place
 
 
