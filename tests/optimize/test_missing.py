@@ -12,6 +12,7 @@ import scipy.optimize
 import diffsim
 from diffsim import optimize
 from diffsim.optimize.identify.fit import _extension
+from diffsim.optimize.identify.least_squares import projected
 from diffsim.optimize.identify.missing import Effect
 from diffsim.optimize.identify.problem import make_problem, windows_of
 from diffsim.optimize.identify.residuals import Change
@@ -158,6 +159,18 @@ def test_a_push_is_that_of_c_mujoco() -> None:
     theirs = c.pushed(None, start(), problem.inside, problem._guess(point), change)
     np.testing.assert_allclose(ours.readings, theirs.readings, atol=1e-10)
     np.testing.assert_allclose(ours.actuators, theirs.actuators, atol=1e-8)
+
+
+def test_friction_that_noise_hides_is_found_by_what_moved() -> None:
+    """Its residuals pass all tests of noise. Damping stands for it, and is off by far more than its interval says."""
+    result = fitted(readings(ARM.format(**TRUTH, **(PLAIN | {"first": 'frictionloss=".006"'})), commands()))
+    assert not result.explained and result.converged and "The residuals look like noise, but friction" in str(result)
+    assert result.missing[0].name == "Coulomb friction" and result.missing[0].where == ["a"]
+    assert result.missing[0].values[0] == pytest.approx(0.006, rel=0.5)
+    identified = result.identified
+    without = np.sqrt(np.diag(np.linalg.inv(np.einsum("wki,wkj->ij", *[projected(result.blocks)] * 2))))
+    assert abs(identified.values[0] - TRUTH["d1"]) > 5 * without[0]
+    assert np.all((identified.lower < [0.2, 0.1]) & (identified.upper > [0.2, 0.1]))
 
 
 def test_without_a_prior_a_fit_is_plain_least_squares() -> None:

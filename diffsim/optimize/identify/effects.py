@@ -131,10 +131,22 @@ def candidates(motion: Motion) -> Iterator[Candidate]:
     yield from _of_bodies(motion)
 
 
+def _drag(motion: Motion) -> dict[str, np.ndarray]:
+    """(windows, T) the sign of each joint's velocity, smooth where it sticks."""
+    return {name: np.tanh(motion.speed(dof) / STICKING) for name, dof, _ in motion.joints}
+
+
+def small_friction(motion: Motion) -> Candidate:
+    """Coulomb friction, to first order in its strength."""
+    drag = _drag(motion)
+    columns = [Column(name, motion.by_force(dof, -drag[name]), True) for name, dof, _ in motion.joints]
+    return Candidate("Coulomb friction", "N m", columns)
+
+
 def _of_joints(motion: Motion) -> Iterator[Candidate]:
     """Forces on joints: friction, damping, springs, and a friction or damping that drifts."""
     joints = motion.joints
-    drag = {name: np.tanh(motion.speed(dof) / STICKING) for name, dof, _ in joints}
+    drag = _drag(motion)
     rows = motion.still.shape[1]
     drift = np.linspace(-1, 1, rows) if rows > 1 else np.zeros(rows)
 
@@ -143,7 +155,7 @@ def _of_joints(motion: Motion) -> Iterator[Candidate]:
         return Candidate(name, unit, columns)
 
     viscous = {name: -motion.qvel[..., dof] for name, dof, _ in joints}
-    friction = every("Coulomb friction", "N m", {name: -part for name, part in drag.items()}, True)
+    friction = small_friction(motion)
     yield friction
     yield every("viscous damping", "N m s/rad", viscous, False)
     yield every("spring", "N m/rad", {name: -motion.qpos[..., q] for name, _, q in joints}, False)

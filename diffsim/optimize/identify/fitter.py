@@ -28,22 +28,19 @@ from diffsim.optimize.identify.evidence import (
 from diffsim.optimize.identify.information import Information, information_of
 from diffsim.optimize.identify.jumps import nearby, profile
 from diffsim.optimize.identify.least_squares import Outcome, Point, projected, state_slopes
-from diffsim.optimize.identify.missing import Effect, missing_effects
+from diffsim.optimize.identify.missing import Effect, hidden_friction, missing_effects
+from diffsim.optimize.identify.noise import apparent_noise, by_sensor, checked_noise, least_noise
 from diffsim.optimize.identify.prior import Prior, chosen_prior, with_width
 from diffsim.optimize.identify.problem import Problem, make_problem, windows_of
 from diffsim.optimize.identify.recording import Recording
 from diffsim.optimize.identify.settings import Fit
 from diffsim.optimize.identify.unknowns import Unknowns
 from diffsim.optimize.progress import OutOfTime, Progress
-from diffsim.types import Model
 
+# stands in for zero in denominators
+TINY = 1e-300
 # seconds between lines of progress
 REPORT_EVERY = 1.0
-# estimated noise is at least this part of a reading's range, for numbers of 4 and of 8 bytes: below it is the rounding
-# of a simulation
-LEAST_NOISE = {4: 1e-5, 8: 1e-7}
-# the noise of a reading whose rows are too few to estimate it, as a part of its range
-ASSUMED_NOISE = 1e-3
 # what the data do not show goes back to the first guess if the sum of squares rises by less than this: 0.3 standard
 # deviations
 UNSEEN_RISE = 0.1
@@ -51,6 +48,8 @@ UNSEEN_RISE = 0.1
 
 # an effect that explains this share of the residuals is the reason why a search does not end in noise
 MOST = 0.8
+# but only where errors are below this part of the motion
+NEAR_DATA = 0.1
 
 
 class Ended(NamedTuple):
@@ -73,6 +72,14 @@ class Ended(NamedTuple):
     def mean_square(self) -> float:
         """Mean square of the residuals; 1 is noise."""
         return 2 * self.cost / max(np.count_nonzero(self.outcome.residuals), 1)
+
+    @property
+    def part_missed(self) -> float:
+        """Root mean square of the errors over that of the motion, both in units of the noise."""
+        measured = self.problem.measured
+        spread = np.where(np.isfinite(measured).any(axis=(0, 1)), np.nanstd(measured, axis=(0, 1)), 0)
+        motion = np.sqrt(np.mean((spread / self.problem.noise) ** 2))
+        return float(np.sqrt(self.mean_square) / max(motion, TINY))
 
     @property
     def cost(self) -> float:
@@ -120,7 +127,7 @@ class Fitter:
         prior: bool = True,
     ) -> None:
         self.unknowns = unknowns
-        self.noise = _checked_noise(unknowns.model, noise)
+        self.noise = checked_noise(unknowns.model, noise)
         self.start_noise = start_noise
         self.settings = settings
         self.progress = progress or Progress("fit", None, None)
@@ -213,7 +220,30 @@ class Fitter:
         best, spread = self.surrounded(best)
         best = self.unseen_put_back(best)
         self.test_effects(best)
-        return self.regularized(best), spread, problem
+        best = self.regularized(best)
+        best, change = self.searched_for_friction(best)
+        if change is not None:
+            spread = np.outer(change, change) if spread is None else spread + np.outer(change, change)
+        return best, spread, problem
+
+    def searched_for_friction(self, end: Ended) -> tuple[Ended, np.ndarray | None]:
+        """The end, and (n,) the change of theta by friction that its residuals hide; None if they hide none."""
+        motions = end.problem.motions(end.outcome.point)
+        unknown = end.outcome.point.theta.size
+        if not end.evidence.explained or motions.contacts.any() or not unknown or self.progress.out_of_time:
+            return end, None
+        problem = dataclasses.replace(end.problem, watch=self.watch_time)
+        try:
+            found = hidden_friction(problem, end.outcome, self.apparent_noise if self.noise is None else None)
+        except OutOfTime:
+            return end, None
+        if found is None:
+            return end, None
+        effect, change = found
+        self.missing = [effect]
+        sentence = "The residuals look like noise, but friction that the model lacks explains a part of them"
+        evidence = end.evidence._replace(explained=False, sentence=f"{sentence}: intervals are widened.")
+        return end._replace(evidence=evidence), change
 
     def test_effects(self, end: Ended) -> None:
         """Notes effects that the model may lack, if it does not explain the data."""
@@ -363,8 +393,7 @@ class Fitter:
         if ends[0].outcome.minimum and not ends[0].good and theta.size:
             self.test_effects(ends[0])
         # an effect that the model lacks is found by no search; far from the data, an effect may explain much by chance
-        left = ends[0].mean_square * (1 - self.missing[0].share) if self.missing else np.inf
-        lacking = left < settings.near and self.missing[0].share > MOST
+        lacking = bool(self.missing) and self.missing[0].share > MOST and ends[0].part_missed < NEAR_DATA
         if far and not chosen and not ends[0].good and theta.size and not rests and not lacking:
             ends.append(self.grown(problem, start))
         sizes = [self.size(end) for end in ends]
@@ -468,8 +497,8 @@ class Fitter:
         settings = self.settings
         outcome = problem.solve(self.approached(problem, start), settings.iterations)
         for _ in range(0 if self.noise is not None else settings.noise_rounds):
-            rms = _by_sensor(problem.unknowns.model, problem.rms(outcome.point))
-            least = LEAST_NOISE[problem.windows.sensordata.dtype.itemsize] * _ranges(problem.measured)
+            rms = by_sensor(problem.unknowns.model, problem.rms(outcome.point))
+            least = least_noise(problem.windows.sensordata.dtype, problem.measured)
             noise = np.where(np.isfinite(rms), np.maximum(rms, least), problem.noise)
             if np.all(np.abs(np.log(noise / problem.noise)) < np.log(settings.noise_change)):
                 break
@@ -499,7 +528,7 @@ class Fitter:
     def _problem(self, recordings: list[Recording], rows: int) -> Problem:
         """The problem of all windows of this length."""
         windows, follows = windows_of(recordings, rows)
-        self.apparent_noise = _apparent_noise(self.unknowns.model, np.asarray(windows.sensordata, float))
+        self.apparent_noise = apparent_noise(self.unknowns.model, np.asarray(windows.sensordata, float))
         problem = make_problem(
             unknowns=self.unknowns,
             windows=windows,
@@ -525,56 +554,3 @@ def _listed(names: list[str], chosen: np.ndarray) -> str:
     """The chosen names (n,) bool, in words."""
     words = [names[i] for i in np.flatnonzero(chosen)]
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
-
-
-def _checked_noise(model: Model, noise: Any) -> np.ndarray | None:
-    """(ny,) standard deviations from what the user gives.
-
-    Raises:
-      ValueError: the wrong shape, or numbers that are not positive.
-    """
-    if noise is None:
-        return None
-    count = model.nsensordata
-    scale = np.asarray(noise, float)
-    if scale.shape not in ((), (1,), (count,)):
-        raise ValueError(f"noise has shape {scale.shape}, expected one number or ({count},)")
-    if not np.all(scale > 0):
-        raise ValueError(f"noise is {noise}, expected positive standard deviations")
-    return np.broadcast_to(scale, (count,)).copy()
-
-
-def _ranges(measured: np.ndarray) -> np.ndarray:
-    """(ny,) the range of each reading (windows, T, ny); for a constant reading the largest range of all, or 1."""
-    flat = measured.reshape(-1, measured.shape[-1])
-    seen = np.isfinite(flat)
-    high = np.max(np.where(seen, flat, -np.inf), axis=0, initial=-np.inf)
-    low = np.min(np.where(seen, flat, np.inf), axis=0, initial=np.inf)
-    moved = np.where(seen.any(axis=0), high - low, 0)
-    return np.where(moved > 0, moved, moved.max(initial=0) or 1.0)
-
-
-def _apparent_noise(model: Model, measured: np.ndarray) -> np.ndarray:
-    """(ny,) the noise of readings (windows, T, ny), from the readings alone.
-
-    Third differences of a smooth motion are nearly zero, so what is left is noise, sqrt(1 + 9 + 9 + 1) times as large.
-    Their median, times 1.4826 for a normal distribution, ignores rows with impacts.
-    """
-    least = LEAST_NOISE[model.qpos0.dtype.itemsize] * _ranges(measured)
-    noise = ASSUMED_NOISE * _ranges(measured)
-    for i in range(measured.shape[-1]):
-        # measured rows may be sparse among the rows of the simulation
-        read = [window[np.isfinite(window)] for window in measured[..., i]]
-        third = np.abs(np.concatenate([np.diff(part, n=3) for part in read])) / np.sqrt(20)
-        if third.size > 1:
-            noise[i] = max(1.4826 * float(np.median(third)), 0.2 * float(np.sqrt(np.mean(third**2))))
-    return np.maximum(_by_sensor(model, noise), least)
-
-
-def _by_sensor(model: Model, deviations: np.ndarray) -> np.ndarray:
-    """(ny,) the root mean square over the readings of each sensor."""
-    pooled = deviations.copy()
-    for first, width in zip(model.sensor_adr, model.sensor_dim, strict=True):
-        place = slice(int(first), int(first + width))
-        pooled[place] = np.sqrt(np.nanmean(deviations[place] ** 2)) if np.isfinite(deviations[place]).any() else np.nan
-    return pooled

@@ -10,6 +10,9 @@ of the squared residuals r beyond the noise, where Z has a column for each joint
 Bayesian information criterion falls, so that an effect of one joint is preferred to an effect of all joints. Effects
 are ranked by this criterion.
 
+Residuals that look like noise may hide friction, since damping stands for most of it. So the signals of friction are
+tested also where the model seems to explain the data (`hidden_friction`).
+
 Sources: Godfrey 1978 (score tests); Schwarz 1978 (information criterion).
 """
 
@@ -18,14 +21,17 @@ from typing import NamedTuple
 
 import numpy as np
 import scipy.optimize
+import scipy.stats
 
-from diffsim.optimize.identify.effects import Candidate, Column, Motion, candidates, friction_of
-from diffsim.optimize.identify.evidence import Residuals
-from diffsim.optimize.identify.least_squares import Outcome
+from diffsim.optimize.identify.effects import Candidate, Column, Motion, candidates, friction_of, small_friction
+from diffsim.optimize.identify.evidence import NULL, Residuals
+from diffsim.optimize.identify.least_squares import Outcome, projected
 from diffsim.optimize.identify.problem import Problem
 from diffsim.optimize.identify.unknowns import Unknown, UnknownPayload
 from diffsim.types import Model
 
+# chance that noise is taken for hidden friction
+HIDDEN_ALARM = 2e-3
 # effects that explain at least this share of the residuals are named
 NAMED_SHARE = 0.5
 # most columns of one effect
@@ -134,6 +140,37 @@ def missing_effects(problem: Problem, outcome: Outcome, apparent_noise: np.ndarr
     return sorted(effects.values(), key=order)
 
 
+def hidden_friction(
+    problem: Problem, outcome: Outcome, apparent_noise: np.ndarray | None
+) -> tuple[Effect, np.ndarray] | None:
+    """Friction that is hidden in residuals that look like noise; arguments as in `missing_effects`.
+
+    Returns:
+      The effect, and (n,) the change of theta that a fit with it would make; None if there is no friction, as far as
+      the data tell.
+    """
+    test = _Test(problem, outcome, apparent_noise)
+    candidate = small_friction(Motion(problem, outcome))
+    columns = test.columns(candidate)
+    if not columns:
+        return None
+    # residuals that look like noise have no memory: each row counts
+    test.rows = max(float(test.residuals.freedom.sum()), LEAST_ROWS)
+    # the least fall of the sum of squares, over their mean, that noise makes once in 1 / HIDDEN_ALARM cases
+    fall = float(scipy.stats.norm.isf(HIDDEN_ALARM / len(columns))) ** 2
+    effect = test.explained(candidate, fall)
+    if effect is None:
+        return None
+    strengths = dict(zip(effect.where, effect.values, strict=True))
+    signal = sum(strengths.get(column.where, 0.0) * column.signal * test.weight for column, _ in columns)
+    size = problem.unknowns.sizes(outcome.point.theta)
+    count = problem.measured.shape[1] * problem.noise.size
+    rows = projected(outcome.blocks)[:, :count].reshape(-1, size.size) * size
+    change = -np.linalg.lstsq(rows, np.reshape(signal, -1), rcond=NULL)[0] * size
+    # all that is left is noise
+    return effect._replace(share=1.0), change
+
+
 class _Test:
     """The score test of effects at a solution.
 
@@ -155,8 +192,16 @@ class _Test:
         memory = max(float(np.nanmax(self.residuals.memory())), 1.0)
         self.rows = max(float(freedom.sum()) / memory, LEAST_ROWS)
 
-    def explained(self, candidate: Candidate) -> Effect | None:
-        """What an effect explains; None if it explains nothing."""
+    def explained(self, candidate: Candidate, fall: float | None = None) -> Effect | None:
+        """What an effect explains; None if it explains nothing.
+
+        A column must lower the squares, over their mean, by `fall`; None for the fall that the criterion demands.
+        """
+        columns = self.columns(candidate)
+        return _explained(candidate, columns, self.errors, self.noise, self.rows, fall or np.log(self.rows))
+
+    def columns(self, candidate: Candidate) -> list[tuple[Column, np.ndarray]]:
+        """The columns of an effect that a fit cannot adjust, each with the part (k,) that it cannot adjust."""
         columns = []
         for column in candidate.columns:
             with np.errstate(over="ignore", invalid="ignore"):
@@ -164,11 +209,16 @@ class _Test:
             outside = self.residuals.outside(weighted).reshape(-1)
             if np.sum(outside**2) > LEAST_SIGNAL * np.sum(weighted**2):
                 columns.append((column, outside))
-        return _explained(candidate, columns, self.errors, self.noise, self.rows)
+        return columns
 
 
 def _explained(
-    candidate: Candidate, columns: list[tuple[Column, np.ndarray]], errors: np.ndarray, noise: float, rows: float
+    candidate: Candidate,
+    columns: list[tuple[Column, np.ndarray]],
+    errors: np.ndarray,
+    noise: float,
+    rows: float,
+    fall: float,
 ) -> Effect | None:
     """What an effect explains: columns are added while the information criterion falls; None if none does."""
     total = float(np.sum(errors**2))
@@ -183,7 +233,7 @@ def _explained(
                 c, square = _solved([columns[i] for i in [*chosen, k]], errors)
                 tried.append((square, k, c))
         square, k, c = min(tried, key=lambda each: each[0])
-        criterion = rows * np.log(max(square, TINY) / max(total, TINY)) + (len(chosen) + 1) * np.log(rows)
+        criterion = rows * np.log(max(square, TINY) / max(total, TINY)) + (len(chosen) + 1) * fall
         if criterion >= best:
             break
         chosen, best, strengths, left = [*chosen, k], criterion, c, square

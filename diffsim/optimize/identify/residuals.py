@@ -43,7 +43,7 @@ from diffsim.optimize.identify.places import Place, numbers, with_numbers
 from diffsim.optimize.tangent import difference, integrate, tangent_size
 from diffsim.simulate.randomize import with_leaves
 from diffsim.simulate.step import rollout, step_data
-from diffsim.types import Data, Model, State
+from diffsim.types import Model, State
 from diffsim.types.state import make_inputs, make_state
 from diffsim.xla.compiled import jit, uncollected
 from diffsim.xla.loops import scan
@@ -133,38 +133,58 @@ class WindowGaps(NamedTuple):
 
 def motions(places: Places, model: Model, windows: Windows, guess: Guess, rows: int | None = None) -> Motions:
     """Simulates all windows, the first `rows` of each; None for all rows."""
-    length = windows.ctrl.shape[1]
-    ctrl = np.asarray(windows.ctrl)
     fitted = with_leaves(model, numbers(places, model, guess.theta)[0])
     state, _ = begins(model, windows.first, guess.changes)
-    parts = []
+    length = windows.ctrl.shape[1]
     wanted = rows or length
-    for first in range(0, wanted, CHUNK):
-        chunk = ctrl[:, np.minimum(np.arange(first, first + CHUNK), length - 1)]
-        state, part = _simulated(fitted, state, chunk)
-        parts.append(part)
-    readings, contacts, before = jax.tree.map(lambda *leaves: np.concatenate(leaves, axis=1)[:, :wanted], *parts)
-    # the last chunk is filled with further steps: the state before the first of them is the end
-    ends = state if not wanted % CHUNK else jax.tree.map(lambda leaf: leaf[:, wanted % CHUNK], parts[-1][2])
-    states = jax.tree.map(lambda part, end: np.concatenate([part, np.asarray(end)[:, None]], axis=1), before, ends)
+    seen = _in_chunks(fitted, state, np.asarray(windows.ctrl), None, wanted)
     rest = (0, length - wanted)
     return Motions(
-        readings=np.pad(readings, [(0, 0), rest, (0, 0)]),
-        contacts=np.pad(contacts, [(0, 0), rest]),
-        states=states,
+        readings=np.pad(seen.readings, [(0, 0), rest, (0, 0)]),
+        contacts=np.pad(seen.contacts, [(0, 0), rest]),
+        states=seen.states,
     )
+
+
+class _Seen(NamedTuple):
+    """What a simulation shows, (windows, steps, ...): `Motions`, and forces of the actuators on the joints."""
+
+    readings: Any
+    contacts: Any
+    states: State
+    actuators: Any
+
+
+def _in_chunks(model: Model, state: State, ctrl: np.ndarray, forces: np.ndarray | None, wanted: int) -> _Seen:
+    """Simulates `wanted` rows of windows, by a program for `CHUNK` of them; `states` has the last ends, too."""
+    count, length = ctrl.shape[:2]
+    parts = []
+    for first in range(0, wanted, CHUNK):
+        index = np.minimum(np.arange(first, first + CHUNK), length - 1)
+        pushes = np.zeros((count, CHUNK, model.nv), ctrl.dtype) if forces is None else forces[:, index]
+        state, part = _simulated(model, state, ctrl[:, index], np.asarray(pushes, ctrl.dtype))
+        parts.append(part)
+    joined = jax.tree.map(lambda *leaves: np.concatenate(leaves, axis=1)[:, :wanted], *parts)
+    # the last chunk is filled with further steps: the state before the first of them is the end
+    ends = state if not wanted % CHUNK else jax.tree.map(lambda leaf: leaf[:, wanted % CHUNK], parts[-1].states)
+    states = jax.tree.map(lambda part, end: np.concatenate([part, np.asarray(end)[:, None]], 1), joined.states, ends)
+    return joined._replace(states=states)
 
 
 @jit
 @uncollected()
-def _simulated(model: Model, states: State, ctrl: Array | np.ndarray) -> tuple[State, tuple[Array, Array, State]]:
-    """The ends of windows under controls (windows, steps, nu); readings, contacts, and the states before the steps."""
+def _simulated(
+    model: Model, states: State, ctrl: Array | np.ndarray, forces: Array | np.ndarray
+) -> tuple[State, _Seen]:
+    """The ends of windows under controls (windows, steps, nu) and forces (windows, steps, nv), and what is seen."""
 
-    def kept(state: State, data: Data) -> tuple[Array, Array, State]:
-        return data.sensordata, jnp.sum(data.contact.dist < data.contact.includemargin), state
+    def advance(state: State, row: tuple[Array, Array]) -> tuple[State, _Seen]:
+        inputs = make_inputs(model).replace(ctrl=row[0], qfrc_applied=row[1])
+        later, data = step_data(model, state, inputs)
+        touching = jnp.sum(data.contact.dist < data.contact.includemargin)
+        return later, _Seen(data.sensordata, touching, state, data.qfrc_actuator)
 
-    run = jax.vmap(lambda state, ctrl: rollout(model, state, ctrl, kept))(states, ctrl)
-    return run.final, run.readouts
+    return jax.vmap(lambda state, ctrl, forces: scan(advance, state, (ctrl, forces)))(states, ctrl, forces)
 
 
 class Pushed(NamedTuple):
@@ -176,18 +196,11 @@ class Pushed(NamedTuple):
 
 def pushed(places: Places, model: Model, windows: Windows, guess: Guess, change: "Change") -> Pushed:
     """Simulates all windows of a changed system: further forces on the joints, and other leaves of the model."""
-    ctrl = np.asarray(windows.ctrl)
-    length = ctrl.shape[1]
     leaves = numbers(places, model, guess.theta)[0]
     fitted = with_leaves(model, {**leaves, **change.leaves(with_leaves(model, leaves))})
     state, _ = begins(model, windows.first, guess.changes)
-    parts = []
-    for first in range(0, length, CHUNK):
-        index = np.minimum(np.arange(first, first + CHUNK), length - 1)
-        forces = np.asarray(change.forces[:, index], ctrl.dtype)
-        state, part = _pushed(fitted, state, ctrl[:, index], forces)
-        parts.append(part)
-    return Pushed(*jax.tree.map(lambda *leaves: np.concatenate(leaves, axis=1)[:, :length], *parts))
+    seen = _in_chunks(fitted, state, np.asarray(windows.ctrl), change.forces, windows.ctrl.shape[1])
+    return Pushed(seen.readings, seen.actuators)
 
 
 class Change(NamedTuple):
@@ -200,21 +213,6 @@ class Change(NamedTuple):
 
     forces: np.ndarray
     leaves: Callable[[Model], dict[str, Array]] = lambda model: {}
-
-
-@jit
-@uncollected()
-def _pushed(
-    model: Model, states: State, ctrl: Array | np.ndarray, forces: Array | np.ndarray
-) -> tuple[State, tuple[Array, Array]]:
-    """The ends of windows under controls (windows, steps, nu) and forces (windows, steps, nv), and what is read."""
-
-    def advance(state: State, row: tuple[Array, Array]) -> tuple[State, tuple[Array, Array]]:
-        inputs = make_inputs(model).replace(ctrl=row[0], qfrc_applied=row[1])
-        later, data = step_data(model, state, inputs)
-        return later, (data.sensordata, data.qfrc_actuator)
-
-    return jax.vmap(lambda state, ctrl, forces: scan(advance, state, (ctrl, forces)))(states, ctrl, forces)
 
 
 def derivatives(places: Places, mode: str, model: Model, windows: Windows, guess: Guess, states: State) -> Derivatives:
