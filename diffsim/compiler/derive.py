@@ -21,7 +21,7 @@ import functools
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -47,6 +47,7 @@ from diffsim.types.data import Inertia, Transmission
 from diffsim.types.model import Model
 from diffsim.types.state import make_inputs, make_state
 from diffsim.xla.compiled import ON_CPU, QUICK
+from diffsim.xla.stored import kept
 
 Array = jax.Array
 
@@ -159,7 +160,7 @@ NEED_INVERSE = ("dof_invweight0", "body_invweight0", "tendon_invweight0", "actua
 def _sound_constants(draft: Draft, model: Model) -> dict[str, Any]:
     """The constants of the model; notes an error for degrees of freedom without inertia."""
     # the compiler has already built the search trees of meshes
-    result = interpret(functools.partial(constants, meshes=False), model)
+    result = kept("constants", lambda: interpret(functools.partial(constants, meshes=False), model), model)
     if all(np.isfinite(result[name]).all() for name in NEED_INVERSE):
         return result
     # a pose about a third of a radian or metre from qpos0 in each scalar joint, by unequal amounts in alternating
@@ -229,7 +230,10 @@ def length_ranges(draft: Draft, packed: Callable[[dict[str, Any]], Model]) -> No
     integrator = Integrator.EULER if model.opt.integrator == Integrator.RK4 else model.opt.integrator
     step = jax.device_put(np.asarray(timestep, model.qpos0.dtype))
     model = model.replace(opt=model.opt.replace(disableflags=OFF, integrator=integrator, timestep=step))
-    lower, upper = _simulate(model, settings, np.array(actuators), np.array(counted, bool))
+    # a muscle's range takes seconds, most of them to compile a simulation
+    push = _Push(accel=settings.accel, maxforce=settings.maxforce, timeconst=settings.timeconst)
+    inputs = model, push, np.array(actuators), np.array(counted, bool)
+    lower, upper = kept("length-ranges", lambda: _simulate(*inputs), *inputs)
     for row, actuator in enumerate(actuators):
         least, most = lower[:, row], upper[:, row]
         draft.fields["actuator_lengthrange"][actuator] = least[0], most[1]
@@ -244,7 +248,21 @@ def length_ranges(draft: Draft, packed: Callable[[dict[str, Any]], Model]) -> No
             draft.problems.add(source, "the simulation that finds its length range does not come to rest", hint)
 
 
-def _simulate(model: Model, settings: LengthRange, actuators: np.ndarray, counted: np.ndarray) -> Any:
+class _Push(NamedTuple):
+    """The force of the simulation, as in MJCF's `<lengthrange>`.
+
+    Attributes:
+      accel: acceleration of the joints, rad/s^2 or m/s^2.
+      maxforce: the largest norm of the force; 0 for no limit.
+      timeconst: time in which velocities decay by a factor e, s.
+    """
+
+    accel: float
+    maxforce: float
+    timeconst: float
+
+
+def _simulate(model: Model, settings: _Push, actuators: np.ndarray, counted: np.ndarray) -> Any:
     """The shortest and longest length in the window, each (2, k): while k actuators pull (row 0) and push (row 1)."""
     # factor by which velocities decay in a step
     fade = float(np.exp(-float(model.opt.timestep) / max(0.01, settings.timeconst)))

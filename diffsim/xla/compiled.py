@@ -22,7 +22,8 @@ import numpy as np
 from jax.extend.core import Primitive
 
 from diffsim.xla.barriers import for_cpu, for_gpu
-from diffsim.xla.traces import remembered, store_in
+from diffsim.xla.stored import store_in
+from diffsim.xla.traces import remembered
 
 
 @contextmanager
@@ -87,8 +88,8 @@ QUICK = {"xla_backend_optimization_level": 0}
 WORTH_KEEPING = 0.5
 # the default size of the cache on disk, in bytes: some thousand programs
 CACHE_LIMIT = 4 << 30
-# the folder in the cache for traced programs
-TRACES = "traces"
+# the folder in the cache for traced programs and results
+VALUES = "values"
 
 
 def use_cache(folder: str | Path | None = None, limit: int = CACHE_LIMIT) -> Path | None:
@@ -96,7 +97,8 @@ def use_cache(folder: str | Path | None = None, limit: int = CACHE_LIMIT) -> Pat
 
     Programs that compile in less than half a second are not cached. On one CPU, what `diffsim.jit` traces is cached
     too, if all that the function reads is known: its code, arrays, and functions of JAX, numpy and diffsim, but no
-    objects of the user's own classes. Other functions are traced by each process.
+    objects of the user's own classes. Other functions are traced by each process. What `load` derives from a model at
+    some cost, such as length ranges of muscles, is cached by the model's content.
 
     Args:
       folder: the folder of the cache; None for `JAX_COMPILATION_CACHE_DIR` if it is set, else `diffsim` in the user's
@@ -113,7 +115,7 @@ def use_cache(folder: str | Path | None = None, limit: int = CACHE_LIMIT) -> Pat
     path = Path(folder or configured or home / "diffsim")
     jax.config.update("jax_compilation_cache_dir", str(path))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", WORTH_KEEPING)
-    store_in(path / TRACES)
+    store_in(path / VALUES)
     _shrink(path, limit)
     return path
 
@@ -121,7 +123,7 @@ def use_cache(folder: str | Path | None = None, limit: int = CACHE_LIMIT) -> Pat
 def _shrink(folder: Path, limit: int) -> None:
     """Deletes the least recently used programs, so that the others take at most `limit` bytes."""
     programs = []
-    for program in [*folder.glob("*-cache"), *(folder / TRACES).glob("*-trace")]:
+    for program in [*folder.glob("*-cache"), *(folder / VALUES).glob("*-trace"), *(folder / VALUES).glob("*-kept")]:
         # another process may have deleted it since
         with suppress(FileNotFoundError):
             facts = program.stat()

@@ -119,6 +119,18 @@ def fingerprint(function: Any, structure: Any, avals: Any) -> str | None:
     return content.digest.hexdigest()
 
 
+def content_digest(value: Any) -> str | None:
+    """The digest of a value and of diffsim's files; None where the value's content cannot be listed."""
+    content = _Content()
+    try:
+        _check_unpatched()
+        content.add((package_digest(), jax.config.values["jax_enable_x64"]))
+        content.add(value)
+    except Unlisted:
+        return None
+    return content.digest.hexdigest()
+
+
 @functools.cache
 def package_digest() -> str:
     """The digest of all files of diffsim, of the versions of JAX and numpy, and of Python's version."""

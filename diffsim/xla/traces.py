@@ -5,14 +5,10 @@ A program is stored as StableHLO by `jax.export`, under the digest of all that d
 """
 
 import functools
-import os
-import pickle
 import time
 import warnings
-import zlib
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import jax
@@ -20,6 +16,7 @@ import jax.export
 
 from diffsim.xla.barriers import for_cpu
 from diffsim.xla.fingerprint import fingerprint
+from diffsim.xla.stored import DAMAGED, read, storing, write
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -28,32 +25,6 @@ T = TypeVar("T")
 WORTH_STORING = 0.25
 # the largest program that is stored, in bytes; arrays that it contains count
 LARGEST = 64 << 20
-# errors of zlib and pickle for a damaged file, or one of another version of jax
-DAMAGED = (
-    OSError,
-    ValueError,
-    LookupError,
-    TypeError,
-    AttributeError,
-    ImportError,
-    EOFError,
-    zlib.error,
-    pickle.PickleError,
-)
-
-
-class _Folder(NamedTuple):
-    """Where traces are stored; None before `use_cache` is called."""
-
-    path: Path | None = None
-
-
-_folder = [_Folder()]
-
-
-def store_in(folder: Path | None) -> None:
-    """Stores traces in this folder from now on; None stores nothing."""
-    _folder[0] = _Folder(folder)
 
 
 class _Program(NamedTuple):
@@ -89,17 +60,18 @@ def remembered(function: Callable[P, T]) -> Callable[P, T]:
 
     @functools.wraps(function)
     def traced(*args: P.args, **kwargs: P.kwargs) -> T:
-        folder = _folder[0].path
-        if folder is None or not _is_plain():
+        if not (storing() and _is_plain()):
             return function(*args, **kwargs)
         leaves, structure = jax.tree.flatten((args, kwargs))
         key = fingerprint(function, structure, list(map(jax.typeof, leaves)))
         if key is None:
             return function(*args, **kwargs)
-        path = folder / f"{function.__name__.strip('<>')}-{key}-trace"
-        with suppress(*DAMAGED):
-            return pickle.loads(zlib.decompress(path.read_bytes()))(leaves)
-        return _trace(function, leaves, structure, path)
+        name = f"{function.__name__.strip('<>')}-{key}-trace"
+        program = read(name)
+        if isinstance(program, _Program):
+            with suppress(*DAMAGED):
+                return program(leaves)
+        return _trace(function, leaves, structure, name)
 
     return traced
 
@@ -111,7 +83,7 @@ def _is_plain() -> bool:
     return for_cpu() and jax.device_count() == 1 and not watched and jax.sharding.get_abstract_mesh().empty
 
 
-def _trace(function: Callable[..., T], leaves: list, structure: Any, path: Path) -> T:
+def _trace(function: Callable[..., T], leaves: list, structure: Any, name: str) -> T:
     """The results of the function, which is traced; its program is stored if tracing took long."""
     returned = []
 
@@ -133,22 +105,11 @@ def _trace(function: Callable[..., T], leaves: list, structure: Any, path: Path)
     # a later process should hear the warnings too
     if not told and time.perf_counter() - begin > WORTH_STORING:
         # jax.export refuses some programs, such as those that call Python
-        with suppress(NotImplementedError, ValueError, TypeError, ImportError, pickle.PickleError, AttributeError):
+        with suppress(NotImplementedError, ValueError, ImportError):
             module = bytes(jax.export.export(program)(*given).serialize())
             weak = tuple(bool(leaf.weak_type) for leaf in out)
             stored = _Program(module, returned[0], weak)
-            _write(stored, path)
+            if len(module) <= LARGEST:
+                write(name, stored)
             return stored(leaves)
     return jax.tree.unflatten(returned[0], program(*leaves))
-
-
-def _write(program: _Program, path: Path) -> None:
-    """Writes a program as one action, since several processes may do so."""
-    if len(program.module) > LARGEST:
-        return
-    data = zlib.compress(pickle.dumps(program), 1)
-    with suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        draft = path.with_suffix(f".{os.getpid()}")
-        draft.write_bytes(data)
-        draft.replace(path)

@@ -13,7 +13,7 @@ import pytest
 
 import diffsim
 from diffsim.types.hooks import Hooks
-from diffsim.xla import traces
+from diffsim.xla import stored, traces
 from diffsim.xla.fingerprint import fingerprint
 
 PENDULUM = '<mujoco><worldbody><body><joint axis="0 1 0"/><geom size=".1" pos="0 0 1"/></body></worldbody></mujoco>'
@@ -23,9 +23,9 @@ PENDULUM = '<mujoco><worldbody><body><joint axis="0 1 0"/><geom size=".1" pos="0
 def folder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[pathlib.Path]:
     """A folder in which every trace is stored."""
     monkeypatch.setattr(traces, "WORTH_STORING", 0.0)
-    traces.store_in(tmp_path)
+    stored.store_in(tmp_path)
     yield tmp_path
-    traces.store_in(None)
+    stored.store_in(None)
 
 
 def digest(function: Callable, *args: Any) -> str | None:
@@ -40,9 +40,9 @@ def defined(source: str, **names: Any) -> Callable:
     return script["f"]
 
 
-def stored(folder: pathlib.Path) -> dict[str, int]:
+def written(folder: pathlib.Path) -> dict[str, int]:
     """The time at which each program was written."""
-    return {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
+    return {path.name: path.stat().st_mtime_ns for path in folder.glob("*-trace")}
 
 
 def test_a_trace_is_recalled(folder: pathlib.Path) -> None:
@@ -50,10 +50,10 @@ def test_a_trace_is_recalled(folder: pathlib.Path) -> None:
     source = "def f(x, key): return {'sine': jnp.sin(x) * gain, 'twice': 2.0 * x, 'draw': jax.random.normal(key)}"
     key = jax.random.key(3)
     first = diffsim.jit(defined(source, gain=jnp.ones(3)))(1.5, key=key)
-    before = stored(folder)
+    before = written(folder)
     assert len(before) == 1
     again = diffsim.jit(defined(source, gain=jnp.ones(3)))(1.5, key=key)
-    assert stored(folder) == before
+    assert written(folder) == before
     plain = jax.jit(defined(source, gain=jnp.ones(3)))(1.5, key=key)
     assert jax.tree.structure(again) == jax.tree.structure(plain)
     for one, two, three in zip(*map(jax.tree.leaves, (first, again, plain)), strict=True):
@@ -61,7 +61,7 @@ def test_a_trace_is_recalled(folder: pathlib.Path) -> None:
         np.testing.assert_array_equal(one, three)
         assert two.aval == three.aval
     diffsim.jit(defined(source, gain=jnp.full(3, 2.0)))(1.5, key=key)
-    assert len(stored(folder)) == 2
+    assert len(written(folder)) == 2
 
 
 def test_the_stored_program_runs(folder: pathlib.Path) -> None:
@@ -83,7 +83,7 @@ def test_a_step_is_recalled(folder: pathlib.Path) -> None:
     for mechanism in (model, heavier, model):
         step = diffsim.jit(defined("def f(model, state): return diffsim.step(model, state)"))
         np.testing.assert_array_equal(step(mechanism, state).qvel, plain(mechanism, state).qvel)
-    assert len(stored(folder)) == 1
+    assert len(written(folder)) == 1
 
 
 def test_a_damaged_file_is_written_again(folder: pathlib.Path) -> None:

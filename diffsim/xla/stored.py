@@ -1,0 +1,80 @@
+"""Files of the cache: values that a later process reads instead of computing them again.
+
+`kept` stores the result of a function of arrays under the digest of its arguments (fingerprint.py); traces.py stores
+programs. Nothing is stored before `use_cache` is called. Like compiled programs, these files are code that Python runs,
+so a cache should only be shared with those whom one trusts.
+"""
+
+import os
+import pickle
+import zlib
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+from diffsim.xla.fingerprint import content_digest
+
+T = TypeVar("T")
+
+# errors of zlib and pickle for a damaged file, or one of another version of jax
+DAMAGED = (
+    OSError,
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    ImportError,
+    EOFError,
+    zlib.error,
+    pickle.PickleError,
+)
+# the folder for values; empty before `use_cache` is called
+_folder: list[Path] = []
+
+
+def store_in(path: Path | None) -> None:
+    """Stores values in this folder from now on; None stores nothing."""
+    _folder[:] = [] if path is None else [path]
+
+
+def storing() -> bool:
+    """Whether values are stored."""
+    return bool(_folder)
+
+
+def read(name: str) -> Any:
+    """The value of this name; None if there is none, or its file is damaged."""
+    with suppress(*DAMAGED):
+        return pickle.loads(zlib.decompress((_folder[0] / name).read_bytes()))
+    return None
+
+
+def write(name: str, value: Any) -> None:
+    """Stores a value as one action, since several processes may do so; does nothing where that is impossible."""
+    path = _folder[0] / name
+    draft = path.with_name(f"{name}.{os.getpid()}")
+    with suppress(OSError, TypeError, AttributeError, pickle.PickleError):
+        data = zlib.compress(pickle.dumps(value), 1)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft.write_bytes(data)
+        draft.replace(path)
+
+
+def kept(label: str, compute: Callable[[], T], *inputs: Any) -> T:
+    """compute(), or what it returned in an earlier process for equal inputs.
+
+    Args:
+      label: what is computed; part of the file's name.
+      compute: a function that depends on nothing but `inputs`; it returns numpy arrays in tuples or dicts.
+      inputs: everything that decides the result: records, arrays, numbers.
+    """
+    digest = content_digest(inputs) if storing() else None
+    if digest is None:
+        return compute()
+    name = f"{label}-{digest}-kept"
+    found = read(name)
+    if found is None:
+        found = compute()
+        write(name, found)
+    return found
