@@ -183,23 +183,26 @@ def normals_of_lists(vert: Array, side: Lists) -> Array:
     lengths = np.diff(side.start, axis=1)
     used = zip(side.entry, side.start[:, -1], strict=True)
     entry = np.concatenate([count * row + entries[:number] for row, (entries, number) in enumerate(used)])
-    # the polygons that exist; the length, the begin and all entries from the third corner of each of them on
-    existing = np.flatnonzero(lengths)
-    length = lengths.ravel()[existing]
+    # triangles, then wider polygons: a triangle's area vector is the product of its two spokes, and most are triangles
+    length = lengths.ravel()
     begin = np.cumsum(length) - length
-    owner = np.repeat(np.arange(len(existing)), length)
-    last = np.flatnonzero(np.arange(len(entry)) - begin[owner] >= 2)
+    triangles, wide = np.flatnonzero(length == 3), np.flatnonzero(length > 3)
+    existing = np.concatenate([triangles, wide])
     corner = vert.reshape(-1, 3)
-    polygon = owner[last]
-    first = corner[entry[begin[polygon]]]
+    ends = corner[entry[begin[existing][:, None] + np.arange(3)]]
+    one, other = ends[:, 1] - ends[:, 0], ends[:, 2] - ends[:, 0]
+    # the area vectors of wide polygons: sums over all entries from the third corner on
+    count_of_wide = length[wide] - 2
+    polygon = np.repeat(np.arange(len(wide)), count_of_wide)
+    last = begin[wide][polygon] + 2 + np.arange(len(polygon)) - (np.cumsum(count_of_wide) - count_of_wide)[polygon]
+    first = corner[entry[begin[wide][polygon]]]
     areas = cross(corner[entry[last - 1]] - first, corner[entry[last]] - first)
-    whole = jax.ops.segment_sum(areas, polygon, len(existing), indices_are_sorted=True)
-    ends = corner[entry[begin[:, None] + np.arange(3)]]
-    normal = _by_first(ends[:, 1] - ends[:, 0], ends[:, 2] - ends[:, 0], whole)
+    sums = jax.ops.segment_sum(areas, polygon, len(wide), indices_are_sorted=True)
+    whole = jnp.concatenate([cross(one, other)[: len(triangles)], sums])
     # zeros for polygons that do not exist
-    row = np.full(lengths.size, -1, np.int32)
+    row = np.full(length.size, -1, np.int32)
     row[existing] = np.arange(len(existing))
-    return pick_some(normal, row).reshape(*lengths.shape, 3)
+    return pick_some(_by_first(one, other, whole), row).reshape(*lengths.shape, 3)
 
 
 def _by_first(one: Array, other: Array, whole: Array) -> Array:
