@@ -101,7 +101,7 @@ def restore(cls: type[T], path: str | Path) -> T:
         strange = [f"{name} of type {array.dtype}" for name, array in arrays.items() if array.dtype.kind not in "biuf"]
         if strange:
             raise ValueError(f"it has {strange[0]}")
-        result = _put_together(cls, "", arrays, header["facts"])
+        result = _put_together(cls, "", arrays, header["facts"], _common_axes(cls, arrays))
         _check(result, header["digest"], path)
     except MjcfError:
         raise
@@ -141,15 +141,34 @@ def _take_apart(key: str, value: Any, arrays: dict[str, np.ndarray], facts: dict
         facts[key.rstrip("/")] = int(value) if isinstance(value, IntEnum) else value
 
 
-def _put_together(cls: type[T], prefix: str, arrays: Mapping[str, np.ndarray], facts: Mapping[str, Any]) -> T:
-    """An object of a dataclass from the entries whose names begin with `prefix`: the inverse of `_take_apart`."""
+def _common_axes(cls: type, arrays: Mapping[str, np.ndarray]) -> tuple[int, ...]:
+    """The axes that every leaf of a record has before its declared ones, as in a batch; else none."""
+    leading = set()
+    for field in dataclasses.fields(cls):
+        if "shape" in field.metadata and field.name in arrays:
+            shape = arrays[field.name].shape
+            leading.add(shape[: len(shape) - len(field.metadata["shape"])])
+    return leading.pop() if len(leading) == 1 else ()
+
+
+def _put_together(
+    cls: type[T],
+    prefix: str,
+    arrays: Mapping[str, np.ndarray],
+    facts: Mapping[str, Any],
+    axes: tuple[int, ...],
+) -> T:
+    """An object of a dataclass from the entries whose names begin with `prefix`: the inverse of `_take_apart`.
+
+    `axes`: the leading axes of fields that did not exist when the file was saved.
+    """
     hints = get_type_hints(cls)
 
     def value_of(field: dataclasses.Field) -> Any:
         hint = hints[field.name]
         key = prefix + field.name
         if dataclasses.is_dataclass(hint):
-            return _put_together(hint, f"{key}/", arrays, facts)  # type: ignore[arg-type]
+            return _put_together(hint, f"{key}/", arrays, facts, axes)  # type: ignore[arg-type]
         if key in arrays:
             return jnp.asarray(arrays[key], dtype=float) if "shape" in field.metadata else arrays[key]
         if key in facts:
@@ -161,7 +180,7 @@ def _put_together(cls: type[T], prefix: str, arrays: Mapping[str, np.ndarray], f
             # a size that the file lacks is a size of something that did not exist
             declared = field.metadata["shape"]
             sizes = [facts.get(f"topology/{size}", 0) if isinstance(size, str) else size for size in declared]
-            return jnp.asarray(np.broadcast_to(field.metadata["old"], sizes), dtype=float)
+            return jnp.asarray(np.broadcast_to(field.metadata["old"], [*axes, *sizes]), dtype=float)
         if not inside:
             raise KeyError(f"'{key}' is missing")
         return {name[len(key) + 1 :]: arrays[name] if name in arrays else _tuples(facts[name]) for name in inside}

@@ -75,6 +75,12 @@ def test_a_file_from_before_lights_had_colours(tmp_path) -> None:
     rewritten(tmp_path / "m.npz", dict.fromkeys(added))
     # the light and the headlight of a cartpole have the default colours
     assert_equal(new, diffsim.load(tmp_path / "m.npz"))
+    # in a batch in which all leaves have an axis of worlds, the colours have it, too; in another batch they need none
+    both = jax.tree.map(lambda leaf: np.stack([leaf, leaf]), new)
+    for models in (both, new.replace(body_mass=both.body_mass)):
+        models.save(tmp_path / "m.npz")
+        rewritten(tmp_path / "m.npz", dict.fromkeys(added))
+        jax.tree.map(np.testing.assert_array_equal, diffsim.load(tmp_path / "m.npz"), models)
 
 
 def entries_of(path) -> dict[str, bytes]:

@@ -76,6 +76,18 @@ def test_a_spot_light_in_the_picture() -> None:
     np.testing.assert_allclose(floor(0, 2), expected(AMBIENT, LEFT, RIGHT, below), rtol=0.02, atol=2e-3)
 
 
+def test_the_headlight_shines_from_the_camera_in_its_colours() -> None:
+    own = model()
+    on = own.vis.headlight.replace(active=1, diffuse=[0.2, 0, 0.6], ambient=[0, 0.3, 0], specular=[0, 0, 0])
+    shown = own.replace(vis=own.vis.replace(headlight=on))
+    # the program of the other picture; the camera looks straight down on the slab
+    image = viz.render(shown, diffsim.make_state(shown), "top", size=(SIZE, SIZE), samples=1)
+    row, column = int(SIZE / 2), int(SIZE / 2)
+    seen = np.asarray(exposed(jnp.asarray(image / 255.0)))[row, column]
+    head = (((0.2, 0, 0.6), 1), ((0, 0.3, 0), 1))
+    np.testing.assert_allclose(seen, expected(AMBIENT, RIGHT, *head), rtol=0.02, atol=2e-3)
+
+
 def light(name: str) -> int:
     """The place of a light among those that are drawn."""
     return drawn_lights(model().topology).index(model().id("light", name))
