@@ -1,11 +1,15 @@
 """The table of tasks. Each row is a `Task` from a file here; its model in `models/` has the same name by default."""
 
 from diffsim.envs.env import Env, Task
-from diffsim.envs.tasks import floating, hand, joystick, planar
+from diffsim.envs.tasks import floating, hand, planar
+from diffsim.envs.tasks.robots import ROBOTS
+from diffsim.envs.tasks.velocity import Velocity
 from diffsim.load import MODELS as MODELS
 from diffsim.load import load
 from diffsim.types.record import near
 
+# the quadruped follows commanded velocities
+JOYSTICK = Velocity(ROBOTS["quadruped"])
 TASKS: dict[str, Task] = {
     "cartpole": planar.CARTPOLE,
     "reacher": planar.REACHER,
@@ -14,7 +18,7 @@ TASKS: dict[str, Task] = {
     "quadruped": floating.QUADRUPED,
     "humanoid": floating.HUMANOID,
     "hand": hand.TASK,
-    "joystick": joystick.TASK,
+    "joystick": JOYSTICK.task,
 }
 # tasks that use the model of another task
 MODEL_OF = {"joystick": "quadruped"}
@@ -34,4 +38,6 @@ def make(name: str) -> Env:
     """
     if name not in TASKS:
         raise KeyError(f"no task is called {name!r}{near(name, TASKS, listed=len(TASKS))}")
-    return Env(load(MODELS / f"{MODEL_OF.get(name, name)}.xml"), TASKS[name])
+    if name == "joystick":
+        return JOYSTICK.env()
+    return Env(load(MODELS / f"{name}.xml"), TASKS[name])
