@@ -32,7 +32,7 @@ from diffsim.actuator.actuators import (
     switched_off,
     usable_controls,
 )
-from diffsim.actuator.laws import BIASES, DYNAMICS, GAINS, Dynamics, Force, of_plugin
+from diffsim.actuator.laws import BIASES, DYNAMICS, GAINS, Dynamics, Force, nothing, of_plugin
 from diffsim.base.enums import BiasType, DisableBit, DynType, GainType, TrnType
 from diffsim.base.joints import is_ball
 from diffsim.math import safe
@@ -233,7 +233,7 @@ def compute_actuation(
     rates = [_rate(law, a) for law, a in zip(laws, actuators, strict=True)]
     forces = []
     for law, of_law, rate in zip(laws, actuators, rates, strict=True):
-        force = law.gain.value(of_law, of_law.gainprm) * signal(law, of_law, rate)
+        force = _signal_force(law, of_law, rate)
         # a bias to which the limits do not apply (friction of a DC motor) is added after them
         forces.append(force + law.bias.value(of_law, of_law.biasprm) if law.bias.limited else force)
 
@@ -289,15 +289,66 @@ def velocity_slopes(model: Model, state: State, inputs: Inputs, data: Data) -> t
     conditions = Conditions(state.act, Command(inputs.ctrl), data.actuator_length, data.actuator_velocity)
     slopes = [_slope(group, members(model, group, conditions), data.act_dot) for group in moving]
     ids = np.concatenate([group.ids for group in moving])
-    slope = jnp.concatenate(slopes)
+    return ids, _unless_limited(model, data, ids, jnp.concatenate(slopes), model.opt.follows("saturated_targets"))
+
+
+def _unless_limited(model: Model, data: Data, ids: np.ndarray, slope: Array, targets: bool) -> Array:
+    """Slopes (n,) of the forces of actuators `ids`; zero where the force is at its limit.
+
+    With `targets`, also zero where the joint or tendon is at its limit of actuator forces.
+    """
     limited = model.topology.actuator_forcelimited[ids] != 0
     if limited.any():
         force = pick(data.actuator_force, ids)
         lower, upper = pick(model.actuator_forcerange, ids).T
         slope = jnp.where(limited & ((force <= lower) | (force >= upper)), 0, slope)
-    if model.opt.follows("saturated_targets"):
+    if targets:
         slope = jnp.where(pick(saturated(model, data.actuator_force, data.qfrc_actuator), ids), 0, slope)
-    return ids, slope
+    return slope
+
+
+def stiffness_and_damping(model: Model, act: Array, command: Command, data: Data) -> tuple[np.ndarray, Array, Array]:
+    """Indices (n,) of the actuators whose force can depend on length or velocity, and minus these derivatives (n,).
+
+    They are derivatives at the clamped controls, N / m and N s / m or N m / rad and N m s / rad, which can have any
+    sign. They are zero where the force, the joint or the tendon is at its limit.
+
+    Args:
+      model: the model.
+      act: (na,) activations.
+      command: the controls, before they are clamped.
+      data: lengths, velocities and forces of the actuators.
+    """
+    idle = switched_off(model)
+    elastic = [group for group in groups(model.topology) if group.gain.slope or group.bias.value is not nothing]
+    elastic = [group for group in (group.without(idle) for group in elastic) if group.ids.size]
+    if not elastic:
+        none = jnp.zeros((0,), act.dtype)
+        return np.zeros(0, int), none, none
+    command = command._replace(ctrl=usable_controls(model, command.ctrl))
+
+    def forces(length: Array, velocity: Array) -> Array:
+        """(n,) the forces without limits."""
+        conditions = Conditions(act, command, length, velocity)
+        parts = []
+        for group in elastic:
+            actuators = members(model, group, conditions)
+            parts.append(_signal_force(group, actuators, _rate(group, actuators)))
+            parts[-1] = parts[-1] + group.bias.value(actuators, actuators.biasprm)
+        return jnp.concatenate(parts)
+
+    length, velocity = data.actuator_length, data.actuator_velocity
+    one, zero = jnp.ones_like(length), jnp.zeros_like(length)
+    ids = np.concatenate([group.ids for group in elastic])
+    # an actuator's force depends on its own length and velocity alone: one tangent serves all of them
+    slopes = [jax.jvp(forces, (length, velocity), way)[1] for way in ((one, zero), (zero, one))]
+    stiffness, damping = (-_unless_limited(model, data, ids, slope, targets=True) for slope in slopes)
+    return ids, stiffness, damping
+
+
+def _signal_force(group: Group, actuators: Actuators, rate: Array) -> Array:
+    """(n,) gain * signal."""
+    return group.gain.value(actuators, actuators.gainprm) * signal(group, actuators, rate)
 
 
 def _slope(group: Group, actuators: Actuators, act_dot: Array) -> Array:

@@ -135,6 +135,8 @@ class Integrator(IntEnum):
     RK4 = 1
     IMPLICIT = 2
     IMPLICITFAST = 3
+    # new in MuJoCo 3.13
+    DISCRETE = 4
 
 
 class Cone(IntEnum):

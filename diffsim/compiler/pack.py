@@ -148,6 +148,8 @@ def present(fields: Fields, keep: Collection[str]) -> dict[str, np.ndarray]:
     masks["ill_conditioned"] = np.full(len(measure), np.any(measure > WATCHED))
     # the programs of `implicitfast` solve with another factorization (simulate/integrate/integrators.py)
     masks["can_accelerate"] = can_accelerate(fields)
+    # the metric of the integrator `discrete` can couple trees (simulate/metric.py)
+    masks["one_block"] = np.full(1, int(fields["opt"]["integrator"]) == Integrator.DISCRETE)
     return masks
 
 

@@ -22,7 +22,6 @@ from diffsim.base.enums import (
     DynType,
     EnableBit,
     GainType,
-    Integrator,
     SensorType,
     TrnType,
 )
@@ -152,8 +151,6 @@ def _unsupported_features(mjmodel: Any, fields: dict[str, Any]) -> Iterator[str]
         label = _label(mjmodel, "sensor", index)
         yield f"{label} has velocities of contacts, new after MuJoCo 3.8"
     opt = fields["opt"]
-    if opt["integrator"] not in set(Integrator):
-        yield "the integrator `discrete` is new in MuJoCo 3.13"
     for name, known in (("disableflags", DisableBit), ("enableflags", EnableBit)):
         if unknown := int(opt[name]) & ~sum(known):
             kind = getattr(_package(mjmodel), known.__name__.join(("mjt", "")), int)

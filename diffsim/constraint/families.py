@@ -17,7 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from diffsim.base.enums import ConstraintType, DisableBit, EqType
+from diffsim.base.enums import ConstraintType, DisableBit, EqType, Integrator
+from diffsim.base.errors import UnsupportedError
 from diffsim.constraint import contact, equality, flex_rows, laws, limit
 from diffsim.constraint.active_set import INEQUALITIES, fix_activity, fix_zones, inactive_asleep
 from diffsim.constraint.contact import rows_within_reach, slot_body_ids
@@ -103,6 +104,9 @@ WITHIN_REACH = "contact_within_reach"
 def make_constraints(source: Sources) -> Constraints:
     """The rows of all constraints: (qpos, qvel, poses, contacts) -> J, aref, D, bounds and friction coefficients."""
     model, active_set, reach = source.model, source.active_set, source.reach
+    if model.opt.integrator == Integrator.DISCRETE and source.diagonals is None:
+        reason = "single stages do not support the integrator discrete; call forward or step"
+        raise UnsupportedError.of("<option integrator>", reason)
     # raw rows of each family that no flag switches off
     near = [
         (name, inactive_asleep(raw, source.asleep))
@@ -137,7 +141,14 @@ def make_constraints(source: Sources) -> Constraints:
     topology = model.topology
     slots = source.slots
     limbs = None
-    if slots.body is not None and not slots.flexes and all(raw.slot is not None for raw in all_rows if not raw.sign):
+    # the metric of the integrator `discrete` couples dofs that M does not
+    alike = source.diagonals is None
+    if (
+        alike
+        and slots.body is not None
+        and not slots.flexes
+        and all(raw.slot is not None for raw in all_rows if not raw.sign)
+    ):
         # which entries of M + J^T K J can differ from zero: the entries of M, and pairs of dofs that move one body of a
         # contact but not the other
         moves = np.logical_xor(*body_dof_mask(topology)[slots.body.T])

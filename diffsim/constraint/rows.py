@@ -14,7 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from diffsim.base.enums import MINVAL, DisableBit, Solver
+from diffsim.base.enums import MINVAL, DisableBit, Integrator, Solver
+from diffsim.constraint.discrete import Diagonals, at_end_of_step, effective_impedance, growth, resolved, softened
 from diffsim.constraint.impedance import (
     MAXIMP,
     MINIMP,
@@ -45,6 +46,7 @@ class Sources(NamedTuple):
       flexes: None in a model without flexes.
       active_set: which rows are active and which push, for a linearization; None: decided by the state.
       asleep: (nv,) which dofs sleep; None in a model in which nothing can sleep.
+      diagonals: of M and of the metric (simulate/metric.py); None unless the integrator is `discrete`.
       reach: m, the distance below which contacts that do not touch have soft rows (contact.py); None for no such rows.
     """
 
@@ -60,6 +62,7 @@ class Sources(NamedTuple):
     flexes: Flexes | None = None
     active_set: ActiveSet | None = None
     asleep: Array | None = None
+    diagonals: Diagonals | None = None
     reach: float | None = None
 
 
@@ -182,8 +185,16 @@ def prepare(model: Model, groups: Sequence[RawRows]) -> list[Prepared]:
 def assemble(source: Sources, family: str, law: Law, raw: RawRows, prepared: Prepared, start: int) -> RowGroup:
     """Velocity, reference acceleration and weight of a group whose rows of J begin at `start`."""
     model, active, ref = source.model, raw.active, prepared.ref
+    timestep = model.opt.timestep
     vel = _velocity(raw, source.state.qvel)
+    if source.diagonals is not None and law in RESOLVED and not model.opt.disabled(DisableBit.REFSAFE):
+        ref = resolved(ref, raw.solref, raw.solimp, timestep)
     aref = _reference_acceleration(model, law, raw, ref, vel, prepared.violation)
+    if source.diagonals is not None:
+        spring = jnp.zeros_like(ref.stiffness) if law == Law.BOUNDED else ref.stiffness * ref.impedance
+        ref = ref._replace(impedance=effective_impedance(ref.impedance, growth(spring, ref.damping, timestep)))
+        count = raw.pos.shape[0]
+        raw = raw._replace(diagonal=raw.diagonal * softened(raw.jacobian, source.diagonals, count))
     weight = WEIGHTS[law](model, raw, ref)
     none = jnp.zeros((0,), vel.dtype)
     return RowGroup(
@@ -208,8 +219,13 @@ def assemble(source: Sources, family: str, law: Law, raw: RawRows, prepared: Pre
 
 
 def _refsafe(model: Model) -> bool:
-    """Whether time constants are kept above twice the timestep."""
-    return not model.opt.disabled(DisableBit.REFSAFE)
+    """Whether time constants are kept above twice the timestep; rows of the integrator `discrete` do not need it."""
+    return not (model.opt.disabled(DisableBit.REFSAFE) or _at_end(model))
+
+
+def _at_end(model: Model) -> bool:
+    """Whether springs and dampers of rows act at the end of the timestep."""
+    return model.opt.integrator == Integrator.DISCRETE
 
 
 def _velocity(raw: RawRows, qvel: Array) -> Array:
@@ -277,6 +293,13 @@ def _reference_acceleration(
         solref = usable_solref(raw.solref_friction, (0.0, 0.0), model.opt.timestep, _refsafe(model))
         is_set = (solref[:, 0] != 0) | (solref[:, 1] != 0)
         side = jnp.where(is_set, damping(solref, safe.clip(raw.solimp[:, 1], MINIMP, MAXIMP)), side)
+    if _at_end(model):
+        timestep = model.opt.timestep
+        stiffness = jnp.zeros_like(violation) if law == Law.BOUNDED else ref.stiffness * ref.impedance
+        aref = at_end_of_step(aref, vel[0], stiffness, ref.damping, timestep)
+        # a pyramid's edges are whole rows; friction rows of elliptic contacts have no stiffness
+        shared = stiffness if law == Law.PYRAMID else jnp.zeros_like(side)
+        side = (side + timestep * shared) / growth(shared, side, timestep)
     return jnp.stack([aref, *[-side * vel[i] for i in range(1, raw.dim)]])
 
 
@@ -310,6 +333,8 @@ def _cone(model: Model, raw: RawRows, ref: Reference) -> Weights:
     return Weights(jnp.stack([normal, *sides]), first / jnp.sqrt(impratio))
 
 
+# laws of limits and contacts, whose springs are no stiffer than the integrator `discrete` can resolve
+RESOLVED = (Law.ONE_SIDED, Law.PYRAMID, Law.CONE)
 WEIGHTS: dict[Law, Callable[[Model, RawRows, Reference], Weights]] = {
     Law.QUADRATIC: _one_row,
     Law.BOUNDED: _one_row,

@@ -123,6 +123,19 @@ def joint_springs(model: Model, qpos: Array) -> list[JointSprings]:
     return springs
 
 
+def spring_derivative(model: Model, spring: JointSprings) -> Array:
+    """(n,) -d force / d displacement of joint springs at their displacements x, k + 2 p0 x + 3 p1 x^2."""
+    k = pick(model.jnt_stiffness, spring.joints)
+    if not model.topology.has("jnt_stiffnesspoly"):
+        return k
+    return _slope(k, pick(model.jnt_stiffnesspoly, spring.joints), spring.extent)
+
+
+def _slope(linear: Array, poly: Array, x: Array) -> Array:
+    """(n,) d (x stiffness(x)) / d x = k + 2 p0 x + 3 p1 x^2, with the arguments of `stiffness`."""
+    return stiffness(linear, poly * jnp.array([[2, 3]], dtype=x.dtype), x)
+
+
 def _joint_spring_force(model: Model, qpos: Array) -> Array:
     """(nv,) forces of the joint springs, N or N m, which pull towards qpos_spring."""
     springs = joint_springs(model, qpos)
@@ -161,6 +174,12 @@ def tendon_springs(model: Model, tendons: Tendons) -> Array:
     return -x * stiffness(model.tendon_stiffness, model.tendon_stiffnesspoly, x)
 
 
+def tendon_spring_derivative(model: Model, tendons: Tendons) -> Array:
+    """(ntendon,) N/m, -d force / d length of springs along tendons; zero inside the dead band."""
+    x = tendon_extension(model, tendons)
+    return jnp.where(x == 0, 0, _slope(model.tendon_stiffness, model.tendon_stiffnesspoly, x))
+
+
 def has_tendon_dampers(model: Model) -> bool:
     """Whether dampers act along tendons."""
     return has_reflected(model.topology, *TENDON_DAMPING) and not model.opt.disabled(DisableBit.DAMPER)
@@ -174,8 +193,7 @@ def tendon_dampers(model: Model, velocities: Velocities) -> Array:
 def damping_derivative(model: Model, fields: tuple[str, str], velocity: Array) -> Array:
     """(n,) -d force / d velocity of these dampers, b + 2 p0 |v| + 3 p1 v^2; arguments as for `_dampers`."""
     linear, higher = (reflected(model, field) for field in fields)
-    weight = jnp.array([[2, 3]], dtype=velocity.dtype)
-    return stiffness(linear, higher * weight, jnp.abs(velocity))
+    return _slope(linear, higher, jnp.abs(velocity))
 
 
 def tendon_extension(model: Model, tendons: Tendons) -> Array:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from jax import Array
 
+from diffsim.base.enums import TrnType
 from diffsim.base.joints import dofs_angular
 from diffsim.math.linalg import Blocks, blocks_of, worthwhile, worthwhile_blocks
 from diffsim.math.stencil_rows import Fixed, Points
@@ -159,6 +160,13 @@ def coupled_dofs(topology: Topology) -> np.ndarray:
 
 
 @per_topology
+def can_couple(topology: Topology) -> bool:
+    """Whether tendons or actuators can couple dofs of two trees, as the integrator `discrete` takes into account."""
+    on_joints = np.isin(topology.actuator_trntype, (TrnType.JOINT, TrnType.JOINTINPARENT))
+    return bool(topology.ntree > 1 and (topology.ntendon or not on_joints.all()))
+
+
+@per_topology
 def dof_limbs(topology: Topology) -> Limbs | None:
     """The sparsity of M by limbs, such as arms and legs: entries of dofs on two different limbs are zero."""
     return limbs_of(dof_mask(topology) | dof_mask(topology).T)
@@ -168,6 +176,8 @@ def dof_limbs(topology: Topology) -> Limbs | None:
 def dof_blocks(topology: Topology) -> Blocks:
     """The blocks of M; blocks of single flex vertices come last."""
     points = free_points(topology).points
+    if topology.one_block and can_couple(topology):
+        return blocks_of(np.zeros(topology.nv, int))
     if not points.number:
         return worthwhile_blocks(coupled_dofs(topology))
     trees = [index for index in articulated_blocks(topology).index if index.size]

@@ -9,6 +9,7 @@ Source: MuJoCo XML reference; mjXReader::Parse and mjXSchema::Check (3.8.1).
 """
 
 from collections.abc import Iterable, Mapping
+from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
@@ -310,11 +311,13 @@ def _check(spec: Spec, complete: bool, problems: Problems) -> None:
     """Checks that need the whole model."""
     for element in spec.root.walk():
         element.check(problems)
-        for name in element.given() if spec.mujoco == changes.DEFAULT else ():
-            if since := versions.BY_WORD.get((element.tag, xml_name(name))):
-                message = f"attribute '{xml_name(name)}' is new in MuJoCo {since}"
-                hint = f'load(..., mujoco="{since}")'
-                problems.unsupported(element, message, hint)
+        for name in element.given():
+            word, since = f"attribute '{xml_name(name)}'", versions.BY_WORD.get((element.tag, xml_name(name)))
+            value = getattr(element, name)
+            if isinstance(value, IntEnum) and (new := versions.BY_VALUE.get((element.tag, name, value.name.lower()))):
+                word, since = f"{word}: '{value.name.lower()}'", new
+            if since and changes.VERSIONS.index(spec.mujoco) < changes.VERSIONS.index(since):
+                problems.unsupported(element, f"{word} is new in MuJoCo {since}", f'load(..., mujoco="{since}")')
     expand(spec, problems)
     spec.names = index_names(spec, problems)
     # an unsupported element may contain names that others refer to

@@ -63,7 +63,6 @@ NEWER_ELEMENTS: dict[str, dict[str, str]] = {
 _SIGNATURE = frozenset({"pos", "vel", "ff", "voltage", "none"})
 # values that came after 3.8.1, by element and attribute: the values, of which a file may give several, and the version
 NEWER_WORDS: dict[tuple[str, str], tuple[frozenset[str], str]] = {
-    ("option", "integrator"): (frozenset({"discrete"}), "3.13"),
     ("dcmotor", "input"): (_SIGNATURE, "3.12"),
     ("general", "input"): (_SIGNATURE | {"quat", "expmap"}, "3.12"),
 }
@@ -117,13 +116,14 @@ BUILT = {
 
 # newer words that diffsim supports only if the model follows a MuJoCo that has them, `load(..., mujoco="4.0")`
 BY_WORD: dict[tuple[str, str], str] = {}
+# the same for values: element, attribute and value
+BY_VALUE: dict[tuple[str, str, str], str] = {("option", "integrator", "discrete"): "3.13"}
 
 # what diffsim does with a word that it does not support, in the table of the documentation
 REFUSED = "refused"
 
 # what to do instead of newer words that are refused, and why they are
 INSTEAD = {
-    "discrete": "it solves constraints with another inertia matrix; use integrator=implicitfast and a smaller timestep",
     "pid": "it has several controls; use <position>, or the plugin mujoco.pid for an integral term",
     "orientation": "it has several forces; use three <position> on the ball joint, gear 1 0 0, 0 1 0 and 0 0 1",
     "adhesion": "contacts that pull have another cone of forces; use an <adhesion> actuator",
@@ -147,6 +147,8 @@ def words() -> Iterator[tuple[str, str, str]]:
     yield from ((since, f"`{name}` of `{tag}`", "supported") for (tag, name), since in BUILT.items())
     for (tag, name), since in BY_WORD.items():
         yield since, f"`{name}` of `{tag}`", f'supported with `mujoco="{since}"` or later'
+    for (tag, name, value), since in BY_VALUE.items():
+        yield since, f'`{name}="{value}"` of `{tag}`', f'supported with `mujoco="{since}"` or later'
     for tag, names in NEWER_ATTRIBUTES.items():
         for name, since in names.items():
             if name in SILENT.get(tag, ()):
@@ -157,9 +159,5 @@ def words() -> Iterator[tuple[str, str, str]]:
     for section, tags in NEWER_ELEMENTS.items():
         yield from ((since, f"`{tag}` in `{section}`", _refused(tag)) for tag, since in tags.items())
     for (tag, name), (said, since) in NEWER_WORDS.items():
-        yield (
-            since,
-            f'`{name}="{" ".join(sorted(said))}"` of `{tag}`',
-            _refused("discrete" if name == "integrator" else name),
-        )
+        yield since, f'`{name}="{" ".join(sorted(said))}"` of `{tag}`', _refused(name)
     yield from ((since, f"`{tag}` without `{name}`", REFUSED) for (tag, name), since in NEWER_WITHOUT.items())

@@ -35,6 +35,7 @@ from diffsim.simulate.forward import forward as simulate_forward
 from diffsim.simulate.forward import inverse_dynamics
 from diffsim.simulate.integrate.derivative import velocity_derivative
 from diffsim.simulate.integrate.integrators import discrete_inertia
+from diffsim.simulate.metric import metric_of
 from diffsim.simulate.step import integrate, step_data
 from diffsim.simulate.tendon_wrenches import tendon_wrenches
 from diffsim.solver import smooth_acceleration
@@ -106,12 +107,16 @@ def inverse(m: Model, d: Data) -> Data:
     """
     given = d.qacc
     d = forward(m, d)
-    if m.opt.enabled(EnableBit.INVDISCRETE):
+    inertial = None
+    if m.opt.integrator == Integrator.DISCRETE:
+        d = dataclasses.replace(d, qacc=given)
+        inertial = metric_of(m, state_of(d), inputs_of(d), d).force(m, d.efc, given)
+    elif m.opt.enabled(EnableBit.INVDISCRETE):
         force = discrete_inertia(m, state_of(d), inputs_of(d), d).mul_vec(given)
         d = dataclasses.replace(d, qacc=solve_blocks(d.M, force))
     else:
         d = dataclasses.replace(d, qacc=given)
-    result = inverse_dynamics(d, d.qacc)
+    result = inverse_dynamics(d, d.qacc, inertial)
     d = dataclasses.replace(d, row_force=d.efc.concatenate(row_forces(d.efc, d.qacc)))
     d = sensor_acc(m, rne_postconstraint(m, d))
     return dataclasses.replace(d, qacc=given, qfrc_inverse=result.qfrc_inverse, qfrc_constraint=result.qfrc_constraint)

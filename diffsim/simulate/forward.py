@@ -29,6 +29,7 @@ from diffsim.math import safe
 from diffsim.sensor import read_sensors
 from diffsim.simulate.acting_rows import solve_acting
 from diffsim.simulate.arguments import check_arguments
+from diffsim.simulate.metric import Metric, compute_metric, turned
 from diffsim.simulate.sleep import wake_and_collide
 from diffsim.simulate.status import status
 from diffsim.simulate.tendon_wrenches import tendon_wrenches
@@ -115,6 +116,10 @@ def evaluate(
     applied = applied_force(model, inputs, kinematics, com) + (0.0 if push is None else push(inertia, transmission))
     qfrc_smooth = stored(rest.dofs(passive.qfrc_passive - bias.qfrc_bias + actuation.qfrc_actuator + applied))
 
+    # The inertia and the force with which the integrator `discrete` solves; M and qfrc_smooth for all others
+    metric = compute_metric(model, state, inputs, command, Data.of(known, inertia, passive, bias, actuation))
+    solved = (inertia.M, qfrc_smooth) if metric is None else (metric.inertia, qfrc_smooth + metric.shift)
+
     # Constraint Jacobian and reference acceleration (mj_makeConstraint, mj_referenceConstraint)
     sources = Sources(
         model=model,
@@ -129,24 +134,24 @@ def evaluate(
         flexes=flexes,
         active_set=active_set,
         asleep=rest.asleep,
+        diagonals=None if metric is None else metric.diagonals,
     )
     constraints = make_constraints(sources)
 
     # Constraint forces by the selected solver, and the acceleration with them (mj_fwdConstraint)
-    others = passive.qfrc_passive + actuation.qfrc_actuator + applied
-    motion = motion_forces(model, qvel, com, velocities, others)
+    motion = motion_forces(model, qvel, com, velocities, passive.qfrc_passive + actuation.qfrc_actuator + applied)
     start = rest.dofs(state.qacc_warmstart)
     solution = solve_acting(
         sources,
         constraints,
-        lambda rows: solve(model, inertia.M, qfrc_smooth, start, rows, contacts.sort_key, motion),
+        lambda rows: solve(model, *solved, start, rows, contacts.sort_key, motion),
     )
     if model.opt.contact_reach:
         # ours: the derivative, not the value, sees contacts before they touch
         within_reach = make_constraints(sources._replace(reach=model.opt.contact_reach))
-        solution = derivatives_within_reach(model, solution, Objective(inertia.M, qfrc_smooth, within_reach))
-    solution = solution.replace(qacc=rest.dofs(solution.qacc))
-    smooth = smooth_acceleration(model, inertia.M, qfrc_smooth)
+        solution = derivatives_within_reach(model, solution, Objective(*solved, within_reach))
+    solution = solution.replace(qacc=rest.dofs(turned(model, metric, constraints, solution.qacc)))
+    smooth = smooth_acceleration(model, *solved).replace(qfrc_smooth=qfrc_smooth)
 
     # Forces on bodies (mj_rnePostConstraint) and energy, which only sensors and users read
     subtrees = compute_subtree_velocities(model, com, velocities)
@@ -158,33 +163,38 @@ def evaluate(
     external = external_wrenches(model, inputs, kinematics, com, *wrenches)
     body_forces = compute_body_forces(model, qvel, solution.qacc, com, velocities, external)
     energy = compute_energy(model, state, kinematics, tendons, inertia, flexes)
-    forces = (passive, bias, actuation, smooth, solution, body_forces)
-    known = Data.of(known, subtrees, *forces, energy, rest.sleep, contact=contacts, efc=constraints)
+    known = Data.of(
+        *(known, subtrees, passive, bias, actuation, smooth, solution, body_forces, energy, rest.sleep),
+        contact=contacts,
+        efc=constraints,
+    )
 
     # Forward and inverse dynamics compared (mj_compareFwdInv), and sensors (mj_sensorPos, mj_sensorVel, mj_sensorAcc)
-    comparison = compute_forward_inverse(model, known, applied)
+    comparison = compute_forward_inverse(model, known, applied, metric)
     now = rest.readings(read_sensors(model, state, inputs, known, contact_force))
     sensors = Sensors(sensordata=delayed_readings(model, state.history, state.time, now), sensor_now=now)
     return Data.of(known, comparison, sensors, status=status(model, state, inputs, known))
 
 
-def inverse_dynamics(data: Data, qacc: Array) -> Inverse:
+def inverse_dynamics(data: Data, qacc: Array, inertial: Array | None = None) -> Inverse:
     """Inverse dynamics in continuous time, with the position and velocity stages in `data`.
 
-    qfrc_inverse = M qacc + qfrc_bias - qfrc_passive - J^T f(qacc), (nv,) in N and N m.
+    qfrc_inverse = M qacc + qfrc_bias - qfrc_passive - J^T f(qacc), (nv,) in N and N m. With the integrator `discrete`,
+    qacc is the acceleration over a whole timestep, and `inertial` (nv,), from `Metric.force`, replaces M qacc.
     """
     qfrc_constraint = constraint_force(data.efc, qacc)
-    force = data.M.mul_vec(qacc) + data.qfrc_bias - data.qfrc_passive - qfrc_constraint
+    inertial = data.M.mul_vec(qacc) if inertial is None else inertial
+    force = inertial + data.qfrc_bias - data.qfrc_passive - qfrc_constraint
     return Inverse(qfrc_inverse=force, qfrc_constraint=qfrc_constraint, qacc=qacc)
 
 
-def compute_forward_inverse(model: Model, data: Data, applied: Array) -> ForwardInverse:
+def compute_forward_inverse(model: Model, data: Data, applied: Array, metric: Metric | None) -> ForwardInverse:
     """solver_fwdinv (2,): norms of the differences from inverse dynamics at qacc, of constraint and applied forces.
 
     Zero unless the flag `fwdinv` is set.
     """
     if not model.opt.enabled(EnableBit.FWDINV):
         return ForwardInverse(solver_fwdinv=jnp.zeros((2,), data.qacc.dtype))
-    inverse = inverse_dynamics(data, data.qacc)
+    inverse = inverse_dynamics(data, data.qacc, None if metric is None else metric.force(model, data.efc, data.qacc))
     errors = data.qfrc_constraint - inverse.qfrc_constraint, applied + data.qfrc_actuator - inverse.qfrc_inverse
     return ForwardInverse(solver_fwdinv=jnp.stack([safe.norm(error) for error in errors]))

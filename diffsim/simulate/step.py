@@ -19,6 +19,7 @@ from diffsim.math.block_solves import solve_blocks
 from diffsim.simulate.arguments import check_arguments, check_shape
 from diffsim.simulate.forward import forward, inverse_dynamics
 from diffsim.simulate.integrate.integrators import INTEGRATORS, discrete_inertia
+from diffsim.simulate.metric import metric_of
 from diffsim.simulate.sleep import all_asleep, can_skip, fall_asleep, sleep_on
 from diffsim.simulate.sleep_layout import sleeps
 from diffsim.simulate.status import status
@@ -144,7 +145,7 @@ def integrate(model: Model, state: State, inputs: Inputs, data: Data) -> State:
 def inverse(model: Model, state: State, qacc: Array, inputs: Inputs | None = None, contacts: bool = True) -> Inverse:
     """The applied force that causes an acceleration, M qacc + bias - passive - constraint force.
 
-    With the flag `invdiscrete`, `qacc` is the acceleration over a whole timestep of the model's integrator,
+    With the flag `invdiscrete`, or the integrator `discrete`, `qacc` is the acceleration over a whole timestep,
     (qvel_next - qvel) / h. Actuators then matter only if the integrator is implicit in their forces.
 
     Args:
@@ -171,6 +172,9 @@ def _inverse(model: Model, state: State, qacc: Array, inputs: Inputs | None) -> 
     check_shape("qacc", qacc, model.nv)
     # only what is used below is computed
     data = forward(model, state, inputs)
+    if model.opt.integrator == Integrator.DISCRETE:
+        inertial = metric_of(model, state, inputs, data).force(model, data.efc, qacc)
+        return inverse_dynamics(data, qacc, inertial)
     if model.opt.enabled(EnableBit.INVDISCRETE):
         force = discrete_inertia(model, state, inputs, data).mul_vec(qacc)
         qacc = solve_blocks(data.M, force)

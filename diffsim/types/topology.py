@@ -512,6 +512,11 @@ class Topology:
         return bool(np.any(self.present.get("ill_conditioned", False)))
 
     @property
+    def one_block(self) -> bool:
+        """Whether the model was compiled for the integrator `discrete`, for which tendons couple the dofs of trees."""
+        return bool(np.any(self.present.get("one_block", False)))
+
+    @property
     def can_accelerate(self) -> np.ndarray:
         """(nu,) bool: the actuators whose force can grow with the velocity, so that they add energy."""
         return np.asarray(self.present.get("can_accelerate", np.zeros(self.nu, bool)))

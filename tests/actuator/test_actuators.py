@@ -57,7 +57,7 @@ def test_the_history_starts_as_the_oracles() -> None:
     oracle.assert_close("history", diffsim.make_state(model).history, mujoco.MjData(mjmodel).history, 1e-15)
 
 
-@pytest.mark.parametrize("integrator", list(Integrator))
+@pytest.mark.parametrize("integrator", [kind for kind in Integrator if kind != Integrator.DISCRETE])
 def test_actuators_match_oracle(integrator: Integrator) -> None:
     model, mjmodel = both(integrator)
     for source in visited():

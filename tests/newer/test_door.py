@@ -90,7 +90,6 @@ PLAIN = dict.fromkeys(("option", "joint", "geom", "more"), "")
 NEW = {
     "geom 'g' has adhesion, new in MuJoCo 3.11": {"geom": 'adhesion="3"'},
     "joint 'j' has springyield, new in MuJoCo 4.0": {"joint": 'stiffness="1" springyield="3"'},
-    "the integrator `discrete` is new in MuJoCo 3.13": {"option": 'integrator="discrete"'},
     "mjENBL_DIAGEXACT": {"option": "><flag diagexact='enable'/></option><option"},
     "actuator 0 has the gaintype PID": {"more": '<actuator><pid joint="j" kp="1" ki="1"/></actuator>'},
     "actuator 'm' has the gaintype DCMOTOR with inputs and gains as since MuJoCo 3.12": {

@@ -55,6 +55,14 @@ def free_bodies(topology: Topology) -> FreeBodies:
 def unconstrained(model: Model, constraints: Constraints) -> Array:
     """(n,) which free bodies move without any active constraint, medium, or massive attachment."""
     free = free_bodies(model.topology)
+    still = (model.opt.density == 0) & (model.opt.viscosity == 0)
+    light = ~free.laden | (model.body_subtreemass[free.bodies] == model.body_mass[free.bodies])
+    return ~held(model, constraints) & still & light
+
+
+def held(model: Model, constraints: Constraints) -> Array:
+    """(n,) which free bodies are moved by an active constraint."""
+    free = free_bodies(model.topology)
     held = jnp.zeros((len(free.dofs),), bool)
     for rows in constraints.groups:
         bound = rows.frictionloss if rows.law == Law.BOUNDED else rows.D[0]
@@ -63,9 +71,7 @@ def unconstrained(model: Model, constraints: Constraints) -> Array:
             continue
         touches = trees_moved(model, constraints, rows)[:, model.topology.dof_treeid[free.dofs[:, 0]]]
         held = held | jnp.any(touches & (bound > 0)[:, None], axis=0)
-    still = (model.opt.density == 0) & (model.opt.viscosity == 0)
-    light = ~free.laden | (model.body_subtreemass[free.bodies] == model.body_mass[free.bodies])
-    return ~held & still & light
+    return held
 
 
 def midpoint_velocity(model: Model, xquat: Array, qvel: Array, force: Array, plain: Array) -> tuple[Array, Array]:

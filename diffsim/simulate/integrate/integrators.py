@@ -179,6 +179,11 @@ def implicit_fast_inertia(model: Model, state: State, inputs: Inputs, data: Data
     return diagonal_of(data.M.blocks, both)
 
 
+def discrete(model: Model, state: State, inputs: Inputs, data: Data) -> Motion:
+    """The acceleration is already the one over a timestep, (qvel_next - qvel) / h: see simulate/metric.py."""
+    return _semi_implicit(model, state, data, data.qacc)
+
+
 def _turning(model: Model, state: State, inputs: Inputs, data: Data) -> BlockDiagonal | None:
     """M - h d qfrc_smooth / d qvel of the free bodies, by blocks (6, 6); None if they do not use it.
 
@@ -225,4 +230,5 @@ INTEGRATORS: dict[Integrator, Method] = {
     Integrator.RK4: Method(runge_kutta),
     Integrator.IMPLICIT: Method(implicit, implicit_inertia),
     Integrator.IMPLICITFAST: Method(implicit_fast, implicit_fast_inertia),
+    Integrator.DISCRETE: Method(discrete),
 }
