@@ -59,7 +59,7 @@ def test_a_plan_finds_the_best_controls_and_tells_the_truth() -> None:
     assert "rounding" not in found.advice and "rounding" in found.replace(leaps=jnp.asarray(1.0)).advice
     assert f"It holds: it reaches the goal in {found.noisy.size} of {found.noisy.size}" in found.advice
     without_goal = found.replace(goal=jnp.zeros(2), noisy=found.noisy + found.cost)
-    assert "little compared with zero controls" in without_goal.advice
+    assert "little compared with doing nothing" in without_goal.advice
     assert any("whole horizon, 8 pieces" in line for line in lines)
     # equal keys, equal plans; a motion that was found costs as much as is said
     same = optimize.plan(task, state, HORIZON, settings=FEW)
@@ -88,7 +88,9 @@ def test_advice_says_what_is_in_the_way() -> None:
     assert "It does not reach the goal: 14% of the way is left." in short.advice and "It holds" not in short.advice
     assert short.advice.endswith("Give it more steps, or another key.")
     assert "was nearer at step 30, with 4% of the way left" in short.replace(nearest=jnp.asarray([0.1, 30.0])).advice
-    assert "nothing touches it" in short.replace(unreached=jnp.asarray(0.9)).advice
+    lost = short.replace(unreached=jnp.asarray(0.9))
+    assert "moved and then lost: at the end nothing touches what 90% of the cost" in lost.advice
+    assert "did not touch it" in lost.replace(moved=jnp.asarray(False)).advice and "lost" in lost.advice
     assert "95% of the controls are at their bounds" in short.replace(saturated=jnp.asarray(0.95)).advice
     hurried = short.replace(untried=("a tree of motions", "a larger tree"))
     assert "no time for a tree of motions, a larger tree: give it more seconds" in hurried.advice
@@ -131,6 +133,7 @@ def a_solution(
         idle=jnp.asarray(goal[0]),
         goal=jnp.asarray(goal),
         nearest=jnp.asarray([goal[1], 2.0]),
+        moved=jnp.asarray(True),
         saturated=small,
         steps=jnp.asarray(1000),
     )

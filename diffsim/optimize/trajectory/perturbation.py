@@ -21,7 +21,16 @@ from jax import Array
 
 from diffsim.optimize.tangent import integrate, tangent_size
 from diffsim.optimize.trajectory.ilqr import LEAPS
-from diffsim.optimize.trajectory.sampling import SHARES, Attempt, Worlds, half_ranges, inside, quick_jit, repeated
+from diffsim.optimize.trajectory.sampling import (
+    SHARES,
+    Attempt,
+    NewtonSteps,
+    Worlds,
+    half_ranges,
+    inside,
+    quick_jit,
+    repeated,
+)
 from diffsim.optimize.trajectory.task import Task
 from diffsim.simulate.randomize import Scale, varied_leaves
 from diffsim.simulate.randomize import leaf as leaf_of
@@ -39,7 +48,8 @@ class Perturbation:
     """How the world may differ from the model.
 
     Attributes:
-      controls: standard deviation of the noise on each control at each step, in half ranges.
+      controls: standard deviation of the noise on each control at each step, in half ranges; where pushes or grips are
+        proposed, the range of a position servo is that of the targets that they need.
       fields: how fields of the model vary, as in `diffsim.randomize`; None for friction and masses by 5%.
       start: standard deviation of the first state in tangent coordinates: m, rad, and their rates.
       worlds: how many worlds a motion is tried in; at most three quarters of the samples are used.
@@ -167,6 +177,22 @@ class Held(NamedTuple):
     costs: np.ndarray
     finals: np.ndarray
     leaps: np.ndarray
+
+
+class Polished(NamedTuple):
+    """The end of a polish.
+
+    Attributes:
+      candidate: the last motion.
+      steps: the Newton steps that were tried from it.
+      iterations: how many there were.
+      settled: whether no step lowered the cost any more.
+    """
+
+    candidate: Candidate
+    steps: NewtonSteps
+    iterations: int
+    settled: bool
 
 
 def candidates(tried: Attempt, costs: np.ndarray, most: int) -> list[Candidate]:

@@ -1,7 +1,9 @@
 """plan: finds a motion through contact, in one call: by a search, then by derivatives, tried under perturbations.
 
 If a pusher must first go around a box, every derivative points away from the way. A search over controls (sampling.py)
-finds such ways. There are three kinds of search, and each one fails where another does not:
+finds such ways. Where the goal depends on an object that a robot must push or carry under gravity, motions are first
+proposed from geometry (contact_search.py). Then there are three kinds of search, and each one fails where another does
+not:
 
     whole horizon  few pieces of control over the whole horizon, then twice as many, and again: detours
     receding       a plan over a quarter of the horizon drives a few steps, then the next plan: long sequences
@@ -26,11 +28,12 @@ from diffsim.base.errors import ArgumentError
 from diffsim.optimize.linearize import refuse_delays
 from diffsim.optimize.progress import OutOfTime, Progress
 from diffsim.optimize.trajectory.perturbation import Perturbation
-from diffsim.optimize.trajectory.planner import Planner, Robust
+from diffsim.optimize.trajectory.planner import Planner
 from diffsim.optimize.trajectory.sampling import SHARES, Sampling, need_bounds
 from diffsim.optimize.trajectory.settings import PlanSettings
 from diffsim.optimize.trajectory.solution import Solution
 from diffsim.optimize.trajectory.task import Task, controls_of
+from diffsim.optimize.trajectory.trials import Robust
 from diffsim.types import State
 
 

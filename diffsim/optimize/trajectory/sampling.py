@@ -125,6 +125,13 @@ def spread(knots: Array, pieces: Array | int, length: Array | int, steps: int) -
     return knots[..., jnp.minimum(jnp.arange(steps) * pieces // length, pieces - 1), :]
 
 
+@functools.partial(quick_jit, static_argnames="room")
+def opening(task: Task, ctrl: Array, pieces: int, deviation: float, room: int) -> tuple[Proposal, Array]:
+    """The first proposal about controls (T, nu), and the detail of them that constant pieces cannot express."""
+    middle = piece_centers(ctrl, pieces, len(ctrl), room)
+    return propose(task, middle, deviation), ctrl - spread(middle, pieces, len(ctrl), len(ctrl))
+
+
 @functools.partial(quick_jit, static_argnames="samples")
 def draw(
     task: Task,
@@ -314,6 +321,8 @@ def newton_steps(task: Task, states: State, ctrl: Array, mu: Array | float, samp
 class NewtonStepper:
     """`newton_steps` of motions of a task. Its program compiles in a thread, while the caller does other things.
 
+    The thread begins with `start`, or with the first call.
+
     Args:
       task: the task.
       state: where motions begin.
@@ -325,7 +334,17 @@ class NewtonStepper:
         self.task = task
         self.samples = samples
         self.compilation = threading.Thread(target=self._compile, args=(state, jnp.asarray(ctrl)))
-        self.compilation.start()
+
+    def start(self) -> None:
+        """Begins to compile, unless it has begun."""
+        if self.compilation.ident is None:
+            self.compilation.start()
+
+    def ready(self, seconds: float | None) -> bool:
+        """Whether the program is compiled within some seconds from now; None to wait for it."""
+        self.start()
+        self.compilation.join(seconds)
+        return not self.compilation.is_alive()
 
     def _compile(self, state: State, ctrl: Array) -> None:
         """Compiles the program of `__call__`, by calling it with zeros."""
@@ -336,6 +355,7 @@ class NewtonStepper:
 
     def __call__(self, motion: Attempt, mu: float) -> NewtonSteps:
         """Steps from a motion, with regularizations about `mu`."""
+        self.start()
         self.compilation.join()
         return newton_steps(self.task, motion.states, motion.ctrl, mu, samples=self.samples)
 

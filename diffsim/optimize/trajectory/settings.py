@@ -3,6 +3,7 @@
 import dataclasses
 from typing import NamedTuple
 
+from diffsim.optimize.trajectory.contact_search import ContactSettings
 from diffsim.optimize.trajectory.sampling import Sampling
 from diffsim.optimize.trajectory.tree import TreeSettings
 
@@ -31,6 +32,7 @@ class PlanSettings:
     Attributes:
       sampling: settings of the rounds of sampling.
       tree: settings of the tree of motions.
+      contacts: settings of the search among pushes and grips that geometry proposes.
       max_pieces: most pieces of control; it sets the size of the compiled programs.
       long_horizon: motions of at least this number of steps are first planned by receding horizons.
       levels: levels of a search over the whole horizon. Few pieces find detours, more pieces adjust them.
@@ -60,6 +62,7 @@ class PlanSettings:
 
     sampling: Sampling = dataclasses.field(default_factory=Sampling)
     tree: TreeSettings = dataclasses.field(default_factory=TreeSettings)
+    contacts: ContactSettings = dataclasses.field(default_factory=ContactSettings)
     max_pieces: int = 64
     long_horizon: int = 200
     levels: tuple[Level, ...] = (Level(4, 16, 1.0), Level(8, 12, 0.4), Level(16, 12, 0.3))

@@ -37,9 +37,10 @@ class Solution(Plan):
       held: (worlds,) costs with feedback in such worlds. With at least 256 samples, these are other worlds than for
         `noisy`.
       noisy_finals, held_finals: (worlds,) the goal's part of these costs.
-      idle: the cost of controls at zero.
+      idle: the cost of controls at zero; if pushes or grips are proposed, of controls that hold the robot.
       goal: (2,) the final part of the cost, at the start and at the end.
       nearest: (2,) the least goal cost along the motion, and the step of it; looked for where the goal is missed.
+      moved: whether the goal's cost ever changed along the motion; looked for where the goal is missed.
       saturated: share of the controls that are at their bounds.
       steps: number of simulated steps.
       untried: the searches for which there was no time.
@@ -52,6 +53,7 @@ class Solution(Plan):
     idle: Array = leaf()
     goal: Array = leaf(2)
     nearest: Array = leaf(2)
+    moved: Array = leaf(dtype=bool)
     saturated: Array = leaf()
     steps: Array = leaf(dtype=int)
     untried: tuple[str, ...] = static(default=())
@@ -62,7 +64,7 @@ class Solution(Plan):
         cost = float(self.cost)
         start, end = (float(value) for value in self.goal)
         goal = f", and the cost of the goal falls from {start:.3g} to {end:.3g}" if start > 0 else ""
-        said = [f"The motion costs {cost:.3g}; zero controls cost {float(self.idle):.3g}{goal}."]
+        said = [f"The motion costs {cost:.3g}; doing nothing costs {float(self.idle):.3g}{goal}."]
         if float(self.leaps) > MENTIONED_JUMP:
             jump = f"noise of 1e-4 on the controls changes the cost by {float(self.leaps) * cost:.2g}"
             said.append(f"A contact is just made or just missed: {jump}, and so may rounding (optimize.evaluate).")
@@ -85,9 +87,11 @@ class Solution(Plan):
         said = [f"It does not reach the goal: {self._left(end)} is left."]
         if nearest < FELL_BACK * end:
             said.append(f"It was nearer at step {step:.0f}, with {self._left(nearest)} left, and went away again.")
-        if float(self.unreached) > UNTOUCHED:
+        if not self.moved:
+            said.append("Nothing that the goal depends on ever moved: the robot did not touch it.")
+        elif float(self.unreached) > UNTOUCHED:
             share = f"{float(self.unreached):.0%} of the cost"
-            said.append(f"At the end no control moves what {share} depends on: nothing touches it.")
+            said.append(f"It was moved and then lost: at the end nothing touches what {share} depends on.")
         if float(self.saturated) > SATURATED:
             said.append(f"{float(self.saturated):.0%} of the controls are at their bounds.")
         if self.untried:
@@ -132,5 +136,5 @@ class Solution(Plan):
             under = f"{under}; with its feedback (gains) {held:.3g}"
             return f"Fragile: {under}; plan with robust='mean', or replan while it runs (optimize.mpc)."
         if not mean <= 2 * cost:
-            return f"It costs more in perturbed worlds, {under}, but little compared with zero controls."
+            return f"It costs more in perturbed worlds, {under}, but little compared with doing nothing."
         return f"It holds: {under}."
