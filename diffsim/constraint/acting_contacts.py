@@ -22,10 +22,10 @@ from diffsim.xla.select import count
 # from this many slots of one contact dimension on, a second program for a short buffer is worth its compilation
 MANY = 64
 # a short buffer has one place for every SHARE slots of a contact dimension: 40 G1 that fell made 25 contacts at most in
-# 240 slots, and 40 Go2 made 8 in 73
-SHARE = 8
-# but at least this many places
-LEAST = 12
+# 240 slots, and an OP3 makes 16 in 168
+SHARE = 6
+# but at least this many places: a Go2 that lies on the floor makes 13 contacts in 73 slots
+LEAST = 16
 # m, the distance in a place without a contact
 FAR = 1e10
 
