@@ -160,7 +160,8 @@ NEED_INVERSE = ("dof_invweight0", "body_invweight0", "tendon_invweight0", "actua
 def _sound_constants(draft: Draft, model: Model) -> dict[str, Any]:
     """The constants of the model; notes an error for degrees of freedom without inertia."""
     # the compiler has already built the search trees of meshes
-    result = kept("constants", lambda: interpret(functools.partial(constants, meshes=False), model), model)
+    derived = functools.partial(constants, meshes=False)
+    result = kept("constants", lambda: interpret(derived, model, written_out=True), model)
     if all(np.isfinite(result[name]).all() for name in NEED_INVERSE):
         return result
     # a pose about a third of a radian or metre from qpos0 in each scalar joint, by unequal amounts in alternating

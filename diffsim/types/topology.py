@@ -406,8 +406,7 @@ class Topology:
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             if isinstance(value, np.ndarray):
-                frozen = np.array(value, dtype=DTYPES.get(field.name, bool if value.dtype == bool else np.int32))
-                frozen.flags.writeable = False
+                frozen = _frozen(value, DTYPES.get(field.name, bool if value.dtype == bool else np.int32))
                 object.__setattr__(self, field.name, frozen)
         object.__setattr__(self, "_digest", self._content_digest())
         object.__setattr__(self, "_plans", {})
@@ -528,8 +527,19 @@ class Topology:
         return self.names[kind]
 
 
+def _frozen(value: np.ndarray, dtype: Any) -> np.ndarray:
+    """The array with this dtype, read-only; a copy, unless nothing can write into it."""
+    if value.base is None and not value.flags.writeable and value.dtype == dtype:
+        return value
+    frozen = np.array(value, dtype=dtype)
+    frozen.flags.writeable = False
+    return frozen
+
+
 def _equal(old: Any, new: Any) -> bool:
     """Whether a value of a topology's field, as it is stored, equals another one, as it is given."""
+    if old is new:
+        return True
     if isinstance(old, np.ndarray):
         return np.array_equal(old, new)
     if isinstance(old, Mapping):

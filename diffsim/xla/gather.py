@@ -28,7 +28,7 @@ from jax.interpreters import ad, batching, mlir
 from diffsim.xla.barriers import for_cpu, for_gpu, for_tpu, stored
 from diffsim.xla.bilinear import stored_in_order
 from diffsim.xla.compiled import run_alone
-from diffsim.xla.loops import varying
+from diffsim.xla.loops import scan, varying
 from diffsim.xla.numpy_rules import RULES
 
 Tree = TypeVar("Tree")
@@ -215,7 +215,7 @@ def add_products(left: Array, right: Array, row: Array, size: int) -> Array:
         products = jnp.matmul(jnp.swapaxes(left, 1, 2), right, precision=jax.lax.Precision.HIGHEST)
         return sums.at[row].add(products, mode="drop"), None
 
-    return jax.lax.scan(add, jnp.zeros((size, d, d), left.dtype), (chunks(left), chunks(right), chunks(row, size)))[0]
+    return scan(add, jnp.zeros((size, d, d), left.dtype), (chunks(left), chunks(right), chunks(row, size)))[0]
 
 
 # indices as a hashable parameter of a primitive

@@ -13,6 +13,7 @@ from programs import compilations
 from diffsim.compiler.host.interpret import interpret
 from diffsim.compiler.passes import compile_all
 from diffsim.mjcf import read
+from diffsim.xla import loops
 
 TABLE = np.arange(60.0).reshape(3, 4, 5)
 PLACES = np.array([[0, 2], [3, 1], [1, 1]])
@@ -103,3 +104,27 @@ def test_what_a_load_traced_goes_with_it() -> None:
 
     first = left("one")
     assert left("another") - first < 100
+
+
+def _looped(x: jax.Array) -> jax.Array:
+    """Compiled functions of jax.numpy, and each loop of xla/loops.py."""
+    x = jnp.where(x > 1, x, jnp.clip(x, -1, 1))
+    x = loops.fori_loop(0, 3, lambda _, y: jnp.where(y > 5, y, 2 * y), x)
+    x = loops.while_loop(lambda y: y[0] < 50, lambda y: y + 7, x)
+    x, sums = loops.scan(lambda y, row: (y + row, jnp.sum(y)), x, jnp.arange(12.0).reshape(4, 3))
+    return loops.cond(sums[0] > 0, lambda: jnp.flip(x), lambda: x)
+
+
+def test_written_out_functions_have_the_same_values() -> None:
+    """Nothing is a compiled function of its own, and loops stay loops."""
+    x = jnp.array([0.3, 2.0, -4.0])
+    np.testing.assert_array_equal(interpret(_looped, x, written_out=True), interpret(_looped, x))
+    with loops.inlined():
+        names = [equation.primitive.name for equation in jax.make_jaxpr(_looped)(x).eqns]
+    assert not {"jit", "pjit"} & set(names)
+    assert sorted(set(names) & {"scan", "while", "cond"}) == ["cond", "scan", "while"]
+    # the user's own `disable_jit` runs loops in Python, where he can look into them
+    seen = []
+    with jax.disable_jit():
+        loops.fori_loop(0, 3, lambda k, y: seen.append(int(k)) or y, x)
+    assert seen == [0, 1, 2]

