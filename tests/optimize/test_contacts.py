@@ -29,6 +29,17 @@ def task_of(problem: Problem, gravity: float = -9.81) -> tuple[optimize.Task, di
     return task, diffsim.make_state(model).replace(qpos=model.key_qpos[0])
 
 
+def moved_by(problem: Problem, ctrl: np.ndarray) -> float:
+    """m, how far the robot moves in C MuJoCo in half a second with constant controls."""
+    model = mujoco.MjModel.from_xml_string(problem.xml)
+    data = mujoco.MjData(model)
+    mujoco.mj_resetDataKeyframe(model, data, 0)
+    data.ctrl[:] = ctrl
+    for _ in range(50):
+        mujoco.mj_step(model, data)
+    return float(np.max(np.abs(data.qpos - model.key_qpos[0])[: model.nu]))
+
+
 def test_a_gripper_is_proposed_to_lift_a_cube() -> None:
     task, state = task_of(PROBLEM)
     scene = find_modes(task, state)
@@ -43,6 +54,8 @@ def test_a_gripper_is_proposed_to_lift_a_cube() -> None:
     assert len(contacts.modes) == 1 and abs(contacts.modes[0].normal[0]) > 0.99
     assert np.all(contacts.lower >= task.lower) and np.all(contacts.upper <= task.upper)
     assert contacts.upper[1] - contacts.lower[1] < 0.3 * float(task.upper[1] - task.lower[1])
+    # held against gravity, the robot stays where it is
+    assert moved_by(PROBLEM, contacts.hold) < 1e-5
     ctrl, miss = contacts.driven([(contacts.modes[0], np.zeros((24, NUMBERS)))])
     # jaws open by less than asked for; everything else is reached
     assert np.max(miss) < 0.02

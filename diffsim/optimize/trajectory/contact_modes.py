@@ -156,6 +156,9 @@ def find_modes(task: Task, state: State) -> Scene | None:
 
     first = look(np.zeros(model.nv))
     moment = first.moment[0]
+    limits = limits_of(task, moment)
+    if not limits.coupling.size or not np.all(np.isfinite(first.slope)):
+        return None
     driven = np.unique(topology.dof_treeid[np.any(moment != 0, axis=0)])
     depends = np.any(first.slope[0] != 0, axis=0)
     trees = np.setdiff1d(np.unique(topology.dof_treeid[depends]), driven)
@@ -173,7 +176,6 @@ def find_modes(task: Task, state: State) -> Scene | None:
     here = jax.tree.map(lambda x: x[0], first)
     touch = _touching(task, driven)
     objects = [found for tree in trees if (found := _object(task, tree, touch, here, way)) is not None]
-    limits = limits_of(task, moment)
     modes = [
         mode
         for thing in objects

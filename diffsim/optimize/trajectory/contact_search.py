@@ -89,8 +89,15 @@ class Contacts:
         best = [i for i in np.argsort(misses, kind="stable") if misses[i] <= np.min(misses) + settings.miss]
         self.modes = [scene.modes[i] for i in best[: settings.modes]]
         used = ctrl[np.isin(rows[order], best)]
-        self.hold = np.median(used[:, 0], axis=0)
+        self.hold = self._holding(paths(scene, scene.modes[0], np.zeros((samples, NUMBERS))))
         self.lower, self.upper = self._narrowed(used)
+
+    def _holding(self, wanted: Wanted) -> np.ndarray:
+        """(nu,) the controls of a robot that stays and exerts no force; the paths count only for their shapes."""
+        count, waypoints = wanted.turn.shape
+        stays = np.broadcast_to(np.asarray(self.scene.state.qpos), (count, waypoints, self.scene.task.model.nq))
+        free = wanted._replace(force=0 * wanted.force)
+        return controls(self.scene.task, self.scene.state, stays, free, self.steps)[0, 0]
 
     def _narrowed(self, ctrl: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Bounds (nu,) of the controls, given the controls (n, T, nu) of some paths."""

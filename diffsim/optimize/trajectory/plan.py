@@ -21,6 +21,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import numpy as np
 from jax import Array
 
 from diffsim.base.checked import checked
@@ -112,7 +113,7 @@ def plan(
         key=jax.random.key(key) if isinstance(key, int) else key,
     )
     if ctrl is not None:
-        planner.add(controls_of(task, ctrl), "the guess")
+        planner.add_guess(np.asarray(controls_of(task, ctrl)))
     try:
         planner.explore()
     except (KeyboardInterrupt, OutOfTime):

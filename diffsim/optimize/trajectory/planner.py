@@ -42,6 +42,9 @@ FIRST_BATCHES = 4
 RECEDING = 4
 # rounds of the first receding plan, as a multiple of the rounds of the others, which begin from the plan before
 FIRST_ROUNDS = 3
+# after its first round, a search among pushes and grips shares the time that is left as if this many searches were to
+# come: most of it is its own
+NEXT_SEARCHES = 2
 _learn = quick_jit(
     lambda task, old, knots, costs, how: learn(task, old, jnp.concatenate(knots), jnp.concatenate(costs), how)
 )
@@ -200,6 +203,7 @@ class Planner(Trials):
         """Pushes and grips that geometry proposes."""
         assert self.contacts is not None
         self.turn += 1
+        first = True
 
         def cost(ctrl: np.ndarray) -> np.ndarray:
             return np.asarray(self.simulate(self.state, ctrl, self.steps).cost)
@@ -209,6 +213,10 @@ class Planner(Trials):
             self.candidates += self.evaluate(found.ctrl[:SHARES], self.steps)
             self.report("a grip" if len(found.mode.effectors) > 1 else "a push")
             self.newton_steps.start()
+            if first:
+                # compilation does not count: it took the time that this search was given
+                self.deadline = self._end_of_search(NEXT_SEARCHES)
+                first = False
 
     def _seed(self) -> int:
         """A seed for numpy's random numbers, which belongs to this turn."""
@@ -254,6 +262,8 @@ class Planner(Trials):
 
     def search_tree(self, more: int = 1) -> None:
         """A tree of motions; `more` multiplies its size."""
+        if not self.newton_steps.ready(self.left):
+            raise OutOfTime
         slope = self.newton_steps(self.idle.motion, self.settings.regularization).depends
 
         def simulate(begin: State, ctrl: np.ndarray, length: int) -> Attempt:
@@ -281,7 +291,7 @@ class Planner(Trials):
         self.deadline = self._until(POLISH_TIME)
         best = min(self.candidates, key=self.rank, default=self.idle)
         # the program of the polish may still be compiled when the time is up
-        polished = self.improved(best) if self.newton_steps.ready(self.left) else None
+        polished = None if self.late or not self.newton_steps.ready(self.left) else self.improved(best)
         settled = False
         promised, unreached = np.inf, 0.0
         iterations = 0

@@ -239,6 +239,14 @@ class Trials:
         self.candidates.append(found if known else self.evaluate(np.asarray(found)[None], self.steps)[0])
         self.report(source)
 
+    def add_guess(self, ctrl: np.ndarray) -> None:
+        """Adds the caller's controls (T, nu), which may be outside of the bounds that proposals narrow."""
+        lower, upper = np.minimum(self.task.lower, ctrl.min(axis=0)), np.maximum(self.task.upper, ctrl.max(axis=0))
+        within = np.maximum(lower, self.bounds[0]), np.minimum(upper, self.bounds[1])
+        self.task = self.task.replace(lower=jnp.asarray(within[0]), upper=jnp.asarray(within[1]))
+        self.newton_steps.task = self.task
+        self.add(ctrl, "the guess")
+
     # the end
 
     def polish(self, candidate: Candidate, iterations: int) -> Polished:
