@@ -17,8 +17,19 @@ from jax import Array
 from diffsim.collision.bounds import bounding_gap
 from diffsim.collision.layout import ContactLayout, Grid, PairGroup, layout_of
 from diffsim.collision.near_pairs import is_listed, rows_of_near
-from diffsim.collision.pair_rows import FAR, Examined, Index, Rows, blocks_of, competes, joined, rows_of_pairs
+from diffsim.collision.pair_rows import (
+    FAR,
+    Examined,
+    GeomMasks,
+    Index,
+    Rows,
+    blocks_of,
+    competes,
+    joined,
+    rows_of_pairs,
+)
 from diffsim.collision.parameters import PairParameters, pair_parameters
+from diffsim.geometry.assets import geoms_exist
 from diffsim.geometry.buckets import GeomFrames, Poses
 from diffsim.geometry.shapes import Candidates, negligible, unit_x
 from diffsim.kinematics.poses import geom_frames
@@ -62,8 +73,8 @@ def collide(model: Model, poses: Poses, awake: Array | None = None) -> Contacts:
     layout = layout_of(model)
     describe(layout.described)
     table = pair_parameters(model, layout.pairs)
-    is_awake = None if awake is None else awake[model.topology.geom_bodyid]
-    found, missed = _rows(model, poses, layout, table, is_awake)
+    masks = GeomMasks(None if awake is None else awake[model.topology.geom_bodyid], geoms_exist(model))
+    found, missed = _rows(model, poses, layout, table, masks)
     row, exists, dropped = _nearest(layout, found)
     pair, part = pick_static(found.pair, row), pick_static(found.part, row)
     dist, pos, normal, tangent, valid = (pick_existing(column, row) for column in found.rows)
@@ -86,7 +97,7 @@ def collide(model: Model, poses: Poses, awake: Array | None = None) -> Contacts:
 
 
 def _examined(
-    model: Model, poses: Poses, layout: ContactLayout, group: PairGroup, table: PairParameters, is_awake: Array | None
+    model: Model, poses: Poses, layout: ContactLayout, group: PairGroup, table: PairParameters, masks: GeomMasks
 ) -> Examined:
     """The nearest pairs of each section of a group."""
     pairs, flags, missed = list[Index](), list[Index](), jnp.zeros((), jnp.int32)
@@ -96,7 +107,7 @@ def _examined(
             pairs.append(np.arange(section.start, section.stop))
             flags.append(np.ones(section.kept, bool))
             continue
-        depth = _depths(model, poses, grid, table.margin[grid.pair], is_awake)
+        depth = _depths(model, poses, grid, table.margin[grid.pair], masks)
         if listed:
             nearest, exists = present(depth, -model.opt.contact_reach, section.kept)
         else:
@@ -109,20 +120,20 @@ def _examined(
     return Examined(joined(pairs), exists if isinstance(exists, Array) else None, missed)
 
 
-def _depths(model: Model, poses: Poses, grid: Grid, margin: Array, is_awake: Array | None) -> Array:
+def _depths(model: Model, poses: Poses, grid: Grid, margin: Array, masks: GeomMasks) -> Array:
     """(n * m,) m, the overlap of the bounds of each pair of a grid, including a margin (n, m).
 
-    Pairs of two sleeping geoms come after all others. Grid entries without a pair come last, so that they are chosen
-    only if no pair is left.
+    Pairs that the masks do not allow come after all others. Grid entries without a pair come last, so that they are
+    chosen only if no pair is left.
     """
     depth = -jax.lax.stop_gradient(bounding_gap(model, poses, grid) - margin)
-    if is_awake is not None:
-        depth = jnp.where(is_awake[grid.geom1][:, None] | is_awake[grid.geom2][None], depth, -FAR)
+    allowed = masks.allow(grid.geom1[:, None], grid.geom2[None])
+    depth = depth if allowed is None else jnp.where(allowed, depth, -FAR)
     return stored(jnp.where(grid.pair < 0, -2 * FAR, depth)).reshape(-1)
 
 
 def _rows(
-    model: Model, poses: Poses, layout: ContactLayout, table: PairParameters, is_awake: Array | None
+    model: Model, poses: Poses, layout: ContactLayout, table: PairParameters, masks: GeomMasks
 ) -> tuple[Rows, Array]:
     """The rows of all groups, one group after another, and the number () of pairs, parts and rows left out."""
     groups, missed = [], jnp.zeros((), jnp.int32)
@@ -131,10 +142,10 @@ def _rows(
         # the name by which profiles and `make measure WHAT=compile` tell kinds of pairs apart
         with jax.named_scope(f"pairs {'-'.join(kind.name.lower() for kind in group.kinds)}"):
             if is_listed(model, layout, group):
-                rows, left_out = rows_of_near(model, poses, layout, group, table, is_awake)
+                rows, left_out = rows_of_near(model, poses, layout, group, table, masks)
             else:
-                pairs = _examined(model, poses, layout, group, table, is_awake)
-                rows, left_out = rows_of_pairs(model, poses, layout, group, table, pairs, tables, is_awake)
+                pairs = _examined(model, poses, layout, group, table, masks)
+                rows, left_out = rows_of_pairs(model, poses, layout, group, table, pairs, tables, masks)
         missed = missed + left_out
         groups.append(rows)
     if not groups:

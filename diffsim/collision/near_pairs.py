@@ -17,7 +17,18 @@ from jax import Array
 from diffsim.base.enums import GeomType
 from diffsim.collision.bounds import between_upright_boxes, boxes_around
 from diffsim.collision.layout import ContactLayout, PairGroup, grid_of
-from diffsim.collision.pair_rows import FAR, Examined, Rows, blocks_of, competes, dimensions, dims_of, rows_of_pairs
+from diffsim.collision.pair_rows import (
+    ALL_GEOMS,
+    FAR,
+    Examined,
+    GeomMasks,
+    Rows,
+    blocks_of,
+    competes,
+    dimensions,
+    dims_of,
+    rows_of_pairs,
+)
 from diffsim.collision.parameters import PairParameters
 from diffsim.geometry.buckets import Poses, gather
 from diffsim.geometry.hull.polytope import SHARED as SHARED_HULLS
@@ -65,7 +76,7 @@ def is_listed(model: Model, layout: ContactLayout, group: PairGroup) -> bool:
 
 
 def rows_of_near(
-    model: Model, poses: Poses, layout: ContactLayout, group: PairGroup, table: PairParameters, is_awake: Array | None
+    model: Model, poses: Poses, layout: ContactLayout, group: PairGroup, table: PairParameters, masks: GeomMasks
 ) -> tuple[Rows, Array]:
     """The rows of the pairs of a group whose upright boxes overlap, and the number () of contacts without a row.
 
@@ -80,8 +91,8 @@ def rows_of_near(
         table.margin[grid.pair] + model.opt.contact_reach - between_upright_boxes(boxes[0], boxes[1])
     )
     near = (grid.pair >= 0) & ~(depth < 0)
-    if is_awake is not None:
-        near = near & (is_awake[grid.geom1][:, None] | is_awake[grid.geom2][None])
+    allowed = masks.allow(grid.geom1[:, None], grid.geom2[None])
+    near = near if allowed is None else near & allowed
     # the depth of a near pair is not negative
     rounds = -(-(stop - start) // (ROUNDS * ROUND)) * ROUNDS
     place, exists = above(jnp.where(near, depth, -FAR).reshape(-1), -1.0, rounds * ROUND)
@@ -91,7 +102,7 @@ def rows_of_near(
     def one_round(kept: _Kept, part: tuple[Array, Array, Array]) -> _Kept:
         number, chosen, exists = part
         examined = Examined(chosen, exists, jnp.zeros((), jnp.int32))
-        found = rows_of_pairs(model, poses, layout, group, table, examined, tables, None)[0]
+        found = rows_of_pairs(model, poses, layout, group, table, examined, tables, ALL_GEOMS)[0]
         fresh = _Kept(found.rows, jnp.asarray(found.pair, jnp.int32), jnp.asarray(found.part, jnp.int32), kept.dropped)
         if len(fresh.pair) > room:
             return kept.with_nearest(fresh, table)

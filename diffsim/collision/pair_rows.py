@@ -61,6 +61,26 @@ class Examined(NamedTuple):
     missed: Array
 
 
+class GeomMasks(NamedTuple):
+    """Geoms (ngeom,) that are on awake bodies, and geoms that exist in this world; None where all are."""
+
+    awake: Array | None
+    exist: Array | None
+
+    def allow(self, geom1: Index, geom2: Index) -> Array | None:
+        """Whether pairs of geoms can touch: both exist, and one is awake; None if all can."""
+        flags = []
+        if self.awake is not None:
+            flags.append(self.awake[geom1] | self.awake[geom2])
+        if self.exist is not None:
+            flags.append(self.exist[geom1] & self.exist[geom2])
+        return functools.reduce(jnp.logical_and, flags) if flags else None
+
+
+# masks for pairs that were allowed before
+ALL_GEOMS = GeomMasks(None, None)
+
+
 def joined(chosen: Sequence[Index]) -> Index:
     """The indices joined to one array, static if all of them are static."""
     if any(isinstance(indices, Array) for indices in chosen):
@@ -76,16 +96,16 @@ def rows_of_pairs(
     table: PairParameters,
     pairs: Examined,
     tables: dict[int, Any],
-    is_awake: Array | None,
+    masks: GeomMasks,
 ) -> tuple[Rows, Array]:
     """The rows of examined pairs of a group, and the number () of pairs and parts that may touch but were left out."""
     chosen, exists, missed = pairs
     geoms = [pick_static(end, chosen) for end in layout.pairs[:2]]
     first, second = (gather(model, poses, *end, tables) for end in zip(geoms, group.buckets, strict=True))
     margin, counts = pick_existing(table.margin, chosen), exists
-    if is_awake is not None:
-        awake = is_awake[geoms[0]] | is_awake[geoms[1]]
-        counts = awake if exists is None else awake & exists
+    allowed = masks.allow(geoms[0], geoms[1])
+    if allowed is not None:
+        counts = allowed if exists is None else allowed & exists
     of_group = _GroupPairs(
         group=group,
         function=_pair_function(model, group.collider),
@@ -158,7 +178,7 @@ class _GroupPairs(NamedTuple):
       axes: which arrays of each shape have an axis of pairs, for `vmap`.
       margin: (n,) m, the distance below which a contact exists.
       reach: () m, rows matter up to this distance beyond the margin (`opt.contact_reach`).
-      counts: (n,) whether one of the two geoms is awake, and a place of a list holds a pair; None if all do.
+      counts: (n,) whether the two geoms can touch (`GeomMasks`), and a place of a list holds a pair; None if all do.
       few: whether only the rows that exist get slots; all rows beyond `reach` then become invalid.
     """
 

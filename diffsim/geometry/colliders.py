@@ -12,10 +12,12 @@ from functools import partial
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
 from diffsim.base.enums import GeomType
+from diffsim.geometry.assets import geoms_exist
 from diffsim.geometry.buckets import Asset, Bucket, Poses, bucket_of, gather, row_axes
 from diffsim.geometry.hfield import PRISM_ROWS, any_window, prism_pair, prisms_under_body, terrains, window_sizes
 from diffsim.geometry.hfield import SHARED as SHARED_TERRAIN
@@ -40,6 +42,10 @@ PairFunction = Callable[..., Candidates]
 # (shape1, shape2, margin) -> (k parts (k) of the first shape, the number () of further parts that may touch)
 Parts = Callable[[Shape, Shape, Array], tuple[Shape, Array]]
 Types = tuple[GeomType, GeomType]
+
+
+# m, the distance to a geom that does not exist
+NOWHERE = 1e10
 
 
 class Collider(NamedTuple):
@@ -285,4 +291,9 @@ def distances(
     buckets = [pair_bucket(topology, types, end, sizes[end]) for end in (0, 1)]
     shapes = [gather(model, poses, *end) for end in zip(pairs, buckets, strict=True)]
     axes = [row_axes(*end) for end in zip(shapes, buckets, strict=True)]
-    return jax.vmap(distance_collider(types).function, (*axes, 0))(*shapes, limit)
+    rows = jax.vmap(distance_collider(types).function, (*axes, 0))(*shapes, limit)
+    exist = geoms_exist(model)
+    if exist is None:
+        return rows
+    both = (exist[pairs[0]] & exist[pairs[1]])[:, None]
+    return rows._replace(valid=rows.valid & both, dist=jnp.where(both, rows.dist, NOWHERE))

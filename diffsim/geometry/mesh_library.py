@@ -1,5 +1,6 @@
 """The meshes of several models in one table, where equal meshes are stored once (simulate/stack.py)."""
 
+import dataclasses
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -46,6 +47,24 @@ class MeshFields(NamedTuple):
     integers: dict[str, Any]
     floats: dict[str, np.ndarray]
     names: tuple[str, ...]
+
+
+# the beginnings of the names of all fields about meshes
+PREFIXES = ("mesh_", "nmesh", "oct_", "noct")
+
+
+def without_meshes(model: Model) -> Model:
+    """The model with empty fields about meshes, to save memory."""
+    topology = model.topology
+    empty = {
+        name: 0 if isinstance(getattr(topology, name), int) else getattr(topology, name)[:0]
+        for name in Topology.__dataclass_fields__
+        if name.startswith(PREFIXES)
+    }
+    leaves = {
+        name: np.asarray(getattr(model, name))[:0] for name in Model.__dataclass_fields__ if name.startswith(PREFIXES)
+    }
+    return dataclasses.replace(model, topology=dataclasses.replace(topology, **empty), **leaves)
 
 
 class MeshLibrary:

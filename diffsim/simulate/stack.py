@@ -19,7 +19,8 @@ import numpy as np
 
 from diffsim.base.enums import GeomType, ObjType
 from diffsim.base.errors import ArgumentError
-from diffsim.geometry.mesh_library import MeshFields, MeshLibrary
+from diffsim.geometry.mesh_library import PREFIXES, MeshFields, MeshLibrary, without_meshes
+from diffsim.simulate.absent_geoms import padded
 from diffsim.simulate.arguments import model_axes
 from diffsim.types import Model
 from diffsim.types.topology import Topology
@@ -33,9 +34,10 @@ JOINED: dict[str, Callable[[list[np.ndarray]], np.ndarray]] = {
     "geom_fieldcells": lambda values: np.max(values, axis=0),
     "geom_dataid": lambda values: values[0],
 }
-# the fields that describe meshes
-PREFIXES = ("mesh_", "nmesh", "oct_", "noct")
-MAY_DIFFER = "; stacked models may differ in meshes, heights of height fields and all floats"
+MAY_DIFFER = (
+    "; stacked models may differ in meshes, heights of height fields and all floats, and may leave out the last meshes "
+    "of a body"
+)
 
 
 def stack(models: Iterable[Model]) -> tuple[Model, Model]:
@@ -43,7 +45,9 @@ def stack(models: Iterable[Model]) -> tuple[Model, Model]:
 
     The models must have the same bodies, joints, geoms and so on, in the same order. They may differ in the meshes of
     their geoms, in the heights of height fields with equal numbers of rows and columns, and in all floats: sizes,
-    masses, poses, colours. In each world, results equal those of its model, up to rounding.
+    masses, poses, colours. A body may have fewer geoms than in other models, if these additional geoms come last in
+    their body and are meshes, such as the convex parts of an object. In each world, results equal those of its model,
+    up to rounding.
 
     Args:
       models: the models. They are read one after another, so that a generator need not hold all of them.
@@ -59,13 +63,19 @@ def stack(models: Iterable[Model]) -> tuple[Model, Model]:
       models, axes = diffsim.stack([diffsim.load(path) for path in paths])
       states = jax.vmap(diffsim.make_state, in_axes=(axes,))(models)
     """
-    library, all_models = MeshLibrary(), _Stacked()
+    library = MeshLibrary()
+    listed = list[Model]()
     for number, model in enumerate(models):
         _check_one(model, number)
-        all_models.add(_renumbered(model, library.add(model)), number)
-    if not all_models.topologies:
+        listed.append(without_meshes(_renumbered(model, library.add(model))))
+    if not listed:
         raise ArgumentError("stack: give at least one model")
-    return all_models.joined(library)
+    # a model with the most geoms has all geoms that exist in some world
+    fullest = max(listed, key=lambda model: model.topology.ngeom)
+    listed = [padded(model, fullest) for model in listed]
+    for number, model in enumerate(listed):
+        _check_equal(listed[0], model, number)
+    return _joined(listed, library.fields())
 
 
 def on_batched(function: Callable[[jax.Array], jax.Array], models: Model, axes: Model) -> Model:
@@ -99,77 +109,50 @@ def _renumbered(model: Model, ids: np.ndarray) -> Model:
     )
 
 
-class _Stacked:
-    """The models so far, without their meshes."""
+def _joined(models: list[Model], meshes: MeshFields) -> tuple[Model, Model]:
+    """The batch of models without meshes that are equal otherwise, and its axes."""
+    topology, chosen = _topology([model.topology for model in models], meshes)
+    names, leaves, tree = _leaves(dataclasses.replace(models[0], topology=topology))
+    stacked: dict[str, np.ndarray] = meshes.floats
+    for name, columns in zip(names, zip(*(_leaves(model)[1] for model in models), strict=True), strict=True):
+        # leaves that are equal in all models have no axis of worlds
+        if name not in stacked and any(not np.array_equal(column, columns[0]) for column in columns[1:]):
+            stacked[name] = np.stack([np.asarray(column) for column in columns])
+    if topology.nvariant:
+        stacked["variant_mesh"] = chosen
+    dtype = models[0].qpos0.dtype
+    values = [
+        jnp.asarray(stacked[name], dtype) if name in stacked else leaf for name, leaf in zip(names, leaves, strict=True)
+    ]
+    joined = jax.tree_util.tree_unflatten(tree, values)
+    return joined, model_axes(joined)
 
-    def __init__(self) -> None:
-        self.topologies: list[Topology] = []
-        self._leaves: list[dict[str, np.ndarray]] = []
-        self._first: Model
 
-    def add(self, model: Model, number: int) -> None:
-        """Adds a model; raises ArgumentError if it differs from the first one in what all must share."""
-        if not self.topologies:
-            self._first = model
-        _check_equal(self._first, model, number)
-        self.topologies.append(model.topology)
-        names, leaves, _ = _leaves(model)
-        # meshes are in the library
-        kept = {
-            name: np.asarray(leaf) for name, leaf in zip(names, leaves, strict=True) if not name.startswith(PREFIXES)
-        }
-        self._leaves.append(kept)
-
-    def joined(self, library: MeshLibrary) -> tuple[Model, Model]:
-        """The batch of models and its axes."""
-        meshes = library.fields()
-        topology, chosen = self._topology(meshes)
-        names, leaves, tree = _leaves(dataclasses.replace(self._first, topology=topology))
-        stacked: dict[str, np.ndarray] = meshes.floats
-        for name in self._leaves[0]:
-            values = np.array([of_model[name] for of_model in self._leaves])
-            # leaves that are equal in all models have no axis of worlds
-            if np.any(values != values[:1]):
-                stacked[name] = values
-        if topology.nvariant:
-            stacked["variant_mesh"] = chosen
-        dtype = self._first.qpos0.dtype
-        values = [
-            jnp.asarray(stacked[name], dtype) if name in stacked else leaf
-            for name, leaf in zip(names, leaves, strict=True)
-        ]
-        models = jax.tree_util.tree_unflatten(tree, values)
-        return models, model_axes(models)
-
-    def _topology(self, meshes: MeshFields) -> tuple[Topology, np.ndarray]:
-        """The common topology, and the mesh of each geom whose mesh differs, for each model."""
-        first = self.topologies[0]
-        assets = np.array([topology.geom_dataid for topology in self.topologies])
-        geoms = np.flatnonzero(np.any(assets != assets[:1], axis=0))
-        for geom in geoms.tolist():
-            kind = GeomType(int(first.geom_type[geom]))
-            if kind != GeomType.MESH:
-                name = first.name("geom", geom) or geom
-                raise ArgumentError(
-                    f"stack: geom {name!r} of type {kind.name.lower()} has several meshes or height fields"
-                )
-        joined = {
-            name: join([getattr(topology, name) for topology in self.topologies]) for name, join in JOINED.items()
-        }
-        present = {
-            name: np.asarray(np.any([topology.present[name] for topology in self.topologies], axis=0))
-            for name in first.present
-        }
-        topology = dataclasses.replace(
-            first,
-            **meshes.integers,
-            **joined,
-            present=present,
-            names={**first.names, "mesh": meshes.names},
-            variant_geomid=tuple(geoms.tolist()),
-            variant_meshid=tuple(tuple(np.unique(assets[:, geom]).tolist()) for geom in geoms),
-        )
-        return topology, assets[:, geoms]
+def _topology(topologies: list[Topology], meshes: MeshFields) -> tuple[Topology, np.ndarray]:
+    """The common topology, and the mesh of each geom whose mesh differs, for each model; -1: it has no such geom."""
+    assets = np.array([topology.geom_dataid for topology in topologies])
+    geoms = np.flatnonzero(np.any(assets != assets[:1], axis=0))
+    first = topologies[0]
+    for geom in geoms.tolist():
+        kind = GeomType(int(first.geom_type[geom]))
+        if kind != GeomType.MESH:
+            name = first.name("geom", geom) or geom
+            raise ArgumentError(f"stack: geom {name!r} of type {kind.name.lower()} has several meshes or height fields")
+    variants = [tuple(np.unique(assets[:, geom]).tolist()) for geom in geoms]
+    usual = assets.max(axis=0)
+    joined = {name: join([getattr(topology, name) for topology in topologies]) for name, join in JOINED.items()}
+    present = {
+        name: np.asarray(np.any([topology.present[name] for topology in topologies], axis=0)) for name in first.present
+    }
+    topology = dataclasses.replace(
+        first,
+        **(joined | meshes.integers | {"geom_dataid": np.where(assets[0] < 0, usual, assets[0])}),
+        present=present,
+        names={**first.names, "mesh": meshes.names},
+        variant_geomid=tuple(geoms.tolist()),
+        variant_meshid=tuple(variants),
+    )
+    return topology, assets[:, geoms]
 
 
 def _leaves(model: Model) -> tuple[list[str], list[Any], Any]:

@@ -237,8 +237,8 @@ class Model(Record):
     mat_metallic: Array = leaf("nmat")
     mat_roughness: Array = leaf("nmat")
 
-    # diffsim's: the mesh of each geom whose mesh differs between worlds (simulate/stack.py); whole numbers, but floats
-    # so that jax.grad takes a Model
+    # diffsim's: the mesh of each geom whose mesh differs between worlds, -1 if the geom does not exist in this one
+    # (simulate/stack.py); whole numbers, but floats so that jax.grad takes a Model
     variant_mesh: Array = leaf("nvariant", old=0)
 
     mesh_vert: Array = leaf("nmeshvert", 3)

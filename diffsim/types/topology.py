@@ -397,8 +397,8 @@ class Topology:
     max_contacts: int | None
     max_pairs: int | None
     present: Mapping[str, np.ndarray]
-    # diffsim's: the geoms whose mesh differs between worlds, and the meshes that each of them can have
-    # (simulate/stack.py); `Model.variant_mesh` says which one it has
+    # diffsim's: the geoms whose mesh differs between worlds, and the meshes that each of them can have; -1 among these
+    # if the geom does not exist in some worlds (simulate/stack.py). `Model.variant_mesh` says which one it has
     variant_geomid: tuple[int, ...] = ()
     variant_meshid: tuple[tuple[int, ...], ...] = ()
 
@@ -449,7 +449,7 @@ class Topology:
     def meshes_of(self, geom: int) -> tuple[int, ...]:
         """The meshes that a geom can have; for all other geoms than those with several meshes, `geom_dataid`."""
         if geom in self.variant_geomid:
-            return self.variant_meshid[self.variant_geomid.index(geom)]
+            return tuple(mesh for mesh in self.variant_meshid[self.variant_geomid.index(geom)] if mesh >= 0)
         return (int(self.geom_dataid[geom]),)
 
     @property

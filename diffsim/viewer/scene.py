@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from diffsim.base.enums import GeomType
-from diffsim.geometry.assets import geom_assets
+from diffsim.geometry.assets import geom_assets, geoms_exist
 from diffsim.math import mat_to_quat
 from diffsim.types import Model
 from diffsim.types.data import Kinematics
@@ -186,11 +186,13 @@ def _geoms(model: Model) -> Iterator[dict[str, Any]]:
     visible = visible_geoms(model)
     sizes = np.asarray(model.geom_size, float)
     assets = np.asarray(geom_assets(model))
+    exist = geoms_exist(model)
+    exist = np.ones(model.ngeom, bool) if exist is None else np.asarray(exist)
     pos = np.asarray(model.geom_pos)
     quat = np.asarray(model.geom_quat)
     for geom in range(model.ngeom):
         kind = drawn_type(model, geom)
-        if kind in KINDS and rgba[geom, 3] > 0:
+        if kind in KINDS and rgba[geom, 3] > 0 and exist[geom]:
             size = sizes[geom]
             if kind == GeomType.PLANE:
                 size = np.where(size > 0, size, ENDLESS * float(model.stat.extent))

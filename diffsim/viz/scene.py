@@ -22,7 +22,7 @@ from jax import Array
 from diffsim.base.enums import GeomType, TextureType
 from diffsim.flex.points import flex_elements
 from diffsim.flex.strain import flex_vertices
-from diffsim.geometry.assets import geom_assets
+from diffsim.geometry.assets import geom_assets, geoms_exist
 from diffsim.geometry.rays.surfaces import SURFACES
 from diffsim.geometry.rays.triangle_surfaces import FACETED
 from diffsim.kinematics.tendon import spatial_paths, touches
@@ -208,6 +208,8 @@ def places_of(model: Model, plan: Plan, poses: Kinematics) -> Places:
         # geom_rbound 0 means unbounded (planes); an invisible geom gets reach -inf, which no ray hits
         reach = jnp.where(model.geom_rbound > 0, model.geom_rbound, jnp.inf)
         reach = jnp.where(colours(model)[:, 3] > 0, reach, -jnp.inf)
+        exist = geoms_exist(model)
+        reach = reach if exist is None else jnp.where(exist, reach, -jnp.inf)
         parts = [
             Places(
                 xpos=pick(poses.geom_xpos, geoms),

@@ -230,6 +230,60 @@ def test_height_fields_differ_between_worlds() -> None:
         np.testing.assert_allclose(stepped.qvel[index], data.qvel, atol=1e-10)
 
 
+def in_parts(*names: str) -> str:
+    """An object of several hulls between a floor and a ball, and another body after it."""
+    assets = "".join(
+        f'<mesh name="part{i}" vertex="{" ".join(map(str, (OBJECTS[name] + [0.06 * i, 0, 0]).ravel()))}"/>'
+        for i, name in enumerate(names)
+    )
+    geoms = "".join(f'<geom name="part{i}" type="mesh" mesh="part{i}"/>' for i in range(len(names)))
+    return f"""
+<mujoco>
+  <option timestep="0.002"/>
+  <asset>{assets}</asset>
+  <worldbody>
+    <geom name="floor" type="plane" size="1 1 1"/>
+    <body name="object" pos="0 0 0.035"><freejoint/>{geoms}</body>
+    <body name="probe" pos="0.1 0.06 0.04"><freejoint/><geom name="probe" type="sphere" size="0.045"/></body>
+  </worldbody>
+  <sensor>
+    <distance geom1="probe" geom2="floor" cutoff="1"/>
+    <distance body1="object" body2="probe" cutoff="1"/>
+  </sensor>
+</mujoco>
+"""
+
+
+def test_objects_may_have_different_numbers_of_parts() -> None:
+    texts = [in_parts("small", "tiny"), in_parts("small"), in_parts("small", "cube", "tiny")]
+    models, axes = diffsim.stack([diffsim.load(text) for text in texts])
+    assert models.ngeom == 5 and models.topology.variant_geomid == (2, 3)
+    np.testing.assert_array_equal(np.asarray(models.variant_mesh) < 0, [[False, True], [True, True], [False, False]])
+    states = jax.vmap(diffsim.make_state, in_axes=(axes,))(models)
+
+    def both(model: diffsim.Model, state: diffsim.State) -> tuple[diffsim.State, jax.Array, diffsim.RayHits]:
+        after, data = diffsim.step_data(model, state)
+        origin = jnp.array([[0, 0, 1.0], [0.06, 0, 1], [0.12, 0, 1]])
+        return after, data.sensordata, diffsim.multi_ray(model, data, origin, jnp.tile(jnp.array([0, 0, -1.0]), (3, 1)))
+
+    stepped, readings, hits = uncompiled(jax.vmap(both, in_axes=(axes, 0)))(models, states)
+    for index, text in enumerate(texts):
+        mjmodel = mujoco.MjModel.from_xml_string(text)
+        data = mujoco.MjData(mjmodel)
+        mujoco.mj_forward(mjmodel, data)
+        assert data.ncon
+        for ray in range(3):
+            distance = mujoco.mj_ray(mjmodel, data, [0.06 * ray, 0, 1], [0, 0, -1], None, 1, -1, np.zeros(1, np.int32))
+            np.testing.assert_allclose(hits.distance[index, ray], distance, atol=1e-9)
+        mujoco.mj_step(mjmodel, data)
+        np.testing.assert_allclose(stepped.qvel[index], data.qvel, atol=1e-10)
+        np.testing.assert_allclose(readings[index], data.sensordata, atol=1e-8)
+        np.testing.assert_allclose(world(models, axes, index).body_mass, mjmodel.body_mass, rtol=1e-6)
+    # a program with geoms that do not exist keeps their derivatives finite
+    slope = uncompiled(jax.grad(lambda m: jnp.sum(jax.vmap(diffsim.step, in_axes=(axes, 0))(m, states).qvel)))(models)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(slope))
+
+
 def test_random_models_take_turns(stacked: tuple) -> None:
     fields = {"body_mass": diffsim.Scale(0.5, 2.0, only="object"), "geom_friction": diffsim.Uniform(0.3, 1.2)}
     alone = [diffsim.load(text) for text in ON_FLOOR]
@@ -276,8 +330,12 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "nothing": (list, "at least one model"),
     "a path": (lambda: ["robot.xml"], r"models\[0\] is a str"),
     "another geom": (
-        lambda: _changed(ON_FLOOR[0], "<worldbody>", '<worldbody><geom type="box" size="1 1 1"/>'),
-        r"models\[1\] differs from models\[0\] in ngeom \(3, not 2\)",
+        lambda: _changed(ON_FLOOR[0], '<body name="object"', '<geom type="box" size="1 1 1"/><body name="object"'),
+        r"models\[1\] differs from models\[0\] in ngeom \(3, not 2\).*leave out the last meshes",
+    ),
+    "another body": (
+        lambda: _changed(ON_FLOOR[0], "<worldbody>", '<worldbody><body name="new"/>'),
+        r"models\[1\] differs from models\[0\] in nbody \(3, not 2\)",
     ),
     "another type": (
         lambda: _changed(TEXTS[0], 'type="box"', 'type="ellipsoid"'),

@@ -291,13 +291,14 @@ def boxes_and_meshes(model: Model, geoms: tuple[int, ...], sizes: Sizes) -> Shar
     meshes = tuple(sorted({mesh for geom in geoms if geom not in boxes for mesh in topology.meshes_of(geom)}))
     box = jax.vmap(lambda size: _box(size, sizes))(pick(model.geom_size, np.array(boxes, int)))
     table = jax.tree.map(lambda *x: jnp.concatenate(x), box, hulls(model, meshes, sizes).table) if meshes else box
-    # boxes come first, then meshes; the last entry is for boxes, whose mesh is -1
+    # boxes come first, then meshes
     place = np.zeros(topology.nmesh + 1, np.int32)
     place[list(meshes)] = len(boxes) + np.arange(len(meshes))
-    slot = pick_static(place, geom_assets(model)[np.array(geoms, int)])
+    mesh = geom_assets(model)[np.array(geoms, int)]
     is_box = kinds == GeomType.BOX
-    library = np if isinstance(slot, np.ndarray) else jnp
-    slot = library.where(is_box, np.cumsum(is_box) - 1, slot)
+    library = np if isinstance(mesh, np.ndarray) else jnp
+    # the mesh of a box is -1
+    slot = library.where(is_box, np.cumsum(is_box) - 1, pick_static(place, library.maximum(mesh, 0)))
     return SharedHull(table, jnp.asarray(slot, jnp.int32))
 
 

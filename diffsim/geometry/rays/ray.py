@@ -21,7 +21,7 @@ import numpy as np
 from jax import Array
 
 from diffsim.base.enums import GeomType
-from diffsim.geometry.assets import geom_assets
+from diffsim.geometry.assets import geom_assets, geoms_exist
 from diffsim.geometry.rays.surfaces import SURFACES, box_distance
 from diffsim.geometry.rays.triangle_surfaces import FACETED, Lines, height_over, outward_normals
 from diffsim.geometry.sdf.data import (
@@ -176,6 +176,8 @@ def cast(model: Model, geom_xpos: Array, geom_xmat: Array, rays: Rays, seen: Arr
     seen = rgba(model)[:, 3] != 0 if seen is None else seen
     passed = jnp.asarray(model.topology.geom_bodyid)[None] == jnp.asarray(rays.exclude)[:, None]
     wanted = (seen if seen.ndim == 2 else seen[None]) & ~passed
+    exist = geoms_exist(model)
+    wanted = wanted if exist is None else wanted & exist[None]
     all_geoms = _Geoms(geom_xpos, geom_xmat, model.geom_size)
     searched, line = jax.lax.stop_gradient((all_geoms, (rays.origin, rays.direction)))
     hits = [_search(model, kind, geoms, _Scene(searched, *line, wanted)) for kind, geoms in groups]
