@@ -5,6 +5,7 @@ A program is stored as StableHLO by `jax.export`, under the digest of all that d
 """
 
 import functools
+import re
 import time
 import warnings
 from collections.abc import Callable
@@ -25,6 +26,8 @@ T = TypeVar("T")
 WORTH_STORING = 0.25
 # the largest program that is stored, in bytes; arrays that it contains count
 LARGEST = 64 << 20
+# how many characters of a function's name its file has
+READABLE = 40
 
 
 class _Program(NamedTuple):
@@ -66,7 +69,9 @@ def remembered(function: Callable[P, T]) -> Callable[P, T]:
         key = fingerprint(function, structure, list(map(jax.typeof, leaves)))
         if key is None:
             return function(*args, **kwargs)
-        name = f"{function.__name__.strip('<>')}-{key}-trace"
+        # a partial function has no name
+        readable = re.sub(r"\W", "", getattr(function, "__name__", ""))[:READABLE] or "program"
+        name = f"{readable}-{key}-trace"
         program = read(name)
         if isinstance(program, _Program):
             with suppress(*DAMAGED):

@@ -1,5 +1,6 @@
 """Traced programs on disk: what is recalled, what is another program, and what is traced by every process."""
 
+import functools
 import math
 import pathlib
 import textwrap
@@ -86,6 +87,18 @@ def test_a_step_is_recalled(folder: pathlib.Path) -> None:
     assert len(written(folder)) == 1
 
 
+def test_functions_of_every_kind(folder: pathlib.Path) -> None:
+    """Partial functions, lambdas, methods and functions with names that no file can have."""
+    source = "def f(x, k=1): return x * k"
+    odd = defined(source)
+    odd.__name__ = "../odd/" * 40
+    functions = [functools.partial(defined(source), k=2), functools.partial(defined(source), k=3), lambda x: x * 4, odd]
+    for _ in range(2):
+        assert [float(diffsim.jit(f)(1.0)) for f in functions] == [2, 3, 4, 1]
+        assert float(diffsim.jit(Own().twice)(1.0)) == 2
+    assert len(written(folder)) == 4
+
+
 def test_a_damaged_file_is_written_again(folder: pathlib.Path) -> None:
     source = "def f(x): return jnp.cos(x)"
     diffsim.jit(defined(source))(1.0)
@@ -165,6 +178,9 @@ def test_arguments_settings_and_hooks_make_other_programs(monkeypatch: pytest.Mo
 
 class Own:
     gain = 2.0
+
+    def twice(self, x: jax.Array) -> jax.Array:
+        return self.gain * x
 
 
 @pytest.mark.parametrize(
