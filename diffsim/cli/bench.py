@@ -1,6 +1,7 @@
-"""`diffsim bench MODEL`: compile time and throughput compared with MJX and C MuJoCo; `diffsim selftest`.
+"""The commands `diffsim bench MODEL`, which measures compile time and throughput, and `diffsim selftest`.
 
-In addition to files, `bench` takes two generated models, `made:chain` and `made:hand`.
+`bench` compares diffsim with MJX, C MuJoCo and MuJoCo Warp. In addition to files, it takes two generated models,
+`made:chain` and `made:hand`.
 """
 
 import argparse
@@ -18,12 +19,12 @@ from diffsim.load import MODELS
 # help for `--against`
 AGAINST = (
     "mjx: compiled by jax.jit alone, as MJX documents; mjx-tuned: with diffsim's compiler options; c: C MuJoCo; warp: "
-    "MuJoCo Warp, with buffers that drop nothing, in a CUDA graph where there is a GPU"
+    "MuJoCo Warp, with buffers large enough to drop no contact, on a GPU in a CUDA graph"
 )
 
 
 class Packages(NamedTuple):
-    """What an engine of `--against` needs: its modules, parents first, and the packages that pip must install."""
+    """The modules that an engine of `--against` imports, parents first, and the arguments of `pip install` for them."""
 
     modules: tuple[str, ...]
     install: str
@@ -42,7 +43,7 @@ def _declare(parser: argparse.ArgumentParser) -> None:
     declare_model(parser)
     parser.add_argument("--batch", type=int, nargs="+", default=[512])
     parser.add_argument("--steps", type=int, default=50, help="timed steps")
-    parser.add_argument("--warmup", type=int, default=100, help="steps before the clock starts")
+    parser.add_argument("--warmup", type=int, default=100, help="steps before the timed ones")
     parser.add_argument("--iterations", type=int, help="solver iterations (default: the model's)")
     parser.add_argument("--ls-iterations", type=int, help="line search iterations (default: the model's)")
     parser.add_argument("--keyframe", type=int, help="initial keyframe, by number (default: qpos0)")
@@ -55,8 +56,8 @@ def _declare(parser: argparse.ArgumentParser) -> None:
     length = "steps of the differentiated rollout; 0 for no gradient"
     parser.add_argument("--gradient-steps", type=int, default=20, help=length)
     parser.add_argument("--noslip-iterations", type=int, default=0, help="iterations of the noslip solver")
-    parser.add_argument("--no-stages", action="store_true", help="without the table of stages")
-    parser.add_argument("--stages", action="store_true", help="only the table of stages")
+    parser.add_argument("--no-stages", action="store_true", help="do not print the table of stages")
+    parser.add_argument("--stages", action="store_true", help="print only the table of stages")
 
 
 def _run(options: argparse.Namespace) -> None:

@@ -33,7 +33,7 @@ from diffsim.types.data import Kinematics
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology, per_topology
 from diffsim.xla.barriers import computed_once, stored_results
-from diffsim.xla.compiled import run_alone
+from diffsim.xla.compiled import define_eager
 from diffsim.xla.gather import on_rows, pick, pick_computed, place
 from diffsim.xla.loops import varying
 from diffsim.xla.numpy_rules import RULES
@@ -314,7 +314,7 @@ def _batch(
 with_pose_rates_p = Primitive("with_pose_rates")
 RULES["with_pose_rates"] = lambda qpos, *poses, **params: poses
 with_pose_rates_p.multiple_results = True
-run_alone(with_pose_rates_p, _identity, ("topology", "names"))
+define_eager(with_pose_rates_p, _identity, ("topology", "names"))
 with_pose_rates_p.def_abstract_eval(lambda qpos, *poses, topology, names: list(poses))
 ad.primitive_jvps[with_pose_rates_p] = _derivative
 batching.primitive_batchers[with_pose_rates_p] = _batch

@@ -7,10 +7,10 @@
         final=lambda state, data: costs.pose(data, box, (0.3, 0, 0.1), (1, 0, 0, 0), metres=0.01, radians=0.1),
     )
 
-Each function returns a vector r of residuals. It costs 1/2 |r|^2, so that methods need only first derivatives
-(Gauss-Newton). Residuals are divided by a scale, the deviation that costs 1/2; in the example, a centimetre and 0.1
-radians. Differences of orientations are rotation vectors, which depend on no choice of axes and jump only at half a
-turn.
+Each function returns a vector r of residuals. Its cost is 1/2 |r|^2, so that methods need only first derivatives
+(Gauss-Newton). Residuals are divided by a scale: a deviation as large as the scale costs 1/2. In the example, the
+scales are a centimetre and 0.1 radians. Differences of orientations are rotation vectors, which do not depend on a
+choice of axes, and jump only at half a turn.
 """
 
 import jax.numpy as jnp
@@ -27,7 +27,7 @@ from diffsim.types.views import View
 
 Which = str | int | View
 
-# `limits` costs within this fraction of a joint's range from each end
+# `limits` has a cost in this fraction of a joint's range at each end
 RIM = 0.025
 
 
@@ -86,7 +86,8 @@ def look_at(data: Data, body: View, axis: ArrayLike, point: ArrayLike, radians: 
     normal = cross(along, aim)
     sine = safe.norm(normal)
     cosine = dot(along, aim)
-    # angle / sine tends to 1 where the axis points at the point; if it points straight away, the direction is undefined
+    # angle / sine tends to 1 if the axis points at the point; if it points in the opposite direction, the rotation axis
+    # is undefined
     ratio = safe.divide(safe.arctan2(sine, cosine), sine, 1.0)
     return normal * ratio / radians
 
@@ -97,7 +98,7 @@ def touch(model: Model, data: Data, geom: Which, other: Which, metres: float = 1
 
 
 def clear(model: Model, data: Data, geom: Which, other: Which, gap: float, metres: float = 1.0) -> Array:
-    """How much closer than a gap (m) two geoms are, (1,); zero if they are further apart."""
+    """By how much the distance of two geoms is less than a gap (m), (1,); zero if they are further apart."""
     return jnp.ravel(safe.maximum(gap - geom_distance(model, data, geom, other).distance, 0.0) / metres)
 
 
@@ -117,7 +118,7 @@ def slow(state: State, scale: ArrayLike = 1.0) -> Array:
 
 
 def limits(model: Model, state: State, scale: ArrayLike = 1.0) -> Array:
-    """How far limited slides and hinges (n,) are outside of the middle 95% of their ranges, m or rad, over a scale."""
+    """How far limited slides and hinges (n,) are outside of the middle 95% of their ranges, in units of `scale`."""
     topology = model.topology
     chosen = is_scalar(topology.jnt_type) & (topology.jnt_limited != 0)
     place = state.qpos[topology.jnt_qposadr[chosen]]

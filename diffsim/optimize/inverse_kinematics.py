@@ -5,18 +5,18 @@
     1/2 sum_i |W_i r_i(q)|^2 + 1/2 posture^2 |q - q0|^2
 
 The residuals r_i are x - x_target (m, world axes) and log(R_target^T R) (rad, axes of the target). Each iteration is a
-Levenberg-Marquardt step of the joints that no range holds back, projected on the ranges:
+Levenberg-Marquardt step of the joints that are not held at an end of their range, clipped to the ranges:
 
     (J^T W^2 J + (posture^2 + mu cost) 1) dq = -(J^T W^2 r + posture^2 (q - q0))
 
-mu falls after a step that lowers the cost, and grows after one that does not. Since the damping is proportional to the
-cost, steps are short far from the targets and exact near them. A search that misses the targets is followed by another
-one from a random position. If all miss, the best one goes on to its minimum. Source: Sugihara 2011,
-"Solvability-unconcerned inverse kinematics by the Levenberg-Marquardt method".
+mu falls after a step that lowers the cost, and grows after a step that does not. The damping is proportional to the
+cost, so that steps are short far from the targets, and undamped near them. After a search that misses the targets,
+another one starts from a random position. If all searches miss, the best one continues to its minimum. Source: Sugihara
+2011, "Solvability-unconcerned inverse kinematics by the Levenberg-Marquardt method".
 
-The derivative of the solution is implicit. The gradient g(q, theta) of the cost is zero for joints between their
-limits, so dq = -H^+ (dg / dtheta) dtheta with the Hessian H. The pseudoinverse gives the shortest motion of a redundant
-arm.
+The derivative of the solution follows from the implicit function theorem. The gradient g(q, theta) of the cost is zero
+for joints between their limits, so dq = -H^+ (dg / dtheta) dtheta with the Hessian H. The pseudoinverse gives the
+shortest motion of a redundant arm.
 """
 
 import dataclasses
@@ -58,20 +58,20 @@ OBJECTS = {"body": ObjType.XBODY, "site": ObjType.SITE, "geom": ObjType.GEOM}
 
 # mu of the first step
 FIRST_DAMPING = 1.0
-# the factor by which mu falls after a step that lowers the cost
-LOWER = 0.2
-# the factor by which it grows after a step that does not
-HIGHER = 5.0
-# mu above which no step lowers the cost: the search has ended
+# mu is multiplied by this factor after a step that lowers the cost ...
+DAMPING_DOWN = 0.2
+# ... and by this factor after a step that does not
+DAMPING_UP = 5.0
+# a search ends if mu exceeds this number, because no step lowers the cost any more
 MOST_DAMPING = 1e6
-# relative decrease of the cost at which a search is given up
-LITTLE = 1e-3
-# a search is at a minimum if the relative decrease of the cost is below this number of machine epsilons
+# a search that has not reached the targets ends if a step lowers the cost by less than this fraction
+LEAST_DECREASE = 1e-3
+# a search is at a minimum if a step lowers the cost by less than this number of machine epsilons, as a fraction
 EXACT = 10
-# rad or m, longest step of a joint: beyond it a linear model of rotations is useless
+# longest step of a joint, rad or m: for longer steps the linear model of rotations is not valid
 LONGEST = 1.0
-# damping that keeps the matrix of a redundant arm positive definite, in units of the largest diagonal entry of J^T W^2
-# J and of the square root of the machine epsilon
+# damping that keeps the matrix of a redundant arm positive definite, as a multiple of the largest diagonal entry of
+# J^T W^2 J times the square root of the machine epsilon
 FLOOR = 1e-2
 # seed of the random positions
 SEED = 0
@@ -102,9 +102,10 @@ class Ik(Record):
 
     Attributes:
       tolerance: m and rad, largest error of each target at which a search ends.
-      iterations: most iterations of one search.
-      attempts: most searches of a world. The first begins at the given state, the others at random positions within
-        the ranges. Use 1 if targets contradict one another, or if the solution should be near the state.
+      iterations: largest number of iterations of one search.
+      attempts: largest number of searches of a world. The first begins at the given state, the others at random
+        positions within the ranges. Use 1 if targets contradict one another, or if the solution should be near the
+        state.
     """
 
     tolerance: float = static(default=1e-5)
@@ -191,7 +192,7 @@ class _Goals:
       pos_weight, rot_weight: (p, 3) per m and (r, 3) per rad.
       posture: () weight of the distance from the first position.
       count: number of targets.
-      placed, turned: (number of the target, type of its object, index of its object) for each row of `pos` and `quat`.
+      placed, turned: for each row of `pos` and `quat`, the number of the target, and the type and index of its object.
     """
 
     pos: Array
@@ -251,11 +252,11 @@ def _goals(model: Model, targets: Sequence[Target], posture: ArrayLike) -> _Goal
 
 
 class _Problem(NamedTuple):
-    """What all iterations read: model and poses of mocap bodies, goals, the search, the first position of each attempt.
+    """The arrays that all iterations read: the model, poses of mocap bodies, goals, the search, and first positions.
 
     Attributes:
-      begin: (nq,) the position of the state.
-      starts: (attempts, nq).
+      begin: (nq,) the position of the given state.
+      starts: (attempts, nq) the first position of each search.
     """
 
     model: Model
@@ -292,14 +293,14 @@ class _State(NamedTuple):
     """The state of the searches of a world.
 
     Attributes:
-      qpos: (nq,) where the search is, if it is not `fresh`.
+      qpos: (nq,) the current position of the search; not used if `fresh`.
       residual, slopes: the weighted residuals (m,) there, and their derivatives (m, nv).
       cost: () there.
       damping: () mu.
-      number: () iterations of this search; `total`: of all.
-      attempt: () number of the search.
-      fresh: () whether the next iteration begins a search: it only evaluates its first position.
-      best, least: (nq,) the position with the least cost of all searches that have ended, and that cost.
+      number, total: () number of iterations of this search, and of all searches.
+      attempt: () index of the search.
+      fresh: () whether the next iteration begins a search. Such an iteration only evaluates the first position.
+      best, least: (nq,) the position with the least cost among the searches that have ended, and () its cost.
       done: () whether the targets are reached.
     """
 
@@ -332,7 +333,7 @@ def _ik(model: Model, state: State, inputs: Inputs | None, goals: _Goals, search
     fixed = jax.lax.stop_gradient(problem)
     rows = 3 * (len(goals.placed) + len(goals.turned))
     zero = jnp.zeros((), state.qpos.dtype)
-    none = jnp.zeros((), jnp.int32)
+    count = jnp.zeros((), jnp.int32)
     infinite = jnp.full((), jnp.inf, zero.dtype)
     start = _State(
         qpos=fixed.begin,
@@ -340,9 +341,9 @@ def _ik(model: Model, state: State, inputs: Inputs | None, goals: _Goals, search
         slopes=jnp.zeros((rows, model.nv), zero.dtype),
         cost=infinite,
         damping=zero + FIRST_DAMPING,
-        number=none,
-        total=none,
-        attempt=none,
+        number=count,
+        total=count,
+        attempt=count,
         fresh=jnp.ones((), bool),
         best=fixed.starts[0],
         least=infinite,
@@ -370,9 +371,9 @@ def _starts(model: Model, qpos: Array, search: _Search) -> Array:
     ranged = jnp.isfinite(lower) & jnp.isfinite(upper)
 
     def displaced(draw: Array, change: Array) -> Array:
-        # joints with a range: from their position to a random one within
-        within = jnp.where(ranged, lower + 0.5 * (draw + 1) * (upper - lower) - _values(model, qpos), change)
-        return integrate_position(model, qpos, within, jnp.ones((), qpos.dtype))
+        # joints with a range move from their position to a random one within the range
+        change = jnp.where(ranged, lower + 0.5 * (draw + 1) * (upper - lower) - _values(model, qpos), change)
+        return integrate_position(model, qpos, change, jnp.ones((), qpos.dtype))
 
     others = jax.vmap(displaced)(jnp.asarray(draws, qpos.dtype), jnp.asarray(changes, qpos.dtype))
     return jnp.concatenate([_within(model, search, qpos)[None], others])
@@ -454,7 +455,7 @@ def _advance(problem: _Problem, now: _State) -> _State:
     stiffness = goals.posture**2
     step = _step(problem, now)
     stepped = integrate_position(model, now.qpos, step, jnp.ones((), step.dtype))
-    # after the last search the best one goes on
+    # after the last search, the best one continues
     last = now.attempt >= settings.attempts
     begin = jnp.where(last, now.best, problem.starts[now.attempt])
     tried = jnp.where(now.fresh, begin, stepped)
@@ -467,7 +468,7 @@ def _advance(problem: _Problem, now: _State) -> _State:
         residual=residual,
         slopes=_slopes(problem, errors, poses),
         cost=cost,
-        damping=jnp.where(now.fresh, FIRST_DAMPING, LOWER * now.damping),
+        damping=jnp.where(now.fresh, FIRST_DAMPING, DAMPING_DOWN * now.damping),
         number=now.number,
         total=now.total,
         attempt=now.attempt,
@@ -476,22 +477,22 @@ def _advance(problem: _Problem, now: _State) -> _State:
         least=now.least,
         done=now.done,
     )
-    after = where_tree(better, moved, now._replace(damping=HIGHER * now.damping))
-    # the end of a search: the targets are reached, or the cost falls no more
+    after = where_tree(better, moved, now._replace(damping=DAMPING_UP * now.damping))
+    # a search ends if the targets are reached, or if the cost no longer falls
     near = jnp.all(jnp.concatenate(errors.sizes(goals)) <= settings.tolerance)
-    enough = jnp.where(near | last, EXACT * jnp.finfo(cost.dtype).eps, LITTLE)
+    enough = jnp.where(near | last, EXACT * jnp.finfo(cost.dtype).eps, LEAST_DECREASE)
     little = better & ~now.fresh & (now.cost - cost <= enough * now.cost)
     still = little | (after.damping > MOST_DAMPING) | (now.number + 1 >= settings.iterations)
     reached = better & near & (still | (stiffness == 0))
     ended = reached | still
-    record = after.cost < now.least
+    lowest = after.cost < now.least
     return after._replace(
         number=jnp.where(ended, 0, now.number + 1),
         total=now.total + 1,
         attempt=now.attempt + ended,
         fresh=ended,
-        best=jnp.where(ended & (reached | record), after.qpos, now.best),
-        least=jnp.where(ended & record, after.cost, now.least),
+        best=jnp.where(ended & (reached | lowest), after.qpos, now.best),
+        least=jnp.where(ended & lowest, after.cost, now.least),
         done=reached,
     )
 
@@ -516,7 +517,7 @@ def _step(problem: _Problem, now: _State) -> Array:
     floor = FLOOR * math.sqrt(jnp.finfo(slope.dtype).eps) * jnp.max(diagonal)
     cost = jnp.where(now.fresh, 0, now.cost)
     damping = jnp.where(free, stiffness + now.damping * cost + floor, 1)
-    # a step of zero where nothing moves: the matrix is positive definite in any case
+    # the step is zero where no joint moves anything: keep the matrix positive definite
     damping = jnp.where(diagonal + damping > 0, damping, 1)
     step = solve_spd(matrix + jnp.diag(damping), jnp.where(free, -slope, 0))
     step = jnp.clip(step, -LONGEST, LONGEST)
@@ -524,7 +525,7 @@ def _step(problem: _Problem, now: _State) -> Array:
 
 
 def _free(problem: _Problem, qpos: Array, slope: Array) -> Array:
-    """(nv,) bool, the dofs that move and that no range holds back from descending, for the slope (nv,) of the cost."""
+    """(nv,) bool, the dofs that may move, and that no range stops on the way down the slope (nv,) of the cost."""
     lower, upper = _bounds(problem.model, problem.search)
     values = _values(problem.model, qpos)
     held = ((values <= lower) & (slope > 0)) | ((values >= upper) & (slope < 0))
@@ -542,12 +543,12 @@ def _differentiable(problem: _Problem, qpos: Array) -> Array:
 
         return jax.grad(cost)(change)
 
-    rest_of = jax.lax.stop_gradient(problem)
+    fixed = jax.lax.stop_gradient(problem)
     zero = jnp.zeros(problem.model.nv, qpos.dtype)
-    free = _free(rest_of, qpos, slope(rest_of, zero))
+    free = _free(fixed, qpos, slope(fixed, zero))
 
     def root(problem: _Problem, change: Array) -> Array:
-        """Zero at the solution: the slope for free dofs, and the distance of the others from where they are held."""
+        """Zero at the solution: the slope for free dofs, and the distance from the held position for the others."""
         values = _values(problem.model, qpos)
         lower, upper = _bounds(problem.model, problem.search)
         bound = jnp.where(values >= upper, upper, jnp.where(values <= lower, lower, values))
@@ -556,7 +557,7 @@ def _differentiable(problem: _Problem, qpos: Array) -> Array:
         held = jnp.where(np.array(problem.search.moving, bool), bound, given)
         return jnp.where(free, slope(problem, change), change - held)
 
-    matrix = jax.jacfwd(lambda change: root(rest_of, change))(zero)
+    matrix = jax.jacfwd(lambda change: root(fixed, change))(zero)
     return integrate_position(problem.model, qpos, _moves(matrix, root(problem, zero)), one)
 
 
@@ -568,6 +569,6 @@ def _moves(matrix: Array, root: Array) -> Array:
 
 @_moves.defjvp
 def _moves_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
-    """The rule that `_moves` states."""
+    """The derivative that `_moves` promises."""
     matrix, root = primals
     return jnp.zeros_like(root), -matmul(jnp.linalg.pinv(matrix), tangents[1])

@@ -1,7 +1,7 @@
-"""Progress and budget of a long call: lines that say how it goes, and the time that is left.
+"""Progress and time budget of a long call.
 
-`plan` and `fit` run on the host for seconds to minutes. Both report through one object of this class, and both stop
-when it says that their time is up.
+`plan` and `fit` run on the host for seconds to minutes. Both report their progress through a `Progress`, and stop when
+it says that their time is up.
 """
 
 import sys
@@ -57,5 +57,5 @@ class Progress:
             print(line, file=sys.stderr, flush=True)
 
     def close(self) -> None:
-        """Ends the budget and the regular lines: what the caller then computes from the result has no time limit."""
+        """Ends the budget and the regular lines: what the caller computes afterwards has no time limit."""
         self.closed = True

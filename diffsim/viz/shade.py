@@ -24,7 +24,7 @@ from diffsim.viz.lights import Lights, incident
 from diffsim.viz.material import GAMMA
 from diffsim.viz.scene import Plan, Scene
 from diffsim.viz.surface import HitPoints, Surface, ends, surface_of, trace
-from diffsim.viz.textures import Atlas, Spot, on_cube, sample
+from diffsim.viz.textures import Atlas, TextureLookup, on_cube, sample
 
 # linear colour of the ambient light from above: bluish
 SKY = np.array([0.50, 0.62, 0.80])
@@ -222,7 +222,7 @@ def sky_colour(atlas: Atlas, sky: int, direction: Array, angle: Array) -> Array:
     texture = jnp.full(face.shape, sky)
     # a place on a face is 0.5 + 0.5 d / largest, so a pixel covers 0.5 side angle / largest texels
     side = atlas.width[sky, 0]
-    return exposed(sample(atlas, Spot(texture, face, place, 0.5 * side * angle / largest)))
+    return exposed(sample(atlas, TextureLookup(texture, face, place, 0.5 * side * angle / largest)))
 
 
 def developed(light: Array) -> Array:

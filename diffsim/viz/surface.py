@@ -27,7 +27,7 @@ from diffsim.math.vector import cross, dot, mul_vec, mul_vec_t, scale, unpack
 from diffsim.types.topology import Topology, per_topology
 from diffsim.viz.material import GAMMA, MIRRORS
 from diffsim.viz.scene import Group, Scene
-from diffsim.viz.textures import Spot, on_cube, on_image, sample
+from diffsim.viz.textures import TextureLookup, on_cube, on_image, sample
 from diffsim.xla.barriers import computed_once
 from diffsim.xla.batched_searches import fold_wanted
 
@@ -136,13 +136,13 @@ def scene_colour(scene: Scene, thing: Array, point: Array, width: Array, uv: Arr
     sides = [table[texture, 0] for table in (scene.atlas.width, scene.atlas.height)]
     per_metre = unpack(jnp.broadcast_to(density, place.shape))
     texels = [jnp.where(flat, repeats, steep) * side for repeats, side in zip(per_metre, sides, strict=True)]
-    spot = Spot(
+    lookup = TextureLookup(
         texture=texture,
         face=jnp.where(flat, 0, face),
         place=jnp.where(flat[:, None], place - jnp.floor(place), on_face),
-        covered=jnp.maximum(*texels) * width,
+        footprint=jnp.maximum(*texels) * width,
     )
-    return jnp.where((wanted >= 0)[:, None], colour * sample(scene.atlas, spot) ** GAMMA, colour)
+    return jnp.where((wanted >= 0)[:, None], colour * sample(scene.atlas, lookup) ** GAMMA, colour)
 
 
 def _on_triangle(scene: Scene, facet: Array, corners: Array, point: Array, flat: Array) -> tuple[Array, Array]:

@@ -1,13 +1,14 @@
 """Textures of objects: mipmaps, and the place on a texture that belongs to a point of a surface.
 
-All textures are mipmaps in one list of texels (the atlas): each image at full size, half, quarter and so on. A pixel
-shows about the mean of the texels that it covers. This is trilinear filtering: bilinear between the four nearest texels
-in each of the two mipmap levels whose texels are about as large as the pixel, then linear between the two levels.
+All textures are stored in one list of texels (the atlas), as mipmaps: each image at full size, half size, quarter size
+and so on. Trilinear filtering gives a pixel about the mean of the texels that it covers: bilinear interpolation between
+the four nearest texels, in each of the two mipmap levels whose texels are about as large as the pixel, and then linear
+interpolation between the two levels.
 
-A 2D texture is projected onto an object along its z axis, and repeats over its x-y plane: across the size of the
-object, or over two metres if the material has `texuniform`. A cube texture is looked up by the direction from the
-center of the object. A mesh that has texture coordinates uses these.
-Source: MuJoCo "XML reference", texture; Williams 1983 (mipmaps); OpenGL 4.6, section 8.13 (faces of cubes).
+A 2D texture is projected onto an object along the object's z axis, and repeats in its x-y plane: `texrepeat` times over
+the size of the object, or over two metres if the material has `texuniform`. A cube texture is looked up by the
+direction from the center of the object. A mesh that has texture coordinates uses these. Source: MuJoCo "XML reference",
+texture; Williams 1983 (mipmaps); OpenGL 4.6, section 8.13 (faces of cubes).
 """
 
 from typing import NamedTuple
@@ -30,7 +31,7 @@ class Atlas(NamedTuple):
       texels: (n, 3) uint8, row by row, face by face, level by level.
       first: (m, levels) index of the first texel of a level.
       width, height: (m, levels) size of one face, in texels.
-      faces: (m,) 1, or 6 faces of a cube that are stored one below the other.
+      faces: (m,) number of faces: 1, or 6 for a cube, whose faces are stored one below the other.
       flat: (m,) whether the texture is a 2D image, which repeats, and not a cube.
     """
 
@@ -42,25 +43,25 @@ class Atlas(NamedTuple):
     flat: Array | np.ndarray
 
 
-class Spot(NamedTuple):
+class TextureLookup(NamedTuple):
     """k lookups in textures.
 
     Attributes:
       texture: (k,) index of the texture.
       face: (k,) face of a cube.
       place: (k, 2) texture coordinates in [0, 1], to the right and down.
-      covered: (k,) length of the footprint of a pixel, in texels of the full size; it selects the mipmap level.
+      footprint: (k,) length of the area that a pixel covers, in texels of the full size; selects the mipmap level.
     """
 
     texture: Array
     face: Array
     place: Array
-    covered: Array
+    footprint: Array
 
 
 @per_topology
 def atlas_of(topology: Topology) -> Atlas:
-    """The textures of a model, as numpy arrays: the result is cached, and JAX arrays of a trace must not be."""
+    """The textures of a model, as numpy arrays, because the result is cached (JAX arrays of a trace must not be)."""
     # a model without textures gets one white texel
     pyramids = [_pyramid(image) for image in images(topology)] or [[np.full((1, 1, 1, 3), 255, np.uint8)]]
     levels = max(map(len, pyramids))
@@ -105,7 +106,7 @@ def _pyramid(image: np.ndarray) -> list[np.ndarray]:
     levels = [image]
     while max(levels[-1].shape[1:3]) > 1:
         last = levels[-1]
-        # an odd side repeats its last row or column; each new texel is the rounded mean of 2 x 2
+        # if a side is odd, its last row or column is repeated; each new texel is the rounded mean of 2 x 2 texels
         odd = [(0, 0), *((0, side % 2) for side in last.shape[1:3]), (0, 0)]
         even = np.pad(last, odd, mode="edge").astype(np.uint16)
         four = even[:, ::2, ::2] + even[:, 1::2, ::2] + even[:, ::2, 1::2] + even[:, 1::2, 1::2]
@@ -113,39 +114,39 @@ def _pyramid(image: np.ndarray) -> list[np.ndarray]:
     return levels
 
 
-def sample(atlas: Atlas, spot: Spot) -> Array:
-    """Reads textures with trilinear filtering: colours (k, 3) as on a screen, in [0, 1].
+def sample(atlas: Atlas, lookup: TextureLookup) -> Array:
+    """Reads textures with trilinear filtering: colors (k, 3) as on a screen, in [0, 1].
 
     A texel of level n spans 2^n texels of the full size, so a footprint of s texels is read at level log2(s).
     """
     last = atlas.first.shape[1] - 1
-    level = jnp.clip(jnp.log2(jnp.maximum(spot.covered, 1e-6)), 0, last)
+    level = jnp.clip(jnp.log2(jnp.maximum(lookup.footprint, 1e-6)), 0, last)
     fine = jnp.floor(level).astype(jnp.int32)
     blend = (level - fine)[:, None]
-    coarse = _between_four(atlas, spot, jnp.minimum(fine + 1, last))
-    return (_between_four(atlas, spot, fine) * (1 - blend) + coarse * blend) / 255
+    coarse = _between_four(atlas, lookup, jnp.minimum(fine + 1, last))
+    return (_between_four(atlas, lookup, fine) * (1 - blend) + coarse * blend) / 255
 
 
-def _between_four(atlas: Atlas, spot: Spot, level: Array) -> Array:
-    """Colours (k, 3), 0 to 255, by bilinear interpolation between the four nearest texels of one level."""
-    texture = spot.texture
+def _between_four(atlas: Atlas, lookup: TextureLookup, level: Array) -> Array:
+    """Colors (k, 3), 0 to 255, by bilinear interpolation between the four nearest texels of one level."""
+    texture = lookup.texture
     flat = atlas.flat[texture]
-    face = jnp.minimum(spot.face, atlas.faces[texture] - 1)
+    face = jnp.minimum(lookup.face, atlas.faces[texture] - 1)
     first, width, height = (table[texture, level] for table in (atlas.first, atlas.width, atlas.height))
-    columns, right = _two(spot.place[:, 0], width, flat)
-    rows, low = _two(spot.place[:, 1], height, flat)
-    colour = jnp.zeros((len(texture), 3), spot.place.dtype)
+    columns, right = _two_texels(lookup.place[:, 0], width, flat)
+    rows, low = _two_texels(lookup.place[:, 1], height, flat)
+    color = jnp.zeros((len(texture), 3), lookup.place.dtype)
     for row, down in zip(rows, (1 - low, low), strict=True):
         for column, along in zip(columns, (1 - right, right), strict=True):
             texel = atlas.texels[first + (face * height + row) * width + column]
-            colour = colour + texel.astype(colour.dtype) * (down * along)[:, None]
-    return colour
+            color = color + texel.astype(color.dtype) * (down * along)[:, None]
+    return color
 
 
-def _two(place: Array, count: Array, repeats: Array) -> tuple[tuple[Array, Array], Array]:
-    """The two texels next to a place along one axis, and the fraction of the way from the first to the second.
+def _two_texels(place: Array, count: Array, repeats: Array) -> tuple[tuple[Array, Array], Array]:
+    """The indices of the two texels next to a place along one axis, and the fraction of the way between them.
 
-    Beyond its edge a 2D image repeats, and the last texel of a face of a cube continues.
+    Beyond the edge, a 2D image repeats, and a face of a cube continues with its last texel.
     """
     # centers of texels lie at half-integers
     exact = place * count - 0.5
@@ -154,17 +155,18 @@ def _two(place: Array, count: Array, repeats: Array) -> tuple[tuple[Array, Array
     return both, exact - first  # type: ignore[return-value]
 
 
-# the columns of geom_size with the extent of a geom along x, y and z; (0, 1, 2) for types that are not listed
+# the columns of geom_size that contain the extent of a geom along x, y and z; (0, 1, 2) for types not listed here
 EXTENTS = {
     GeomType.SPHERE: (0, 0, 0),
     GeomType.CAPSULE: (0, 0, 1),
     GeomType.CYLINDER: (0, 0, 1),
 }
-# types whose texture coordinates MuJoCo does not divide by the size of the geom
+# types for which MuJoCo does not divide texture coordinates by the size of the geom
 METRIC = (GeomType.PLANE, GeomType.MESH, GeomType.HFIELD)
-# directions to the right on the images of the faces +x, -x, +y, -y, +z, -z of a cube (OpenGL 4.6, table 8.19)
+# directions that point to the right on the images of the faces +x, -x, +y, -y, +z, -z of a cube (OpenGL 4.6, table
+# 8.19)
 RIGHT = np.array([[0, 0, -1], [0, 0, 1], [1, 0, 0], [1, 0, 0], [1, 0, 0], [-1, 0, 0]])
-# directions downward on the same images
+# directions that point down on the same images
 DOWN = np.array([[0, -1, 0], [0, -1, 0], [0, 0, 1], [0, 0, -1], [0, -1, 0], [0, -1, 0]])
 
 
@@ -177,22 +179,22 @@ def factors(kinds: np.ndarray, size: Array, looks: Looks) -> tuple[Array, Array]
       looks: of the objects.
 
     Returns:
-      (n, 2) to repeats of an image, and (n, 3) to a direction into a cube texture.
+      (n, 2) factors to coordinates on an image, in repeats, and (n, 3) factors to a direction into a cube texture.
     """
     columns = np.array([EXTENTS.get(GeomType(kind), (0, 1, 2)) for kind in kinds.tolist()], int).reshape(-1, 3)
     extent = jnp.take_along_axis(size, jnp.asarray(columns), axis=1)
     extent = jnp.where(extent > 0, extent, 1)
     uniform = looks.uniform[:, None]
     metric = np.isin(kinds, METRIC)[:, None]
-    # An image repeats texrepeat times over the full extent, which is 2 size, or over 2 m if uniform. Its second axis
-    # points down.
+    # An image repeats `texrepeat` times over the full extent, which is twice the size, or over 2 m if uniform. Its
+    # second axis points down.
     to_image = 0.5 * looks.repeat * jnp.where(uniform, 1, 1 / extent[:, :2]) * jnp.asarray([[1, -1]], extent.dtype)
     to_cube = jnp.where(metric, jnp.where(uniform, extent, 1), jnp.where(uniform, 1, 1 / extent))
     return to_image, to_cube
 
 
 def on_image(factor: Array, point: Array) -> tuple[Array, Array]:
-    """Texture coordinates (k, 2) of points (k, 3), m, and how much they change per metre (k, 2); 1 is one repeat."""
+    """Texture coordinates (k, 2) of points (k, 3), m, and their change per metre (k, 2), in repeats of the image."""
     return factor * point[:, :2] - 0.5, jnp.abs(factor)
 
 

@@ -1,4 +1,4 @@
-"""Searches for a batch: `in_groups` computes something only for the worlds that need it, in groups.
+"""Searches that only some worlds of a batch need: `in_groups` computes them for groups of these worlds.
 
 `short_scan` and `one_by_one` evaluate a function for a few parts of one world.
 """
@@ -17,13 +17,13 @@ from diffsim.xla.batched_loops import Tree, spread, with_batch_rule
 from diffsim.xla.loops import fori_loop, scan
 from diffsim.xla.reverse_mode import SEARCH_RESULT
 
-# number of worlds in a group of `in_groups`: they fill the vector lanes of a CPU; in a larger group more worlds would
-# wait for the slowest one
+# number of worlds in a group of `in_groups`: these fill the vector lanes of a CPU, and in a larger group more worlds
+# would wait for the slowest one
 GROUP = 16
-# `in_groups` computes up to this many values for all worlds at once (64 MiB in float32)
-WHOLE = 1 << 24
-# number of values in one part of a larger computation of `in_groups`; they fit into a cache (1 MiB in float32)
-PART = 1 << 18
+# `in_groups` does not split computations that store up to this many values (64 MiB in float32)
+LARGEST_WHOLE = 1 << 24
+# number of values in each part of a larger computation; they fit into a cache (1 MiB in float32)
+PART_VALUES = 1 << 18
 # (needed (), arguments) -> results of one world
 Search = Callable[[Array, Any], Tree]
 # number of worlds -> how many of them are computed at once; None for all
@@ -40,13 +40,13 @@ def in_groups(
 ) -> Tree:
     """The results of `compute(needed, arguments)` if `needed`; otherwise any finite values. No derivatives.
 
-    On a CPU, the worlds of a batch that need the results are computed in groups, one after another. The others cost
-    nothing, and loops in one group do not wait for another group. On other devices all worlds are computed at once.
-    Reverse mode stores the results.
+    On a CPU, the worlds of a batch that need the results are computed in groups, one group after another. The other
+    worlds cost nothing, and loops in one group do not wait for another group. On other devices all worlds are computed
+    at once. Reverse mode stores the results.
 
     Args:
-      compute: the function for one world; it may not close over traced values (see `Explicit`). It is also called with
-        `needed` False, to fill the last group.
+      compute: the function for one world; it may not close over traced values (see `Explicit`). The last group is
+        filled with worlds whose `needed` is False.
       needed: () whether the results are needed; a Python bool if this is known when tracing.
       arguments: pytree of arrays.
       at_once: worlds per group.
@@ -59,7 +59,7 @@ def in_groups(
     def group(count: int) -> int | None:
         if numbers is None:
             return min(at_once, count)
-        return None if count * numbers <= WHOLE else max(GROUP, PART // numbers)
+        return None if count * numbers <= LARGEST_WHOLE else max(GROUP, PART_VALUES // numbers)
 
     return checkpoint_name(_flattened(compute, jnp.asarray(needed), arguments, group), SEARCH_RESULT)
 
@@ -96,10 +96,10 @@ class _LeafAxes(NamedTuple):
 LeafSearch = Callable[[Array, list[Array]], Tree]
 
 
-# Groups are formed from the whole batch, even if it comes from several nested `vmap`s: over the pairs of geoms in a
-# world, and over worlds. The batch rule of the innermost `vmap` calls its axis "cases", and searches the table (1, n)
-# of one world. That search has its own batch rule, by which each further `vmap` multiplies the number of worlds. A leaf
-# that all cases or all worlds share gets no axis for them, so that a mesh is not copied for each pair.
+# Groups are formed from the whole batch, even if it comes from nested `vmap`s, such as one over the pairs of geoms in a
+# world and one over worlds. The batch rule of the innermost `vmap` calls its axis "cases", and searches the table
+# (1, n) of one world. That search has a batch rule of its own, by which each further `vmap` multiplies the number of
+# worlds. A leaf that all cases or all worlds share gets no axis for them, so that a mesh is not copied for each pair.
 def _flattened(search: Search[Tree], needed: Array, arguments: Any, group: Grouping) -> Tree:
     """The search of one world, whose batch rules flatten nested batches to one table."""
     leaves, structure = jax.tree.flatten(arguments)
@@ -151,7 +151,7 @@ def _table(search: LeafSearch[Tree], axes: list[_LeafAxes], group: Grouping) -> 
 def _group_by_group(
     search: LeafSearch[Tree], axes: list[_LeafAxes], needed: Array, leaves: list[Array], group: int
 ) -> Tree:
-    """The results (m, n, ...): those that are needed are computed in groups, in their order; the others are zero."""
+    """The results (m, n, ...). Those that are needed are computed in groups, in their order; the others are zero."""
     worlds, cases = needed.shape
     count = worlds * cases
 
@@ -164,8 +164,8 @@ def _group_by_group(
         return jax.tree.map(lambda all, new: all.at[place].set(new, mode="drop"), results, some(place))
 
     shapes = jax.eval_shape(some, jax.ShapeDtypeStruct((group,), jnp.int32))
-    nothing = jax.tree.map(lambda x: jnp.zeros((count, *x.shape[1:]), x.dtype), shapes)
-    results = fold_wanted(needed.reshape(-1), group, work, nothing)
+    zeros = jax.tree.map(lambda x: jnp.zeros((count, *x.shape[1:]), x.dtype), shapes)
+    results = fold_wanted(needed.reshape(-1), group, work, zeros)
     return jax.tree.map(lambda x: x.reshape(worlds, cases, *x.shape[1:]), results)
 
 

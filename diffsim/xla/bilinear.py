@@ -1,13 +1,14 @@
 """Layouts of vectors in memory, and bilinear products of vectors as single operations of JAX.
 
-Vectors (n, k) can be split into k arrays (`unpack`), or stored by components (`by_components`): the first components of
-all vectors come before all second ones. Then arithmetic runs for several vectors at once, and sums along trees, which
-are products with a mask from the right, read memory in order. `powers` fills the last vector register of a CPU, and
-`arrow_product` avoids concatenating arrays.
+Vectors (n, k) can be split into k arrays (`unpack`), or stored by components (`by_components`): first the first
+components of all vectors, then all second components, and so on. Then arithmetic runs for several vectors at once, and
+sums along trees, which are products with a mask from the right, read memory in order. `powers` fills the last vector
+register of a CPU, and `arrow_product` avoids concatenating arrays.
 
-A cross product, written out in components, is some twenty operations, which JAX traces, batches, differentiates and
-transposes one by one; the gradient of a simulation consists of little else. As a primitive (`bilinear`) it is one
-operation, whose derivatives and transposes are such products again. It is written out once, when a program is lowered.
+In components, a cross product is about twenty operations, which JAX traces, batches, differentiates and transposes one
+by one. Most operations of the gradient of a simulation come from such products. As a primitive (`bilinear`), a product
+is one operation, whose derivatives and transposes are such products again. Its components are written out once, when a
+program is lowered.
 """
 
 import functools
@@ -24,15 +25,15 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from diffsim.xla.barriers import for_cpu, for_gpu, stored
-from diffsim.xla.compiled import run_alone
+from diffsim.xla.compiled import define_eager
 from diffsim.xla.loops import varying
 from diffsim.xla.numpy_rules import RULES, unchanged
 from diffsim.xla.reverse_mode import entwined
 
 # number of float32 values in a vector register of a CPU
 VECTOR = 8
-# LLVM writes out the loop over a row (see `powers`) unless the row is longer than this
-LONG = 48
+# LLVM unrolls the loop over a row (see `powers`) unless the row is longer than this
+UNROLLED_ROW = 48
 
 
 def unpack(v: Array, axis: int = -1) -> list[Array]:
@@ -44,7 +45,7 @@ def unpack(v: Array, axis: int = -1) -> list[Array]:
 def stored_in_order(values: Array) -> Array:
     """The same array, `stored` with its last axis contiguous in memory.
 
-    XLA would otherwise keep a transposed array in its old order, and transpose it wherever it is read.
+    XLA would otherwise store a transposed array in its old order, and transpose it each time it is read.
     """
     return stored(in_order_p.bind(values)) if for_cpu() else values
 
@@ -59,7 +60,7 @@ def _lowered(context: mlir.LoweringRuleContext, value: Any) -> Any:
 
 in_order_p = Primitive("in_order")
 RULES["in_order"] = unchanged
-run_alone(in_order_p, lambda values: values)
+define_eager(in_order_p, lambda values: values)
 in_order_p.def_abstract_eval(lambda values: values)
 ad.deflinear2(in_order_p, lambda cotangent, _: [cotangent])
 batching.primitive_batchers[in_order_p] = lambda values, dims: (in_order_p.bind(jnp.moveaxis(values[0], dims[0], 0)), 0)
@@ -67,24 +68,23 @@ mlir.register_lowering(in_order_p, lambda _, value: [value])
 mlir.register_lowering(in_order_p, _lowered, platform="cpu")
 
 
-def with_transpose(matrix: Array, again: Callable[[], Array]) -> tuple[Array, Array]:
+def with_transpose(matrix: Array, compute_transpose: Callable[[], Array]) -> tuple[Array, Array]:
     """A matrix and its transpose.
 
-    On a GPU, `again` computes the transpose from the beginning, which is cheaper than one more kernel. On a CPU the
-    matrix is stored, because XLA would compute it again for its transpose, column by column, which takes 0.9 us instead
-    of 0.4 us for 27 rows. Reverse mode then needs the entries of one matrix, not of two.
+    On a GPU, `compute_transpose` computes the transpose from the beginning, which is cheaper than one more kernel. On a
+    CPU the matrix is stored and transposed. Otherwise XLA would compute it again for its transpose, column by column,
+    which takes 0.9 us instead of 0.4 us for 27 rows, and reverse mode would store the entries of two matrices.
     """
     matrix = stored(matrix)
-    return matrix, again() if for_gpu() else matrix.T
+    return matrix, compute_transpose() if for_gpu() else matrix.T
 
 
 @jax.custom_jvp
 def by_components(vectors: Array) -> Array:
     """The same vectors (n, k); on a CPU each component is contiguous in memory.
 
-    The vectors are first stored in the order in which kernels write them, and then copied. In reverse mode the sum of
-    their cotangents is stored, in a layout that XLA chooses; otherwise each kernel that reads the sum would compute it
-    again.
+    The vectors are first stored in the order in which kernels write them, and then copied. Reverse mode stores the sum
+    of their cotangents, in a layout that XLA chooses; otherwise each kernel that reads the sum would compute it again.
     """
     return _transposed_in(stored_in_order, vectors)
 
@@ -104,12 +104,12 @@ def powers(base: Array, exponent: Array) -> Array:
     """(n,) base^exponent for positive bases.
 
     On a CPU n is padded to whole vector registers, because a partly filled register takes as long as a full one. If all
-    worlds of a batch share an exponent, it is copied for each world, so that both arrays have one shape and the
-    operation is one long loop. Otherwise LLVM would write out the loop over a row, with exp and log, which takes four
-    times as long.
+    worlds of a batch share the exponents, these are copied for each world, so that both arrays have the same shape and
+    the operation is one long loop. Otherwise LLVM would unroll the loop over a row, with exp and log, and the operation
+    would take four times as long.
     """
     n = base.shape[-1]
-    if not for_cpu() or not VECTOR < n < LONG:
+    if not for_cpu() or not VECTOR < n < UNROLLED_ROW:
         return jnp.exp(exponent * jnp.log(base))
     exponent = entwined(exponent, base)
     base, exponent = (stored(jnp.pad(x, (0, -n % VECTOR), constant_values=1)) for x in (base, exponent))
@@ -171,7 +171,7 @@ def bilinear(name: str, rule: Rule) -> Product:
     """The product of a rule as one operation: a primitive with this name."""
     FORMULAS[name] = rule.formula
     primitive = Primitive(name)
-    run_alone(primitive, rule.formula)
+    define_eager(primitive, rule.formula)
     tail = () if rule.size is None else (rule.size,)
 
     def shape(a: ShapedArray, b: ShapedArray) -> ShapedArray:

@@ -135,8 +135,8 @@ def _shrink(folder: Path, limit: int) -> None:
             program.unlink(missing_ok=True)
 
 
-def run_alone(primitive: Primitive, definition: Callable[..., Any], static: tuple[str, ...] = ()) -> None:
-    """Lets a primitive run outside of `jax.jit`, by compiling a program that consists of the primitive.
+def define_eager(primitive: Primitive, definition: Callable[..., Any], static: tuple[str, ...] = ()) -> None:
+    """Defines how a primitive runs outside of `jax.jit`: by a compiled program that consists of the primitive alone.
 
     Under `jax.disable_jit`, where nothing is compiled, `definition` is called instead.
 

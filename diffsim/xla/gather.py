@@ -3,13 +3,13 @@
 `pick` replaces indexing. It is a slice if the indices are evenly spaced, and otherwise a gather without checks. Plain
 indexing would compare, shift and clamp the indices in every step, and gather where a slice would do.
 
-`gather_rows` is a primitive of its own because of its transpose. The transpose of JAX's gather, a scatter-add, adds
-rows in separate kernels on a GPU, and in a loop on a CPU. The transpose here consists of gathers: row i is the value at
-the first position to which i was gathered, plus the value at the second one, and so on. After some such rounds, the few
-rows that were gathered more often sum their remaining values separately.
+`gather_rows` is a primitive of its own because of its transpose. The transpose of JAX's gather is a scatter-add, which
+adds rows in separate kernels on a GPU, and in a loop on a CPU. The transpose here consists of gathers: row i is the
+value at the first position to which i was gathered, plus the value at the second one, and so on. After a few such
+rounds, the values that remain of rows that were gathered more often are summed separately.
 
-`move` permutes rows. The inverse permutation is an argument too, by which its transpose moves the rows back. Under
-`vmap` rows can move between the worlds of a batch.
+`move` permutes rows. The inverse permutation is another argument, by which the transpose moves the rows back. Under
+`vmap`, rows can move between the worlds of a batch.
 """
 
 import functools
@@ -27,7 +27,7 @@ from jax.interpreters import ad, batching, mlir
 
 from diffsim.xla.barriers import for_cpu, for_gpu, for_tpu, stored
 from diffsim.xla.bilinear import stored_in_order
-from diffsim.xla.compiled import run_alone
+from diffsim.xla.compiled import define_eager
 from diffsim.xla.loops import scan, varying
 from diffsim.xla.numpy_rules import RULES
 
@@ -85,14 +85,14 @@ def pick_existing(values: Array, ids: np.ndarray | Array) -> Array:
 
 
 def rows_at(values: Array, ids: np.ndarray | Array, axis: int = 0) -> Array:
-    """values[ids], or values[:, ids] for axis 1, as plain indexing does it; on a TPU as `pick` where that is faster."""
+    """values[ids], or values[:, ids] for axis 1, by plain indexing; on a TPU by `pick` where that is faster."""
     if isinstance(values, Array) and for_tpu():
         return jnp.moveaxis(pick(jnp.moveaxis(values, axis, 0), ids), range(ids.ndim), range(axis, axis + ids.ndim))
     return values[(slice(None),) * axis + (ids,)]
 
 
 def entries_at(table: Array, row: Array, column: Array) -> Array:
-    """table[row, column]; on a TPU as `pick` where that is faster."""
+    """table[row, column], by plain indexing; on a TPU by `pick` where that is faster."""
     if not for_tpu():
         return table[row, column]
     size, width = table.shape[:2]
@@ -102,20 +102,20 @@ def entries_at(table: Array, row: Array, column: Array) -> Array:
     return pick(table.reshape(size * width, *table.shape[2:]), flat)
 
 
-# the most numbers of a world that a TPU compares and adds to pick rows by masks; beyond it a gather costs less
+# the largest number of values of a world that a TPU masks and adds to pick rows; for more, a gather is cheaper
 MOST_COMPARED = 1 << 16
 
 
 def _masks_pay(values: Array, ids: Array) -> bool:
-    """Whether rows at ids that are known only at run time are picked by masks: on a TPU, of small tables."""
+    """Whether rows of small tables are picked by masks: on a TPU, at ids that are known only at run time."""
     return for_tpu() and 0 < values.size * max(1, ids.size) <= MOST_COMPARED
 
 
 def by_masks(values: Array, ids: Array) -> Array:
-    """values[ids] (*ids.shape, ...) as sums over all rows, of which all but one are zero; ids are clamped to the rows.
+    """values[ids] (*ids.shape, ...), each row by a sum in which all other rows are zero; ids are clamped to the rows.
 
-    A TPU keeps worlds in the lanes of its tiles. A gather would put each row into its own tiles there, while a sum over
-    a small axis stays in the lanes, and so does its derivative.
+    A TPU keeps worlds in the lanes of its tiles. A gather would put each row into tiles of its own, while a sum over a
+    small axis, and its derivative, stay in the lanes.
     """
     size = len(values)
     tail = [1] * (values.ndim - 1)
@@ -140,9 +140,9 @@ def pick_static(values: Array | np.ndarray, ids: Array | np.ndarray) -> Array | 
 
 
 def pick_computed(values: Tree, ids: np.ndarray, compute: Callable[[], Tree]) -> Tree:
-    """The rows `ids` (n,) of arrays, which `compute()` computes alone.
+    """The rows `ids` (n,) of arrays; `compute()` computes only these rows.
 
-    On a CPU only `compute` is called, so that XLA leaves out the arrays if nothing reads their other rows.
+    On a CPU, `compute` is called. If nothing reads the other rows, XLA then does not compute the arrays at all.
     """
     count = len(jax.tree.leaves(values)[0])
     if for_cpu() and len(ids) < count:
@@ -186,8 +186,8 @@ def add_rows(values: Array, row: Array, size: int) -> Array:
     return sums.reshape(size, *values.shape[1:])
 
 
-# up to this many columns d, `add_products` computes all products at once on a CPU
-LARGE = 8
+# up to this number of columns d, `add_products` computes all products at once on a CPU
+AT_ONCE_COLUMNS = 8
 # number of values of larger products that `add_products` computes at once on a CPU: 24 KiB in float32, which fit into
 # the L1 cache
 CHUNK = 6144
@@ -199,7 +199,7 @@ def add_products(left: Array, right: Array, row: Array, size: int) -> Array:
     Rows beyond `size` are left out.
     """
     n, _, d = left.shape
-    if not for_cpu() or d <= LARGE:
+    if not for_cpu() or d <= AT_ONCE_COLUMNS:
         listed = (jnp.swapaxes(stored_in_order(x), 0, 1) for x in (left, right))
         products = functools.reduce(operator.add, (x[:, :, None] * y[:, None] for x, y in zip(*listed, strict=True)))
         return add_rows(stored(products), row, size)
@@ -221,11 +221,11 @@ def add_products(left: Array, right: Array, row: Array, size: int) -> Array:
 # indices as a hashable parameter of a primitive
 Ids = tuple[int, ...]
 
-# the largest number of rounds of `sum_gathered`, each of which gathers one position of each row
+# the largest number of rounds of `sum_gathered`; each round gathers one position of each row
 MOST_ROUNDS = 8
-# if gathers would read more than this many times the number of rows, `sum_gathered` uses a scatter-add instead
+# if gathers would read more rows than this number times the rows that exist, `sum_gathered` uses a scatter-add
 WASTE = 8
-# the largest number of slices that a TPU joins; the compiler would take longer for more than a gather costs
+# the largest number of slices that a TPU concatenates; more slices would take too long to compile
 MOST_SLICES = 512
 
 
@@ -300,7 +300,7 @@ def sum_gathered(values: Array, ids: Ids, size: int, axis: int) -> Array:
     return stored(total)
 
 
-def _plain(values: Array, *, ids: Ids, axis: int) -> Array:
+def _gather_rows(values: Array, *, ids: Ids, axis: int) -> Array:
     """The definition of `gather_rows`."""
     index = np.asarray(ids, np.int32)
     rank = values.ndim
@@ -321,11 +321,11 @@ def _plain(values: Array, *, ids: Ids, axis: int) -> Array:
     return jax.lax.select(jnp.broadcast_to(exists, rows.shape), rows, jnp.zeros_like(rows))
 
 
-def _in_slices(values: Array, *, ids: Ids, axis: int) -> Array:
+def _gather_by_slices(values: Array, *, ids: Ids, axis: int) -> Array:
     """`gather_rows` as a concatenation of slices, one for each run of ids that follow one another.
 
-    A TPU keeps worlds in the lanes of its tiles, where a slice only moves data; a gather would first put each row into
-    its own tiles, which for a matrix of 3 x 3 are 57 times as large.
+    A TPU keeps worlds in the lanes of its tiles, where a slice only moves data. A gather would first put each row into
+    tiles of its own, which for a 3 x 3 matrix take 57 times as much memory.
     """
     size = values.shape[axis]
 
@@ -336,7 +336,7 @@ def _in_slices(values: Array, *, ids: Ids, axis: int) -> Array:
 
     runs = runs_of(ids)
     if size == 0 or not 0 < len(runs) <= MOST_SLICES:
-        return _plain(values, ids=ids, axis=axis)
+        return _gather_rows(values, ids=ids, axis=axis)
     return jax.lax.concatenate([part(*run) for run in runs], axis)
 
 
@@ -352,7 +352,7 @@ def runs_of(ids: Ids) -> list[tuple[int, int]]:
     return runs
 
 
-def _in_numpy(values: np.ndarray, *, ids: Ids, axis: int) -> np.ndarray:
+def _gather_in_numpy(values: np.ndarray, *, ids: Ids, axis: int) -> np.ndarray:
     """`gather_rows` in numpy."""
     index = np.asarray(ids)
     exists = (index >= 0).reshape([-1 if i == axis else 1 for i in range(values.ndim)])
@@ -360,8 +360,8 @@ def _in_numpy(values: np.ndarray, *, ids: Ids, axis: int) -> np.ndarray:
 
 
 gather_rows_p = Primitive("gather_rows")
-RULES["gather_rows"] = _in_numpy
-run_alone(gather_rows_p, _plain, ("ids", "axis"))
+RULES["gather_rows"] = _gather_in_numpy
+define_eager(gather_rows_p, _gather_rows, ("ids", "axis"))
 gather_rows_p.def_abstract_eval(
     lambda values, *, ids, axis: values.update(shape=(*values.shape[:axis], len(ids), *values.shape[axis + 1 :]))
 )
@@ -374,8 +374,8 @@ batching.primitive_batchers[gather_rows_p] = lambda values, dims, *, ids, axis: 
     gather_rows_p.bind(*values, ids=ids, axis=axis + (dims[0] <= axis)),
     dims[0],
 )
-mlir.register_lowering(gather_rows_p, mlir.lower_fun(_plain, multiple_results=False))
-mlir.register_lowering(gather_rows_p, mlir.lower_fun(_in_slices, multiple_results=False), platform="tpu")
+mlir.register_lowering(gather_rows_p, mlir.lower_fun(_gather_rows, multiple_results=False))
+mlir.register_lowering(gather_rows_p, mlir.lower_fun(_gather_by_slices, multiple_results=False), platform="tpu")
 
 
 def move(values: Array, source: Array, taken: Array, target: Array, exists: Array) -> Array:
@@ -409,7 +409,7 @@ def _moved_in_a_batch(arguments: Sequence[Array], dims: Sequence[int | None]) ->
 
 
 move_p = Primitive("move_rows")
-run_alone(move_p, _moved)
+define_eager(move_p, _moved)
 move_p.def_abstract_eval(lambda values, source, *_: values.update(shape=(*source.shape, *values.shape[1:])))
 ad.defjvp(move_p, lambda change, _, *places: move(change, *places), *[None] * 4)
 ad.primitive_transposes[move_p] = lambda cotangent, _, source, taken, target, exists: [

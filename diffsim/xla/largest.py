@@ -2,13 +2,14 @@
 
 - On a GPU it runs `top_k` within pieces of 1024 values, each of which one kernel sorts, and then `top_k` over the
   results. Sorting all values would take ten kernels that each read and write all of them.
-- On a CPU, for few values (`extracted`), it makes `count` passes. Each pass takes the maximum of the values below the
+- On a CPU, for few values, it makes `count` passes (`by_passes`). Each pass finds the largest of the values below the
   previous one, with worlds in vector lanes.
-- On a CPU, for many values in many worlds (`taken_out`), it makes the same passes, but keeps the maximum of each piece
-  of the values, so that only the piece of the previous value is searched again.
+- On a CPU, for many values in many worlds, it splits the values into pieces (`by_pieces`). It keeps the maximum of each
+  piece, so that a pass searches only the piece of the previous value again.
 - Otherwise it is `jax.lax.top_k`, which on a CPU handles one world after another on one thread.
 
-`above` lists the values above a limit, and costs as much as there are; `present` chooses between both.
+`above` lists the values above a limit, at a cost that grows with their number; `present` chooses between `above` and
+`largest`.
 """
 
 from collections.abc import Callable
@@ -23,62 +24,61 @@ from diffsim.xla.loops import scan, while_loop
 from diffsim.xla.select import INTEGERS
 
 # number of values that a GPU sorts in one kernel
-PIECE = 1024
+GPU_PIECE = 1024
 # number of values that a CPU compares at once: the vector lanes of two registers
 VECTOR = 16
-# the largest `count` for which a CPU uses `extracted`, which makes `count` passes over all values
-FEW = 40
-# the largest number of values for which a CPU uses `extracted`: with more, `top_k` is faster than these passes
-SOME = 512
-# with more values than this, and in as many worlds as WORLDS or more, `taken_out` is faster on a CPU than `top_k`
-SEARCHED_ABOVE = 1024
-# with more values than this, it is slower again
-SEARCHED_MOST = 32768
-# the smallest number of worlds in which `taken_out` is faster
-WORLDS = 32
-# length of a piece in `taken_out` if there are at most MANY values
-SHORT = 32
+# the largest `count` for which a CPU uses `by_passes`, which makes `count` passes over all values
+MOST_PASSES = 40
+# the largest number of values for which a CPU uses `by_passes`; with more, `top_k` is faster
+PASSES_VALUES = 512
+# with more values than this, in at least PIECES_WORLDS worlds, `by_pieces` is faster on a CPU than `top_k` ...
+PIECES_FROM = 1024
+# ... and with more values than this it is slower again
+PIECES_UP_TO = 32768
+# the smallest number of worlds in which `by_pieces` is faster
+PIECES_WORLDS = 32
+# length of a piece in `by_pieces` if there are at most SHORT_UP_TO values
+SHORT_PIECE = 32
 # number of values up to which pieces are short
-MANY = 8192
-# length of a piece in `taken_out` if there are more than MANY values
-LONG = 128
-# the most values of which `present` lists those above a limit: each one that it finds costs a pass over all of them
+SHORT_UP_TO = 8192
+# length of a piece in `by_pieces` if there are more values
+LONG_PIECE = 128
+# the largest number of values for which `present` uses `above`: each value that it finds costs a pass over all values
 LISTED_MOST = 2048
-# the largest magnitude in the keys of `extracted`: larger values are clipped to it, and NaN is replaced by it
-FAR = 1e30
-# smaller magnitudes are replaced by -NEAR in the keys of `extracted`, so that no key with an index in its bits is
-# subnormal
-NEAR = 1e-30
+# the largest magnitude of a key: larger values are clipped to it, and NaN is replaced by it
+LARGEST_KEY = 1e30
+# smaller magnitudes are replaced by minus this number in keys, so that no key with an index in its bits is subnormal
+SMALLEST_KEY = 1e-30
 
 
 def largest(values: Array, count: int) -> tuple[Array, Array]:
     """The `count` largest of values (n,), in decreasing order, and their indices; equal values in order of indices.
 
-    The result is the same as from `jax.lax.top_k`, for which NaN is the largest value. Where `extracted` is used,
-    values count as equal if they differ only in the last bits, which hold an index there.
+    The result is the same as from `jax.lax.top_k`, for which NaN is the largest value. But `by_passes` replaces
+    the last bits of values by an index, so that values count as equal if they differ only in these bits.
     """
     n = values.shape[0]
-    few = count <= FEW and count < n <= SOME
-    many = SEARCHED_ABOVE < n <= SEARCHED_MOST
+    few = count <= MOST_PASSES and count < n <= PASSES_VALUES
+    many = PIECES_FROM < n <= PIECES_UP_TO
     if for_cpu() and (few or many):
-        index = (extracted if few else _searched)(values, count)
+        index = (by_passes if few else _by_pieces_or_top_k)(values, count)
         return values.at[index].get(mode="promise_in_bounds", wrap_negative_indices=False), index
-    pieces = -(-values.shape[0] // PIECE)
+    pieces = -(-values.shape[0] // GPU_PIECE)
     if not for_gpu() or pieces <= 2 or pieces * count > values.shape[0] // 2:
         return jax.lax.top_k(values, count)
-    padding = jnp.full((pieces * PIECE - values.shape[0],), -jnp.inf, values.dtype)
-    best, index = jax.lax.top_k(jnp.concatenate([values, padding]).reshape(pieces, PIECE), count)
+    padding = jnp.full((pieces * GPU_PIECE - values.shape[0],), -jnp.inf, values.dtype)
+    best, index = jax.lax.top_k(jnp.concatenate([values, padding]).reshape(pieces, GPU_PIECE), count)
     # the pieces are in order, so equal values are still in the order of their indices
-    index = (index + PIECE * jnp.arange(pieces, dtype=index.dtype)[:, None]).reshape(-1)
+    index = (index + GPU_PIECE * jnp.arange(pieces, dtype=index.dtype)[:, None]).reshape(-1)
     greatest_values, which = jax.lax.top_k(best.reshape(-1), count)
     return greatest_values, index[which]
 
 
-def extracted(values: Array, count: int) -> Array:
-    """Indices (count,) of the largest of values (n,), by keys, which are the values with an index in their last bits.
+def by_passes(values: Array, count: int) -> Array:
+    """Indices (count,) of the largest of values (n,), by `count` passes over keys.
 
-    All keys are different, so the next largest one is the maximum of all keys below the previous one. In a batch,
-    `count` such passes handle all worlds side by side.
+    A key is a value with its index in the last bits. All keys are different, so the next largest key is the maximum of
+    all keys below the previous one. In a batch, each pass handles all worlds side by side.
     """
     keys = _keys(values)
 
@@ -103,8 +103,8 @@ def extracted(values: Array, count: int) -> Array:
 def above(values: Array, floor: float, count: int) -> tuple[Array, Array]:
     """(indices (count,), whether each exists) of the values (n,) above `floor`, the largest first, at most `count`.
 
-    A batch makes one pass over its values for each value above `floor` in the world that has most of them, so that the
-    cost follows what is found. NaN is the largest value, as in `largest`. Meant for a CPU.
+    A batch makes as many passes over its values as the world with the most values above `floor` has such values. NaN is
+    the largest value, as in `largest`. It is meant for a CPU.
     """
     keys = _keys(stored(values))
 
@@ -138,20 +138,20 @@ def above(values: Array, floor: float, count: int) -> tuple[Array, Array]:
 
 
 def present(values: Array, floor: float, count: int) -> tuple[Array, Array | np.ndarray]:
-    """`above` on a CPU, if the values are not too many; otherwise the `count` `largest`, all of which exist."""
+    """`above` on a CPU, if there are not too many values; otherwise the `count` largest values, all of which exist."""
     if for_cpu() and values.shape[0] <= LISTED_MOST:
         return above(values, floor, count)
     return largest(values, count)[1], np.ones(count, bool)
 
 
 def _keys(values: Array) -> Array:
-    """Keys (n,), all different, in the order of the values, with an index in their last bits; without derivatives."""
+    """Keys (n,), all different, in the order of the values, with indices in their last bits; without derivatives."""
     n = values.shape[0]
     kind, last = INTEGERS[values.dtype], _last(n)
     number = jnp.arange(n, dtype=kind)
     values = jax.lax.stop_gradient(values)
-    values = jnp.where(jnp.isnan(values), FAR, jnp.clip(values, -FAR, FAR))
-    values = jnp.where(jnp.abs(values) < NEAR, -NEAR, values)
+    values = jnp.where(jnp.isnan(values), LARGEST_KEY, jnp.clip(values, -LARGEST_KEY, LARGEST_KEY))
+    values = jnp.where(jnp.abs(values) < SMALLEST_KEY, -SMALLEST_KEY, values)
     # A negative float decreases when its bits increase as an integer. With the index itself for negative values, and
     # its complement for others, the first of equal values gets the largest key.
     place_bits = jnp.where(values < 0, number, last - number)
@@ -175,8 +175,8 @@ def _places(keys: Array, n: int) -> Array:
     return stored(jnp.where(keys < 0, bits, last - bits).astype(jnp.int32))
 
 
-def _searched(values: Array, count: int) -> Array:
-    """Indices (count,) of the largest of values (n,), by `taken_out` in a large batch, else by `top_k`."""
+def _by_pieces_or_top_k(values: Array, count: int) -> Array:
+    """Indices (count,) of the largest of values (n,), by `by_pieces` in a large batch, otherwise by `top_k`."""
 
     @jax.custom_batching.custom_vmap
     def search(values: Array) -> Array:
@@ -185,26 +185,27 @@ def _searched(values: Array, count: int) -> Array:
     @search.def_vmap
     def _of_a_batch(size: int, batched: list[bool], values: Array) -> tuple[Array, bool]:
         def one(values: Array) -> Array:
-            return taken_out(values, count) if size >= WORLDS else jax.lax.top_k(values, count)[1]
+            return by_pieces(values, count) if size >= PIECES_WORLDS else jax.lax.top_k(values, count)[1]
 
         return jax.vmap(one)(values), True
 
     return search(jax.lax.stop_gradient(values))
 
 
-def taken_out(values: Array, count: int) -> Array:
+def by_pieces(values: Array, count: int) -> Array:
     """Indices (count,) of the largest of values (n,) in decreasing order; equal values in the order of indices.
 
-    Values are split into pieces, and the carry of a scan has the maximum of the values that are left in each piece. The
-    next value v is the largest of these maxima. It is taken from the first piece with this maximum: the first v there,
-    or, if v was also the previous value, the first v after it. Then only the maximum of this piece changes.
+    Values are split into pieces. The carry of a scan has, for each piece, the maximum of the values that have not been
+    taken yet. The next value v is the largest of these maxima. It is taken from the first piece with this maximum: the
+    first v there, or, if v was also the previous value, the first v after that one. Then only the maximum of this piece
+    changes.
     """
-    size = SHORT if values.shape[0] <= MANY else LONG
+    size = SHORT_PIECE if values.shape[0] <= SHORT_UP_TO else LONG_PIECE
     rows = stored(_padded(values, size).reshape(-1, size))
     best = stored(_padded(_halved(jnp.maximum, jnp.max, _ordered(rows)), VECTOR))
     piece, place = (jnp.arange(n, dtype=jnp.int32) for n in (len(best), size))
 
-    def take_next(before: _Taken, _: None) -> tuple[_Taken, Array]:
+    def take_next(before: _Carry, _: None) -> tuple[_Carry, Array]:
         best, last, index = before
         value = _halved(jnp.maximum, jnp.max, best)
         first_piece = _halved(jnp.minimum, jnp.min, jnp.where(best == value, piece, len(best)))
@@ -220,8 +221,8 @@ def taken_out(values: Array, count: int) -> Array:
     return scan(take_next, start, length=count)[1]
 
 
-# the carry: the largest value left in each piece, the value that was taken last, and its index
-_Taken = tuple[Array, Array, Array]
+# the carry of `by_pieces`: the largest value left in each piece, the value that was taken last, and its index
+_Carry = tuple[Array, Array, Array]
 
 
 def _ordered(values: Array) -> Array:

@@ -4,9 +4,9 @@ Three modules use it. `compiler/host/interpret.py` runs a traced function once, 
 runs GPU kernels in numpy, for machines without a GPU. `warp/translate.py` applies rules to arrays of indices, to find
 out where a primitive that only moves values puts them. Control flow is not in the table; the interpreters handle it.
 
-A rule is a function of the primitive's inputs and, by keyword, of its parameters. A rule that is a ufunc of numpy takes
-no parameters, because the parameters of its primitive are only shapes and types. A rule may return `NotImplemented` for
-parameters that it cannot handle. diffsim's own primitives add their rules where they are defined.
+A rule is a function of the primitive's inputs and, by keyword, of its parameters. If the rule is a ufunc of numpy, it
+gets no parameters, because they are only shapes and types. A rule may return `NotImplemented` for parameters that it
+cannot handle. diffsim's own primitives add their rules in the modules that define them.
 """
 
 import functools

@@ -13,9 +13,8 @@ LARGEST = 4096
 def matmul(a: Array, b: Array) -> Array:
     """a @ b at the highest precision.
 
-    On a TPU, the products of small matrices, one pair in each world, are computed as sums over the axis that both
-    share, with worlds in the lanes of tiles. As matrix products, each matrix would first be copied into tiles of 8 x
-    128.
+    On a TPU, if each world has a pair of small matrices, their products are computed as sums over the common axis, with
+    worlds in the lanes of tiles. For matrix products, each matrix would first be copied into tiles of 8 x 128.
     """
     if for_tpu() and a.ndim == b.ndim == 2 and a.shape[0] * b.shape[1] <= LARGEST:
         return jnp.sum(a.T[:, :, None] * b[:, None], axis=0)

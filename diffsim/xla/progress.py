@@ -43,7 +43,7 @@ def describe(text: str) -> None:
     _waiting.description = text
 
 
-# not empty as soon as the listener is registered; one listener serves all threads
+# not empty if the listener is registered; one listener serves all threads
 _listening: list[bool] = []
 
 

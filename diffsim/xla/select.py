@@ -2,9 +2,9 @@
 
 Each function has the form that XLA runs fastest. (To choose between two arrays, use `jnp.where`.)
 
-- `first` and `greatest` find an index by comparing all values with the largest one. On a CPU that is several times
-  faster than `argmax`, for which XLA compares one value after another. Values that differ from the largest by no more
-  than rounding count as equal, and the first of them is chosen.
+- `greatest` finds the index of the largest value by comparing all values with it, and taking the `first` that is
+  equal up to rounding. On a CPU that is several times faster than `argmax`, for which XLA compares one value after
+  another.
 - `argmin` takes a rule for ties. It is a reduction, whose result XLA stores, so that later operations read the index
   instead of computing it again.
 - `ranked` puts an index into the last bits of each value, so that a plain reduction finds the smallest value and its
@@ -69,12 +69,12 @@ def if_anywhere(flag: Array, compute: Callable[[], Tree], otherwise: Tree, *, sp
     return otherwise if spares else chosen()
 
 
-# number of rounds in which `rows_where` would compute all rows; a round is skipped when no row is left
+# number of rounds that `rows_where` needs if all rows are near; it skips a round if no near rows are left
 ROUNDS = 8
-# number of values above which XLA for CPU is slow at reducing integers (`first`, `count`)
-WINDOW = 32
-# up to this number all integers are exact in float32
-EXACT = 1 << 24
+# with more values than this, XLA for CPU is slow at reducing integers (`first`, `count`)
+MANY_INTEGERS = 32
+# float32 represents all integers up to this one exactly
+EXACT_INTEGERS = 1 << 24
 
 
 def if_everywhere(flag: Array, quick: Callable[[], Tree], whole: Callable[[], Tree]) -> Tree:
@@ -88,9 +88,9 @@ def if_everywhere(flag: Array, quick: Callable[[], Tree], whole: Callable[[], Tr
 def rows_where(near: Array, compute: Callable[..., Tree], arguments: tuple, otherwise: Tree) -> Tree:
     """`compute(*arguments)` for the rows that are `near` (n,), and `otherwise` for other rows.
 
-    On a CPU the near rows of a whole batch are distributed evenly over its worlds: all worlds compute the same number
-    of rows, and vector lanes are full. Each round computes an eighth of all rows, and is skipped when no near rows are
-    left. On a GPU all rows are computed.
+    On a CPU the near rows of a whole batch are distributed evenly over its worlds, so that all worlds compute the same
+    number of rows, and vector lanes are full. Each round computes an eighth of all rows; it is skipped if no near rows
+    are left. On a GPU all rows are computed.
 
     Args:
       near: (n,) bool, the rows that need the computation.
@@ -124,10 +124,9 @@ def rows_where(near: Array, compute: Callable[..., Tree], arguments: tuple, othe
     return if_anywhere(jnp.any(near), in_rounds, otherwise)
 
 
-# The near rows of all worlds are numbered in one sequence. Row number k is computed in round k // P at place k mod P,
-# where P is the number of places in a round, the same number in each world. So a row may be computed in another world.
-# Under `vmap` a world does not know its own index; therefore it counts rows and places from its own first one, as
-# `move` expects.
+# The near rows of all worlds are numbered in one sequence. Each round has P places, the same number in each world. Row
+# number k is computed in round k // P at place k mod P, which may belong to another world. Under `vmap` a world does
+# not know its own index. Therefore it counts rows and places from its own first row and place, as `move` expects.
 def _dealt(near: Array) -> tuple[Array, ...]:
     """The distribution of the near rows (worlds, n) of several worlds over rounds and places.
 
@@ -167,14 +166,14 @@ def count(true: Array) -> Array:
 
 def _counter_dtype(size: int) -> Any:
     """The fastest dtype for reducing `size` indices: XLA for CPU is slow at reducing many integers."""
-    return jnp.float32 if for_cpu() and WINDOW < size < EXACT else jnp.int32
+    return jnp.float32 if for_cpu() and MANY_INTEGERS < size < EXACT_INTEGERS else jnp.int32
 
 
 def greatest(values: Array, scale: Array | float) -> Array:
     """The index of the largest value along the last axis (..., n), and of the first one among equal values.
 
-    Values count as equal if they differ by no more than rounding. `scale` is a bound of the terms of which values are
-    sums.
+    Values count as equal if they differ by no more than rounding. `scale` is a bound of the terms of which the values
+    are sums.
     """
     best = jnp.max(values, axis=-1, keepdims=True)
     return first(values >= best - rounding(values) * jnp.maximum(scale, jnp.abs(best)))
@@ -183,8 +182,8 @@ def greatest(values: Array, scale: Array | float) -> Array:
 def one_of(place: Array, choices: Sequence[Tree]) -> Tree:
     """The choice with index `place` () among a few tuples of arrays (k,).
 
-    It is computed as a sum, because XLA stores the results of reductions. It would compile an elementwise choice, with
-    everything on which it depends, into each operation that reads it.
+    It is computed as a sum, because XLA stores the results of reductions. An elementwise choice, with everything on
+    which it depends, would be computed again in each operation that reads it.
     """
     chosen = jnp.arange(len(choices)) == place
 
@@ -203,7 +202,7 @@ def rounding(like: Array) -> float:
 Precedes = Callable[[Array, Array, Array], Array]
 # a value and its index
 Indexed = tuple[Array, Array]
-# up to this many values, a CPU compares one after another in `argmin`, with the worlds of a batch in vector lanes
+# up to this number of values, `argmin` compares them one after another on a CPU, with worlds in vector lanes
 ONE_BY_ONE = 16
 
 
@@ -236,7 +235,7 @@ def argmin(values: Array, precedes: Precedes) -> Indexed:
 
 
 def _better(one: Indexed, other: Indexed, precedes: Precedes) -> Indexed:
-    """The smaller of two indexed values, of which `other` comes later."""
+    """The smaller of two indexed values; `other` comes later."""
     early, first = one
     late, second = other
     wins = precedes(late, early, second)

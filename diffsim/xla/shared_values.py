@@ -1,21 +1,21 @@
-"""Which values of a function XLA for CPU should store, because several of its loops would compute them again.
+"""Stores those values of a function on a CPU that several loops of XLA would otherwise compute again.
 
 XLA for CPU fuses elementwise operations: each result that a program writes becomes one loop, which computes everything
-that leads to that result. What several results need is computed again for each of them, in reverse mode up to twenty
-times. `stored_where_shared` traces a function, counts how often each of its values would be computed, and puts a
+that leads to that result. A value that several results need is computed again for each of them, in reverse mode up to
+twenty times. `stored_where_shared` traces a function, counts how often each of its values would be computed, and puts a
 barrier (`barriers.py`) behind a value if computing it again costs more than writing and reading it. So formulas need no
 barriers of their own.
 
 The count is a model of XLA's fusion:
 
-- A value is computed in the loops of all results that read it, through any number of other operations. In one loop an
-  element is computed once, however many operations read it there, if they all read it at the same index.
-- The parts of a concatenation are branches of a loop: what two of them read is computed in both.
-- Reductions, searches, loops and calls read stored arrays, and store what they return.
-- XLA itself stores the result of a division, a root and the like where several operations read it.
+- A value is computed in the loops of all results that depend on it through fused operations. In one loop, an element is
+  computed once if all operations that read it do so at the same index.
+- The parts of a concatenation are branches of a loop: a value that two parts read is computed in both.
+- Reductions, searches, loops and calls read stored arrays, and store their results.
+- XLA itself stores the result of a division, a root and the like if several operations read it.
 
-Reverse mode also reads values of the function, and passes cotangents from results back to operands. Where a function is
-differentiated, the same count over both computations together chooses what is stored.
+Reverse mode also reads values of the function, and passes cotangents from results back to operands. If a function is
+differentiated, the same count over both computations together determines which values are stored.
 """
 
 import functools
@@ -38,7 +38,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 REPEATED = 4.0
 # the limit for values that only derivatives repeat; with half of it, programs take longer to compile and none is faster
 REPEATED_IN_REVERSE = 8.0
-# how often the choice is revised: a value that is stored may make another one needless
+# how often the choice is revised: if one value is stored, it may no longer be worth storing another
 REVISIONS = 2
 
 # operations that only move values, and cost nothing inside a loop
@@ -61,8 +61,8 @@ ARITHMETIC = frozenset(
 CHOICES = frozenset({"and", "eq", "ge", "gt", "is_finite", "le", "lt", "ne", "or", "round", "select_n", "xor"})
 BITS = frozenset({"bitcast_convert_type", "iota", "shift_left", "shift_right_arithmetic", "shift_right_logical"})
 PLAIN = ARITHMETIC | CHOICES | BITS
-# elementwise operations that take longer, in the same unit; XLA itself stores their results where several operations
-# read them
+# elementwise operations that take longer, in the same unit; XLA itself stores their results if several operations read
+# them
 EXPENSIVE = {
     "cos": 20.0,
     "div": 6.0,
@@ -85,8 +85,8 @@ class _Read(NamedTuple):
 
     Attributes:
       value: the number of the operand.
-      part: the place in a loop where the operand is read; what is read at several places is computed at each of them.
-      times: how many elements of the operand one element of the result reads.
+      part: the branch of a loop that reads the operand; an operand that several branches read is computed in each.
+      times: number of elements of the operand that one element of the result reads.
     """
 
     value: int
@@ -106,12 +106,12 @@ class _Graph:
     """The values of a computation, each after the values from which it is computed.
 
     Attributes (lists with one entry per value, except `ends`):
-      size: how many elements a value has.
-      cost: operations that one element takes.
-      reads: what it is computed from.
+      size: number of elements.
+      cost: number of operations for one element.
+      reads: the values from which it is computed.
       fuses: whether XLA computes it in the loops that read it; otherwise it is stored.
       storable: whether a barrier behind it can be worth its cost.
-      expensive: whether XLA stores it itself where several operations read it.
+      expensive: whether XLA itself stores it if several operations read it.
       ends: the values that the computation returns.
     """
 
@@ -135,9 +135,9 @@ class _Graph:
         return len(self.size) - 1
 
     def behind(self, cut: set[int]) -> list[int]:
-        """For each value, the operations that compute it from values in `cut` and those that XLA stores.
+        """For each value, the operations that compute it from stored values: from those in `cut`, and those of XLA.
 
-        A set of operations is an integer, a bit for each.
+        A set of operations is an integer with one bit for each operation.
         """
         behind = [0] * len(self.size)
         for value, fuses in enumerate(self.fuses):
@@ -151,7 +151,7 @@ class _Graph:
         return behind
 
     def costly(self, limit: float, cut: set[int]) -> Callable[[int, float], bool]:
-        """(value, repeats) -> whether it costs at least the limit to repeat the value, if those in `cut` are stored."""
+        """(value, repeats) -> whether repeating the value costs at least `limit`, if the values in `cut` are stored."""
         behind = self.behind(cut)
         of_cost: dict[float, int] = {}
         for value, cost in enumerate(self.cost):
@@ -171,8 +171,8 @@ class _Graph:
 
         On the way from results to operands, `decide(value, repeats)` says whether a further value is put into `cut`.
         """
-        # for each value, the loops that compute it, and how many of its elements each of them computes: the most that
-        # one of the operations in the loop reads, not the sum
+        # for each value, the loops that compute it, and how many of its elements each loop computes: the largest number
+        # that one operation in the loop reads, not the sum over operations
         loops: list[dict[Any, float]] = [{} for _ in self.size]
         repeats = [0.0] * len(self.size)
         for number, value in enumerate(self.ends):
@@ -203,7 +203,7 @@ class _Graph:
         return repeats
 
     def shared(self, known: set[int], limit: float) -> set[int]:
-        """The values to store: `known`, and those that cost at least `limit` operations per element to repeat."""
+        """The values to store: those in `known`, and those whose repetition costs at least `limit` per element."""
         cut = set(known)
         self.repeats(cut, self.costly(limit, known))
         for _ in range(REVISIONS):
@@ -252,7 +252,7 @@ class _Value(NamedTuple):
 
 
 class _Traced(NamedTuple):
-    """A traced function: the graph of its values, its operations, and which values are inputs, and which are floats."""
+    """A traced function: the graph of its values, its operations, the values that are inputs, and those of floats."""
 
     graph: _Graph
     operations: list[_Operation]
@@ -395,13 +395,13 @@ class _Reverse:
             elif name.startswith("vector_"):
                 self._contribute(value, name, cost, [_Read(first), *(_Read(other, 0, 2) for other in others)])  # type: ignore[arg-type]
             else:
-                also = _also_read(name, value, others, results[0], place)
+                others_read = _read_by_derivative(name, value, others, results[0], place)
                 unit = 0 if name in MOVES or name in ("add", "add_any", "sub") else cost or 1
-                self._contribute(value, name, unit, [_Read(number) for number in (first, *also)])  # type: ignore[arg-type]
+                self._contribute(value, name, unit, [_Read(number) for number in (first, *others_read)])  # type: ignore[arg-type]
 
 
-def _also_read(name: str, value: int, others: list[int], result: int, place: int) -> list[int]:
-    """The values that the derivative of an elementwise operation reads, by the operand `value` at a place."""
+def _read_by_derivative(name: str, value: int, others: list[int], result: int, place: int) -> list[int]:
+    """The values that the derivative of an elementwise operation with respect to its operand `value` reads."""
     if name == "mul":
         return others
     if name == "div":
@@ -419,7 +419,7 @@ def _also_read(name: str, value: int, others: list[int], result: int, place: int
 
 
 class _Plan(NamedTuple):
-    """Which values to store always, which only in derivatives, and of which values to store the cotangents."""
+    """The values to store always, the values to store only in derivatives, and those whose cotangents are stored."""
 
     always: frozenset[int]
     in_derivatives: frozenset[int]
@@ -427,7 +427,7 @@ class _Plan(NamedTuple):
 
 
 def _plan(closed: Any) -> _Plan:
-    """What to store of a traced function."""
+    """The values of a traced function that should be stored."""
     traced = _traced(closed)
     count = len(traced.graph.size)
     always = traced.graph.shared(set(), REPEATED)
@@ -443,7 +443,7 @@ def _plan(closed: Any) -> _Plan:
 
 @functools.cache
 def _keep(values: tuple[bool, ...], cotangents: tuple[bool, ...]) -> Callable[..., tuple[Any, ...]]:
-    """The identity. Its derivative stores the arrays that are True in `values`, and tangents as `cotangents` says."""
+    """The identity. Its derivative stores the arrays and the tangents that `values` and `cotangents` mark as True."""
 
     @jax.custom_jvp
     def keep(*arrays: jax.Array) -> tuple[jax.Array, ...]:
@@ -451,7 +451,7 @@ def _keep(values: tuple[bool, ...], cotangents: tuple[bool, ...]) -> Callable[..
 
     def derivative(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         moves = [not isinstance(tangent, SymbolicZero) for tangent in tangents]
-        chosen = [move and also for move, also in zip(moves, cotangents, strict=True)]
+        chosen = [move and stores for move, stores in zip(moves, cotangents, strict=True)]
         return _store_some(primals, values), _store_some(tangents, chosen)
 
     keep.defjvp(derivative, symbolic_zeros=True)
@@ -465,7 +465,7 @@ def _store_some(arrays: Sequence[Any], which: Sequence[bool]) -> tuple[Any, ...]
 
 
 class _Held:
-    """A value that is stored, together with others, as soon as something reads one of them."""
+    """A value that waits to be stored, together with other values, until an operation reads one of them."""
 
     def __init__(self, number: int, array: Any) -> None:
         self.number = number
@@ -474,7 +474,7 @@ class _Held:
 
 
 class _Evaluation:
-    """The function once more, with barriers. Values that are ready together share one, which compiles faster."""
+    """Evaluates the function again, with barriers. Values that wait at the same time share one, to compile faster."""
 
     def __init__(self, plan: _Plan, first: int) -> None:
         self.plan = plan
@@ -503,7 +503,7 @@ class _Evaluation:
         return self.waiting[-1]
 
     def read(self, operand: Any) -> Any:
-        """The array of an operand; all that wait are stored first if it is one of these."""
+        """The array of an operand; if the operand waits to be stored, all waiting values are stored first."""
         if not isinstance(operand, _Held):
             return operand
         if operand.waits:

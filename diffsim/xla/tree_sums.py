@@ -25,7 +25,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from diffsim.xla.barriers import computed_once, for_cpu, for_gpu, stored, stored_on_gpu
-from diffsim.xla.compiled import run_alone
+from diffsim.xla.compiled import define_eager
 from diffsim.xla.gather import pick, pick_some
 from diffsim.xla.numpy_rules import RULES
 
@@ -217,7 +217,7 @@ def _mask_product_in_numpy(values: np.ndarray, *, mask: tuple[bytes, ...]) -> np
 
 mask_product_p = Primitive("mask_product")
 RULES["mask_product"] = _mask_product_in_numpy
-run_alone(mask_product_p, _mask_product, ("mask",))
+define_eager(mask_product_p, _mask_product, ("mask",))
 mask_product_p.def_abstract_eval(
     lambda values, *, mask: values.update(shape=(*values.shape[:-2], len(mask), values.shape[-1]))
 )

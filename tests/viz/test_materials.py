@@ -14,7 +14,7 @@ from diffsim.compiler.convert import from_mujoco
 from diffsim.viz.material import visible_geoms
 from diffsim.viz.scene import tendon_lines
 from diffsim.viz.shade import developed, exposed
-from diffsim.viz.textures import Spot, atlas_of, images, on_cube, sample
+from diffsim.viz.textures import TextureLookup, atlas_of, images, on_cube, sample
 
 # red, green over blue, yellow
 FOUR = np.array([[[255, 0, 0], [0, 255, 0]], [[0, 0, 255], [255, 255, 0]]], np.uint8)
@@ -82,9 +82,9 @@ def test_a_texel_is_seen_in_its_middle_and_blended_between() -> None:
     (four,) = (k for k in range(3) if model().name("texture", k) == "four")
     np.testing.assert_array_equal(images(model().topology)[four][0], BIG)
 
-    def look(place: tuple[float, float], covered: float) -> np.ndarray:
-        spot = Spot(jnp.array([four]), jnp.array([0]), jnp.array([place]), jnp.array([covered]))
-        return np.asarray(255 * sample(atlas, spot))[0]
+    def look(place: tuple[float, float], footprint: float) -> np.ndarray:
+        lookup = TextureLookup(jnp.array([four]), jnp.array([0]), jnp.array([place]), jnp.array([footprint]))
+        return np.asarray(255 * sample(atlas, lookup))[0]
 
     np.testing.assert_allclose(look((8.5 / 32, 8.5 / 32), 1), [255, 0, 0], atol=1e-3)
     # between four texels, and over the rim, where the image begins anew

@@ -93,7 +93,7 @@ def test_models_of_each_world_and_one_alone() -> None:
 
 def test_a_large_batch_goes_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """And the numbers are those of the whole; shared arrays are not copied for each world."""
-    monkeypatch.setattr(batched_searches, "PART", 20 * 50)
+    monkeypatch.setattr(batched_searches, "PART_VALUES", 20 * 50)
     table, numbers = jnp.arange(50.0), jnp.arange(7 * 30.0).reshape(7, 30)
 
     def cases() -> Callable[[jax.Array], jax.Array]:
@@ -102,6 +102,6 @@ def test_a_large_batch_goes_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
     whole = cases()(numbers)
     assert "while" not in str(jax.make_jaxpr(cases())(numbers))
-    monkeypatch.setattr(batched_searches, "WHOLE", 1)
+    monkeypatch.setattr(batched_searches, "LARGEST_WHOLE", 1)
     assert "while" in str(jax.make_jaxpr(cases())(numbers))
     np.testing.assert_allclose(cases()(numbers), whole, rtol=1e-6)

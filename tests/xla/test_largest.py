@@ -5,10 +5,21 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from diffsim.xla.largest import FEW, PIECE, SEARCHED_ABOVE, SOME, WORLDS, above, largest, taken_out
+from diffsim.xla.largest import (
+    GPU_PIECE,
+    MOST_PASSES,
+    PASSES_VALUES,
+    PIECES_FROM,
+    PIECES_WORLDS,
+    above,
+    by_pieces,
+    largest,
+)
 
 
-@pytest.mark.parametrize(("size", "count"), [(5 * PIECE - 7, 40), (3 * PIECE, 1), (PIECE // 2, 9), (4 * PIECE, 700)])
+@pytest.mark.parametrize(
+    ("size", "count"), [(5 * GPU_PIECE - 7, 40), (3 * GPU_PIECE, 1), (GPU_PIECE // 2, 9), (4 * GPU_PIECE, 700)]
+)
 def test_as_top_k(size: int, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     # few different values: many are equal
@@ -21,12 +32,12 @@ def test_as_top_k(size: int, count: int, monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize(("backend", "rounds"), [("gpu", 2), ("cpu", 1)])
 def test_a_gpu_does_not_sort_a_long_row_at_once(backend: str, rounds: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jax, "default_backend", lambda: backend)
-    program = str(jax.make_jaxpr(lambda row: largest(row, 40))(jax.ShapeDtypeStruct((20 * PIECE,), jnp.float32)))
+    program = str(jax.make_jaxpr(lambda row: largest(row, 40))(jax.ShapeDtypeStruct((20 * GPU_PIECE,), jnp.float32)))
     assert program.count("top_k[") == rounds
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize(("size", "count"), [(2, 1), (27, 15), (36, 15), (64, FEW), (SOME, 15)])
+@pytest.mark.parametrize(("size", "count"), [(2, 1), (27, 15), (36, 15), (64, MOST_PASSES), (PASSES_VALUES, 15)])
 def test_few_are_taken_out_as_top_k_finds_them(
     size: int, count: int, dtype: type, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -61,21 +72,21 @@ def test_what_pieces_know_is_what_top_k_finds(size: int, count: int, dtype: type
     values[1] = -np.inf
     values[2, ::3] = np.nan
     values[3, 1::2] = -np.inf
-    found = jax.jit(jax.vmap(lambda row: taken_out(row, count)))(jnp.asarray(values))
+    found = jax.jit(jax.vmap(lambda row: by_pieces(row, count)))(jnp.asarray(values))
     np.testing.assert_array_equal(found, jax.lax.top_k(jnp.asarray(values), count)[1])
 
 
-@pytest.mark.parametrize(("worlds", "loops"), [(WORLDS - 1, 0), (WORLDS, 1)])
+@pytest.mark.parametrize(("worlds", "loops"), [(PIECES_WORLDS - 1, 0), (PIECES_WORLDS, 1)])
 def test_pieces_are_looked_through_for_many_worlds(worlds: int, loops: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jax, "default_backend", lambda: "cpu")
-    values = jax.ShapeDtypeStruct((worlds, SEARCHED_ABOVE + 1), jnp.float32)
+    values = jax.ShapeDtypeStruct((worlds, PIECES_FROM + 1), jnp.float32)
     program = str(jax.make_jaxpr(jax.vmap(lambda row: largest(row, 40)))(values))
     assert (program.count("scan["), program.count("top_k[")) == (loops, 1 - loops)
 
 
 def test_what_is_found_has_derivatives() -> None:
     """In any order of batches and derivatives, also where pieces are looked through."""
-    values = jnp.asarray(np.random.default_rng(0).normal(size=(WORLDS, SEARCHED_ABOVE + 600)))
+    values = jnp.asarray(np.random.default_rng(0).normal(size=(PIECES_WORLDS, PIECES_FROM + 600)))
 
     def best(row: jax.Array) -> jax.Array:
         return jnp.sum(largest(row, 3)[0] ** 2)

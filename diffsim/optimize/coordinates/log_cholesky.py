@@ -8,7 +8,7 @@ only if some distribution of mass has this mass, center and moments. Every such 
 
 and mass = e^(2 alpha), center of mass = (t1, t2, t3), all in the body's frame. MuJoCo keeps mass, center, principal
 moments and the orientation of the principal axes. These axes are eigenvectors. The eigenvalue solver is not
-differentiated; `principal_axes` adds the derivative of the axes in closed form.
+differentiated; `principal_axes` adds the derivative of the axes by a formula.
 Source: Rucker and Wensing 2022, "Smooth parameterization of rigid-body inertia".
 """
 
@@ -29,8 +29,8 @@ from diffsim.optimize.coordinates.transforms import Transformation, in_coordinat
 # the fields of a Model that make up the inertia of a body
 INERTIAL = ("body_mass", "body_ipos", "body_inertia", "body_iquat")
 
-# smallest relative difference of second moments of mass, by bytes of a number. Closer moments are moved apart, because
-# the principal axes of equal moments are undefined
+# smallest relative difference of second moments of mass, by the size of a number in bytes. Closer moments are moved
+# apart, because the principal axes of equal moments are undefined
 APART = {4: 1e-3, 8: 1e-6}
 
 # all permutations of three axes
@@ -87,7 +87,7 @@ def from_log_cholesky(theta: Array, near: Array) -> Inertial:
 def principal_axes(matrix: Array, near: Array) -> tuple[Array, Array]:
     """Eigenvalues (3,) and the unit quaternion (4,) of the eigenvectors, of a symmetric matrix (3, 3).
 
-    Derivatives see the axes V as constants. A = V^T matrix V is diagonal in value, but its derivative is not. The
+    For derivatives, the axes V are constants. The value of A = V^T matrix V is diagonal, but its derivative is not. The
     eigenvalues are A_ii. The axes turn by w_i = A_jk / (A_jj - A_kk), with (i, j, k) cyclic. This is exact to first
     order, and zero for equal eigenvalues.
 

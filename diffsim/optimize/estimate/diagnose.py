@@ -19,15 +19,16 @@ from diffsim.optimize.estimate.smoothed import sample, score
 
 # steps of the differences: `reach`, and this number of further steps, each a tenth of the one before
 DECADES = 6
-# the largest relative error at which differences confirm a derivative: central differences of a smooth loss do better
+# the largest relative error at which differences confirm a derivative; for a smooth loss, central differences are more
+# accurate
 EXACT = 1e-2
-# the largest relative error at which a slope holds over a distance
+# a slope holds over a distance if its relative error there is at most this number
 CLOSE = 0.1
-# relative rounding error of a loss, in machine epsilons: a rollout sums up many steps
+# relative rounding error of a loss, in machine epsilons; it adds up over the steps of a rollout
 ROUNDING = 100.0
 # a smoothed slope counts if it is this number of standard errors away from zero
 CERTAIN = 3.0
-# the default reach, as a fraction of |x|, and its least value
+# the default reach as a fraction of |x|, and also its smallest value
 REACH = 0.01
 
 
@@ -41,7 +42,7 @@ class Diagnosis(NamedTuple):
       gradient: like x, by reverse mode.
       smoothed: like x, the gradient of the loss averaged over normal noise of the size of `reach` (order 0).
       reach: the norm of the largest change of x that matters.
-      holds: the largest step up to which the slopes hold within 10%; 0 if they hold over no step.
+      holds: the largest step up to which the slopes hold within 10%; 0 if they do not hold for any step.
       slopes: (k,) slopes of the loss by reverse mode.
       smoothed_slopes: (k,) slopes of the averaged loss.
       smoothed_errors: (k,) standard errors of `smoothed_slopes`.
@@ -146,7 +147,7 @@ def diagnose(
 
 
 class _Measured(NamedTuple):
-    """Slopes of all kinds; `rounding` (n,) is the error of differences by rounding of the loss."""
+    """The value, and all kinds of slopes; `rounding` (n,) is the error of differences due to rounding of the loss."""
 
     value: float
     slopes: np.ndarray
@@ -165,7 +166,7 @@ def _errors(measured: _Measured) -> np.ndarray:
 
 
 def _holds(measured: _Measured) -> float:
-    """The largest step up to which all slopes hold, apart from steps so small that rounding decides."""
+    """The largest step up to which all slopes hold; an error within rounding does not count."""
     finite = np.all(np.isfinite(measured.differences), axis=0) & np.all(np.isfinite(measured.slopes))
     good = ~(_errors(measured) > CLOSE) & finite
     held = 0.0

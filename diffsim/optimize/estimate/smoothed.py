@@ -5,9 +5,8 @@ Two estimates of the gradient of the average, from the same antithetic pairs x +
     order 1, pathwise        mean of (grad f(x + sigma z) + grad f(x - sigma z)) / 2       little noise; blind to jumps
     order 0, score function  mean of z (f(x + sigma z) - f(x - sigma z)) / (2 sigma)       sees jumps; noisy
 
-"mixed" weights them by the inverse of their variances, as long as they differ by no more than chance explains. If they
-differ more, f jumps between samples (contacts begin, friction slips): order 1 misses these jumps, so that order 0 is
-taken.
+"mixed" weights them by the inverse of their variances if their difference can be explained by chance. Otherwise f jumps
+between samples (contacts begin, friction slips). Order 1 does not include these jumps, so order 0 is used alone.
 
 Sources: Parmas et al. 2018, "PIPPS"; Suh et al. 2022, "Do differentiable simulators give better policy gradients?"
 """
@@ -26,7 +25,7 @@ from diffsim.math.vector import inner
 Order = Literal[0, 1, "mixed"]
 Function = Callable[[Any], Array]
 
-# two estimates of the same gradient differ by no more than this number of standard errors
+# two estimates agree if they differ by no more than this number of standard errors
 AGREE = 3.0
 
 
@@ -110,7 +109,7 @@ def pathwise(f: Function, x: Any, drawn: Samples) -> Estimate:
 
 
 def score(f: Function, x: Any, drawn: Samples) -> Estimate:
-    """The estimate of order 0: differences of f times the noise that made them."""
+    """The estimate of order 0: the mean of the noise times the difference of f that it causes."""
     per_unit = safe.divide(drawn.noise, jnp.broadcast_to(2 * drawn.sigma[None], drawn.noise.shape))
     return _over_pairs(per_unit * (drawn.plus - drawn.minus)[:, None])
 

@@ -1,7 +1,7 @@
-"""Model predictive control (receding horizons): a new plan from each state, which begins from the plan before.
+"""Model predictive control (receding horizon): a new plan from each state, starting from the previous plan.
 
-With iLQR, the plan is improved at every step. With sampling, each plan drives a few steps (`Sampling.driven`), and
-finds ways that no derivative points to.
+With iLQR, the plan is improved at every step. With sampling, each plan is executed for a few steps (`Sampling.driven`);
+sampling also finds motions that derivatives do not point to.
 """
 
 import jax
@@ -24,7 +24,7 @@ from diffsim.optimize.trajectory.task import Task, Trajectory, controls_of
 from diffsim.simulate.step import step_data
 from diffsim.types import Model, State
 
-# rounds of the first search, as a multiple of the rounds of the others, which begin from the plan before
+# number of rounds of the first search, as a multiple of those of later searches, which start from the previous plan
 FIRST_ROUNDS = 3
 
 
@@ -45,7 +45,7 @@ def mpc(
     Args:
       task: the cost of a plan, over a horizon of ctrl.shape[0] steps.
       state: the first state of the world.
-      ctrl: (horizon, nu) guess for the first plan; each later plan begins from the one before, shifted in time.
+      ctrl: (horizon, nu) guess for the first plan; each later plan starts from the previous one, shifted in time.
       steps: number of steps to take.
       plant: the model of the world; None for the model of the task.
       settings: of each plan: an `Ilqr`, a `Sampling` to plan by sampling, or None for one iteration of iLQR, as in
@@ -64,7 +64,7 @@ def mpc(
     if steps < 1:
         raise ValueError(f"steps is {steps}, expected one or more")
     if isinstance(settings, Sampling):
-        return _pursue(task, state, ctrl, steps, plant, settings, jax.random.key(0) if key is None else key)
+        return _mpc_by_sampling(task, state, ctrl, steps, plant, settings, jax.random.key(0) if key is None else key)
     settings = Ilqr(iterations=1) if settings is None else settings
 
     def advance(carry: tuple[State, Array], _: None) -> tuple[tuple[State, Array], tuple[State, Array, Array, Array]]:
@@ -80,28 +80,28 @@ def mpc(
         return (later, shifted), (now, plan.ctrl[0], plan.cost, status)
 
     (final, _), (states, taken, costs, bits) = jax.lax.scan(advance, (state, ctrl), None, length=steps)
-    return _driven(states, final, taken, costs, bits)
+    return _trajectory(states, final, taken, costs, bits)
 
 
-def _driven(states: State, final: State, ctrl: Array, costs: Array, bits: Array) -> Trajectory:
+def _trajectory(states: State, final: State, ctrl: Array, costs: Array, bits: Array) -> Trajectory:
     """The trajectory, from states before each step (n, ...) and after the last, costs of plans and status bits (n,)."""
     states = jax.tree.map(lambda many, one: jnp.concatenate([many, one[None]]), states, final)
     status = jax.lax.reduce(bits, jnp.zeros((), jnp.int32), jax.lax.bitwise_or, (0,))
     return Trajectory(states=states, ctrl=ctrl, cost=costs[-1], status=status)
 
 
-def _pursue(
+def _mpc_by_sampling(
     task: Task, state: State, ctrl: Array, steps: int, plant: Model | None, settings: Sampling, key: Array
 ) -> Trajectory:
-    """`mpc` by sampling: one search after another, each of which drives a few pieces."""
+    """`mpc` by sampling: one search after another; the first pieces of each plan are executed."""
     need_bounds(task)
     horizon = len(ctrl)
     pieces = min(settings.pieces, horizon)
-    act = max(1, min(settings.driven, pieces) * horizon // pieces)
+    executed = max(1, min(settings.driven, pieces) * horizon // pieces)
     shape = (jnp.asarray(pieces), jnp.asarray(horizon))
     nothing = jnp.zeros_like(ctrl)
 
-    def drive(now: State, ctrl: Array) -> tuple[State, tuple[State, Array, Array]]:
+    def execute(now: State, ctrl: Array) -> tuple[State, tuple[State, Array, Array]]:
         later, data = step_data(task.model if plant is None else plant, now, task.inputs.replace(ctrl=ctrl))
         return later, (now, ctrl, data.status)
 
@@ -116,15 +116,15 @@ def _pursue(
         first = propose(task, piece_centers(guess, pieces, horizon, pieces), settings.first)
         proposal = jax.lax.fori_loop(0, settings.rounds * jnp.where(turn == 0, FIRST_ROUNDS, 1), better, first)
         plan = spread(proposal.best, pieces, horizon, horizon)
-        later, (states, taken, bits) = jax.lax.scan(drive, now, plan[:act])
-        shifted = plan[jnp.minimum(jnp.arange(horizon) + act, horizon - 1)]
-        return (later, shifted), (states, taken, jnp.full(act, proposal.cost), bits)
+        later, (states, taken, bits) = jax.lax.scan(execute, now, plan[:executed])
+        shifted = plan[jnp.minimum(jnp.arange(horizon) + executed, horizon - 1)]
+        return (later, shifted), (states, taken, jnp.full(executed, proposal.cost), bits)
 
-    turns = -(-steps // act)
+    turns = -(-steps // executed)
     _, rows = jax.lax.scan(advance, (state, ctrl), jnp.arange(turns))
-    # the last plan may have driven further than was asked for
+    # the last plan may have been executed for more steps than requested
     flat = jax.tree.map(lambda leaf: jax.lax.collapse(leaf, 0, 2), rows)
     states, taken, costs, bits = jax.tree.map(lambda leaf: leaf[:steps], flat)
     last = jax.tree.map(lambda leaf: leaf[-1], states)
-    final = drive(last, taken[-1])[0]
-    return _driven(states, final, taken, costs, bits)
+    final = execute(last, taken[-1])[0]
+    return _trajectory(states, final, taken, costs, bits)

@@ -1,8 +1,8 @@
 """Shooting: trajectory optimization by gradients with respect to the controls, with any optimizer of optax.
 
-The gradient is propagated backwards through the whole motion, and each step is recomputed instead of stored. Many
-starts run side by side, and the best wins: first-order methods end in local minima. After each update, controls are
-clipped to their bounds (projected gradients).
+The gradient is propagated backwards through the whole motion, and each step is recomputed instead of stored.
+First-order methods end in local minima; therefore many starts run side by side, and the best result is returned. After
+each update, controls are clipped to their bounds (projected gradients).
 """
 
 from typing import Any, Protocol
@@ -83,7 +83,7 @@ def shooting(task: Task, state: State, ctrl: Array, optimizer: Optimizer, iterat
         value, slope = jax.value_and_grad(cost)(controls)
         better = value < lowest
         best, lowest = jnp.where(better, controls, best), jnp.where(better, value, lowest)
-        # a motion that diverged gives no direction
+        # if the motion diverged, there is no direction to go
         updates, memory = optimizer.update(jnp.where(jnp.isfinite(slope), slope, 0), memory, controls)
         return (inside(controls + updates), memory, best, lowest), value
 

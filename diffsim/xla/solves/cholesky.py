@@ -1,16 +1,20 @@
 """Cholesky factors, solves with them, and solves with matrices that are sums.
 
-On CUDA, each operation on small matrices in float32 is one kernel. On a CPU, matrices of few rows are handled side by
-side (cpu_cholesky.py), and on a TPU the small matrices of a batch (tpu_cholesky.py); for all others JAX calls its
-library, on a CPU LAPACK. A call of a GPU library would end a CUDA graph and wait for the host, and a step of a humanoid
-would spend most of its time waiting. All operations are primitives of JAX, so that a kernel is made only when a program
-is compiled for CUDA, and so that nested `vmap`s make one batch of matrices. Derivatives are computed by `factor` and
-`solve`.
+Small matrices are handled differently on each platform:
+
+- on CUDA, each operation in float32 is one kernel (warp_cholesky.py). A call of a GPU library would end a CUDA graph
+  and wait for the host; a step of a humanoid would spend most of its time waiting;
+- on a CPU, matrices of a few rows are handled side by side (cpu_cholesky.py);
+- on a TPU, so are the small matrices of a batch (tpu_cholesky.py).
+
+For all other matrices JAX calls its library, which is LAPACK on a CPU. All operations are primitives of JAX, so that a
+kernel is made only when a program is compiled for CUDA, and so that nested `vmap`s make one batch of matrices.
+Derivatives are computed by `factor` and `solve`.
 
 `solve_sum` solves with a sum of matrices and a diagonal; on CUDA they are added while they are read. `solve_gram`
 solves with M + diagonal + J^T K J, where K has a small block for each constraint; on CUDA one kernel adds and solves,
 and stores neither K J nor the matrix nor its factor. In float32, rounding can make such a sum lose its positive
-definiteness. Then LAPACK solves again with a little added to the diagonal, and the kernels raise pivots that are too
+definiteness. Then LAPACK solves again with a small addition to the diagonal, and the kernels raise pivots that are too
 small to the same bound (lapack.py).
 """
 
@@ -24,7 +28,7 @@ import jax.numpy as jnp
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
-from diffsim.xla.compiled import run_alone
+from diffsim.xla.compiled import define_eager
 from diffsim.xla.loops import varying
 from diffsim.xla.solves import cpu_cholesky, tpu_cholesky
 from diffsim.xla.solves.cpu_cholesky import Limbs, solve_limbs
@@ -72,14 +76,14 @@ def is_tiny(matrix: Array) -> bool:
     return _switched_on() and 0 < matrix.shape[-1] <= cpu_cholesky.LARGEST
 
 
-def is_written_out(matrix: Array, limbs: Limbs | None = None) -> bool:
+def goes_to_tpu_cholesky(matrix: Array, limbs: Limbs | None = None) -> bool:
     """Whether matrices (..., n, n) go to tpu_cholesky.py on a TPU: batches of small matrices."""
     largest = tpu_cholesky.LARGEST_WITH_LIMBS if limbs else tpu_cholesky.LARGEST
     return _switched_on() and matrix.ndim > 2 and 0 < matrix.shape[-1] <= largest
 
 
 def _switched_on() -> bool:
-    """Whether the environment allows kernels."""
+    """Whether the environment variable DIFFSIM_KERNELS allows kernels."""
     return os.environ.get("DIFFSIM_KERNELS", "1") != "0"
 
 
@@ -152,7 +156,7 @@ def primitive(name: str, plain: Rule, kernels: Kernels, rules: tuple[Rule, Rule]
       rules: its jvp rule and its batch rule.
     """
     new = Primitive(name)
-    run_alone(new, plain, ("limbs",))
+    define_eager(new, plain, ("limbs",))
     new.def_abstract_eval(lambda *arguments, **_: arguments[-1].update(weak_type=False))
     ad.primitive_jvps[new], batching.primitive_batchers[new] = rules
     for platform, computed in ((None, plain), *kernels._asdict().items()):
@@ -166,7 +170,7 @@ factor_p = primitive(
     Kernels(
         cuda=_factor_kernel,
         cpu=lambda a: (cpu_cholesky.factor if is_tiny(a) else plain_factor)(a),
-        tpu=lambda a: (tpu_cholesky.factor if is_written_out(a) else plain_factor)(a),
+        tpu=lambda a: (tpu_cholesky.factor if goes_to_tpu_cholesky(a) else plain_factor)(a),
     ),
     (_factor_jvp, lambda matrix, dims: (factor_p.bind(jnp.moveaxis(matrix[0], dims[0], 0)), 0)),
 )
@@ -176,7 +180,7 @@ solve_p = primitive(
     Kernels(
         cuda=_solve_kernel,
         cpu=lambda lower, b: (cpu_cholesky.solve if is_tiny(lower) else plain_solve)(lower, b),
-        tpu=lambda lower, b: (tpu_cholesky.solve if is_written_out(lower) else plain_solve)(lower, b),
+        tpu=lambda lower, b: (tpu_cholesky.solve if goes_to_tpu_cholesky(lower) else plain_solve)(lower, b),
     ),
     (_solve_jvp, _batch_solve),
 )
@@ -312,14 +316,14 @@ def _sum_lapack(*arguments: Array) -> Array:
 
 def _sum_on_tpu(*arguments: Array, limbs: Limbs | None) -> Array:
     """`solve_sum` on a TPU."""
-    if is_written_out(arguments[0], limbs):
+    if goes_to_tpu_cholesky(arguments[0], limbs):
         return tpu_cholesky.solve_sum(*arguments, limbs=limbs)
     return plain_solve_sum(*arguments)
 
 
 def _gram_on_tpu(*arguments: Array) -> Array:
     """`solve_gram` on a TPU."""
-    return (tpu_cholesky.solve_gram if is_written_out(arguments[0]) else plain_solve_gram)(*arguments)
+    return (tpu_cholesky.solve_gram if goes_to_tpu_cholesky(arguments[0]) else plain_solve_gram)(*arguments)
 
 
 def _assembled(name: str, assemble: Assemble, plain: Rule, kernels: Kernels) -> Primitive:

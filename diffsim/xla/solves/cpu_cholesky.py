@@ -31,24 +31,24 @@ Array = jax.Array
 
 # up to this number of rows, elimination side by side is faster than LAPACK, even for a single matrix
 LARGEST = 8
-# up to this number of rows, the loop over rows is written out
-WRITTEN_OUT = 2
+# up to this number of rows, the loop over rows is unrolled
+UNROLLED_ROWS = 2
 # the largest number of rows of a matrix with limbs
 MOST_ROWS = 128
-# the largest number of rows of a trunk: each of them is one more column of every limb
-TRUNK = 12
-# the number of matrices with limbs on which a core works at once
+# the largest number of rows of a trunk: each row of the trunk is one more column of every limb
+LARGEST_TRUNK = 12
+# number of matrices with limbs on which a core works at once
 LANES = 64
-# the smallest number of matrices that are solved by limbs: as many as LANES, so that no lanes are empty
+# the smallest number of matrices that are solved by limbs; equal to LANES, so that no lanes are empty
 SIDE_BY_SIDE = 64
 # indices are never counted from the end, so XLA need not check for that
 FROM_ZERO = {"allow_negative_indices": False}
 
 
 class Limbs(NamedTuple):
-    """The sparsity of symmetric matrices: only entries between two different limbs are zero.
+    """The sparsity of symmetric matrices: their rows are a trunk and limbs; entries between different limbs are zero.
 
-    The trunk may have entries with all rows. In a humanoid, the torso is the trunk.
+    Entries between the trunk and all rows can be non-zero. In a humanoid, the torso is the trunk.
 
     Attributes:
       trunk: the rows of the trunk.
@@ -67,7 +67,7 @@ def limbs_of(pattern: np.ndarray) -> Limbs | None:
     n = len(pattern)
     trunk: list[int] = []
     rest = np.arange(n)
-    while LARGEST < n <= MOST_ROWS and len(trunk) <= TRUNK:
+    while LARGEST < n <= MOST_ROWS and len(trunk) <= LARGEST_TRUNK:
         meets = pattern[rest[:, None], rest] | np.eye(len(rest), dtype=bool)
         # rows are in one limb if they are connected by a chain of entries; each product doubles the length of chains
         connected = meets
@@ -109,8 +109,8 @@ def solve_limbs(matrices: Sequence[Array], diagonal: Array, b: Array, limbs: Lim
         A_ll = U^T U,   [W w] = U^-T [A_lt b_l],   (A_tt - sum W^T W) x_t = b_t - sum W^T w,   U x_l = w - W x_t
 
     Each core works on a few matrices at a time, so that all intermediate results fit into its cache. The elimination is
-    written as loops, because each operation of a program takes tens of milliseconds to compile; written out, it would
-    take five times as long.
+    written as loops, because each operation of a program takes tens of milliseconds to compile. Unrolled, it would take
+    five times as long to compile.
 
     Args:
       matrices, diagonal: A is the sum of these matrices (m, n, n) and of this diagonal (m, n), or (m, 0) for none.
@@ -260,7 +260,7 @@ def _substitute(upper: Array, y: Array) -> Array:
 
 def _loop(one_row: Callable[[Array, Array], Array], like: Array) -> Array:
     """A loop over all rows; rows that are not computed yet are zero, and contribute nothing to sums."""
-    return jax.lax.fori_loop(0, len(like), one_row, jnp.zeros_like(like), unroll=len(like) <= WRITTEN_OUT)
+    return jax.lax.fori_loop(0, len(like), one_row, jnp.zeros_like(like), unroll=len(like) <= UNROLLED_ROWS)
 
 
 def _combination(weights: Array, rows: Array) -> Array:

@@ -1,9 +1,9 @@
 """Cholesky solves by LAPACK on a CPU, of sums of matrices and with a bordered matrix.
 
-LAPACK is called directly, without the operations that JAX adds: it transposes the matrices to columns, and writes each
-factor once more, with zeros above the diagonal, or NaN if there is none. For a matrix of 27 rows this takes half as
-long as the factor. Here matrices stay in rows, which is the same for symmetric ones, and only x can become NaN. The
-right-hand side is one more column and row of the matrix:
+LAPACK is called directly, without the operations that JAX adds. JAX transposes the matrices to columns, and writes each
+factor again, with zeros above the diagonal, or with NaN if there is no factor. For a matrix of 27 rows, these
+operations take half as long as the factor. Here matrices are stored by rows, which makes no difference for symmetric
+matrices, and only x can become NaN. The right-hand side is one more column and row of the matrix:
 
     [A   b]   [U^T 0] [U y]
     [b^T c] = [y^T d] [0 d],   y = U^-T b,
@@ -40,8 +40,8 @@ SMALLEST_SHARE = 64
 # the largest number of shares, each of which is a separate call in the program
 MOST_SHARES = 8
 # the first version of jaxlib whose LAPACK calls distribute their matrices over cores
-SHARED_OUT = (0, 10)
-# flags of LAPACK. It expects columns, so it takes our upper triangles for lower ones.
+DISTRIBUTED_SINCE = (0, 10)
+# flags of LAPACK. It expects matrices by columns, so our upper triangles are lower triangles for it.
 LEFT = np.uint8(ord("L"))
 LOWER = np.uint8(ord("L"))
 TRANSPOSED = np.uint8(ord("T"))
@@ -54,7 +54,7 @@ def in_shares(function: Callable[..., Array], *batches: Array) -> Array:
     A call of LAPACK handles its matrices one after another, while other cores wait. Newer versions of jaxlib distribute
     them over the cores themselves.
     """
-    count = 1 if jaxlib.version.__version_info__ >= SHARED_OUT else cores()
+    count = 1 if jaxlib.version.__version_info__ >= DISTRIBUTED_SINCE else cores()
     size = batches[-1].shape[0]
     if size % count or size < SMALLEST_SHARE * count:
         return function(*batches)
@@ -95,7 +95,8 @@ def solve_bordered(matrix: Array, b: Array) -> tuple[Array, Array]:
     """The solution of A x = b (..., n), for symmetric positive definite A in float32, by a bordered matrix.
 
     Returns:
-      x (..., n), NaN if A is not positive definite; and (...) bool, whether this is so and b is finite.
+      x (..., n), NaN if A is not positive definite; and (...) bool, whether A is not positive definite although b is
+        finite.
     """
     n = b.shape[-1]
     size = jnp.max(jnp.abs(b), axis=-1, keepdims=True)

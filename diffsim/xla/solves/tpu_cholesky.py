@@ -1,15 +1,15 @@
-"""Cholesky factors and solves on a TPU: of many small matrices side by side, written out row after row.
+"""Cholesky factors and solves on a TPU: of many small matrices side by side, with the loop over rows unrolled.
 
-A TPU keeps arrays in tiles of 8 x 128 over the last two axes. Its own factor takes matrices one by one, so that 27 rows
-fill a fifth of their tiles, and every matrix is copied into this order and back. Here the worlds of a batch are the
-last axis, the lanes of the tiles, and an operation works on one row of all matrices:
+A TPU keeps arrays in tiles of 8 x 128 over the last two axes. XLA's own factorization takes matrices one by one, so
+that 27 rows fill a fifth of their tiles, and every matrix is copied into this order and back. Here the worlds of a
+batch are the last axis, the lanes of the tiles, and an operation works on one row of all matrices:
 
     U_j = (A_j - sum_i U_ij U_i) / sqrt(pivot),      A = U^T U
 
 The right-hand side is one more column of the matrix. The rows of limbs (`cpu_cholesky.Limbs`) come first, and the rows
-of their trunk last. Then from a row only the rows of its own limb are subtracted, and its columns are the rest of the
-limb and the trunk; the columns of all rows that are subtracted from it end with the same ones. Source: Golub and Van
-Loan 2013, sec. 4.2.
+of their trunk last. Then only the rows of its own limb are subtracted from a row of a limb. A row has the columns of
+the remaining rows of its limb, and of the trunk; these are also the last columns of all rows that are subtracted from
+it. Source: Golub and Van Loan 2013, sec. 4.2.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ from diffsim.xla.solves.lapack import lost_to_rounding
 from diffsim.xla.solves.plain import plain_gram
 
 Array = jax.Array
-# number of rows of the largest matrix whose elimination is written out, which takes n^2 / 2 operations
+# number of rows of the largest matrix whose elimination is unrolled, to n^2 / 2 operations
 LARGEST = 40
 # the same for matrices with limbs, which take fewer operations
 LARGEST_WITH_LIMBS = 64

@@ -1,11 +1,11 @@
 """CUDA kernels for Cholesky factors of and solves with many small matrices, and their sums with J^T K J.
 
-Each warp (32 threads, or lanes) works on the matrices of one world. A lane has a row, so that a column of up to 32 rows
-is one register, and a longer column is one register for each 32 rows. A matrix is a list of columns and stays in
-registers (for 64 rows some 130 bytes do not fit). Arrays are read once, in JAX's order.
+Each warp (32 threads, or lanes) works on the matrices of one world. Each lane has a row, so that a column of up to 32
+rows is one register, and a longer column has one register for each 32 rows. A matrix is a list of columns and stays in
+registers (for 64 rows about 130 bytes do not fit). Arrays are read once, in JAX's order.
 
-- factor: right-looking, A = L L^T from the first column on. After column j is known, its products with the entries L_kj
-  are subtracted from all columns k after it.
+- factor: right-looking, A = L L^T from the first column on. When column j is known, its product with the entry L_kj is
+  subtracted from each later column k.
 - solve: first y = L^-1 b, column by column; then x = L^-T y, subtracting from each entry the product of its column with
   the entries after it.
 - solve_sum, solve_gram: both steps, for matrices that are added while they are read. The factor is not stored: y is
@@ -35,7 +35,7 @@ from diffsim.xla.warp.translate import InMemory, Numbers, UntranslatedError, mas
 Array = jax.Array
 # registers with 32 rows each, beginning with the register that has the column's first non-zero entry
 Column = list[Any]
-# how many constraints' rows are read before any of them is added, to hide the latency of memory
+# number of constraints whose rows are read before any of them is added, to hide the latency of memory
 AT_ONCE = 4
 
 

@@ -18,7 +18,7 @@ from jax.extend import core
 from jax.extend.core import Primitive
 from jax.interpreters import batching, mlir
 
-from diffsim.xla.compiled import run_alone
+from diffsim.xla.compiled import define_eager
 from diffsim.xla.loops import while_loop
 from diffsim.xla.warp.machine import LANES, Machine, interpret
 from diffsim.xla.warp.ptx import call
@@ -174,7 +174,7 @@ def _batch(operands: Sequence[Any], dims: Sequence[int | None], *, loop: Transla
 
 loop_p = Primitive("warp_loop")
 loop_p.multiple_results = True
-run_alone(loop_p, lambda *operands, loop: loop.plain(*operands), ("loop",))
+define_eager(loop_p, lambda *operands, loop: loop.plain(*operands), ("loop",))
 loop_p.def_abstract_eval(
     lambda *operands, loop: [ShapedArray(x.shape, x.dtype) for x in loop.results(max(x.shape[0] for x in operands))]
 )

@@ -177,7 +177,7 @@ def test_shares_of_a_batch_are_the_batch(monkeypatch, count: int) -> None:
     diagonal = np.abs(b)
     found = []
     for cores, since in ((1, (0, 10)), (2, (9, 0)), (4, (0, 0))):
-        monkeypatch.setattr(lapack, "SHARED_OUT", since)
+        monkeypatch.setattr(lapack, "DISTRIBUTED_SINCE", since)
         monkeypatch.setattr(lapack.os, "cpu_count", lambda cores=cores: cores)
         calls = jax.jit(lambda *terms: cholesky.solve_sum(terms[:1], *terms[1:])).lower(matrix, diagonal, b).as_text()
         # each share twice: once more where a sum has no factor
