@@ -1,15 +1,11 @@
 """Cholesky factors, solves with them, and solves with matrices that are sums.
 
-Small matrices are handled differently on each platform:
-
-- on CUDA, each operation in float32 is one kernel (warp_cholesky.py). A call of a GPU library would end a CUDA graph
-  and wait for the host; a step of a humanoid would spend most of its time waiting;
-- on a CPU, matrices of a few rows are handled side by side (cpu_cholesky.py);
-- on a TPU, so are the small matrices of a batch (tpu_cholesky.py).
-
-For all other matrices JAX calls its library, which is LAPACK on a CPU. All operations are primitives of JAX, so that a
-kernel is made only when a program is compiled for CUDA, and so that nested `vmap`s make one batch of matrices.
-Derivatives are computed by `factor` and `solve`.
+On CUDA, each operation on small matrices in float32 is one kernel. (A call of a GPU library would end a CUDA graph and
+wait for the host; a step of a humanoid would spend most of its time waiting.) On a CPU, matrices of a few rows are
+handled side by side (cpu_cholesky.py); on a TPU, so are the small matrices of a batch (tpu_cholesky.py). For all other
+matrices JAX calls its library, which is LAPACK on a CPU. All operations are primitives of JAX, so that a kernel is made
+only when a program is compiled for CUDA, and so that nested `vmap`s make one batch of matrices. Derivatives are
+computed by `factor` and `solve`.
 
 `solve_sum` solves with a sum of matrices and a diagonal; on CUDA they are added while they are read. `solve_gram`
 solves with M + diagonal + J^T K J, where K has a small block for each constraint; on CUDA one kernel adds and solves,
