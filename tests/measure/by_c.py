@@ -121,7 +121,7 @@ class Simulator:
         return Motions(readings, contacts, states)  # type: ignore[arg-type]
 
     def derivatives(
-        self, places: Any, mode: str, model: Any, windows: Windows, guess: Guess, states: States
+        self, places: Any, mode: str, model: Any, windows: Windows, guess: Guess, states: States, touching: bool = True
     ) -> Derivatives:
         """Differences of `motions`."""
         theta, changes = np.asarray(guess.theta, float), np.asarray(guess.changes, float)

@@ -166,7 +166,7 @@ def test_points_nearby_lead_over_a_jump() -> None:
     """A lower place beside a step, to which no slope leads; points stay within the bounds."""
 
     class Stairs:
-        unknowns = SimpleNamespace(lower=np.zeros(1), upper=np.ones(1))
+        unknowns = SimpleNamespace(lower=np.zeros(1), upper=np.ones(1), sizes=lambda theta: np.ones(1))
 
         def residuals(self, point: Point) -> np.ndarray:
             theta, x = point.theta[0], point.x[0, 0]

@@ -199,6 +199,9 @@ def test_shooting_takes_the_best_of_many_starts() -> None:
     assert float(ideal.cost) <= float(shots.best.cost) < 1.02 * float(ideal.cost)
     assert float(shots.best.cost) == pytest.approx(float(jnp.min(shots.costs)), rel=1e-9)
     assert np.all(np.abs(shots.ctrl) <= 1)
+    # with one guess there is no axis of guesses, as in a `Solution` and a `Plan`
+    one = jax.eval_shape(solve, TASK, diffsim.make_state(TASK.model), NOTHING)
+    assert one.costs.shape == (300,) and one.ctrl.shape == NOTHING.shape == one.best.ctrl.shape
 
 
 def test_receding_horizon_reaches_the_goal() -> None:

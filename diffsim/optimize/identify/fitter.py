@@ -46,6 +46,8 @@ REPORT_EVERY = 1.0
 UNSEEN_RISE = 0.1
 
 
+# steps of the first search where motions jump
+FIRST_STEPS = 20
 # an effect that explains this share of the residuals is the reason why a search does not end in noise
 MOST = 0.8
 # but only where errors are below this part of the motion
@@ -387,8 +389,11 @@ class Fitter:
         chosen = settings.window > 0
         # contacts begin or end: the motion is seen bit by bit
         search = self.grown if np.any(counts != counts[:, :1]) and not chosen else self.settled
-        ends = [self.settled(problem, start)]
+        # where motions jump, a few steps show whether the whole motion leads anywhere
+        ends = [self.settled(problem, start, FIRST_STEPS if search == self.grown and theta.size else None)]
         rests = ends[0].problem.rest is not None and ends[0].mean_square < settings.close
+        if rests and search == self.grown and not ends[0].good:
+            ends = [self.settled(ends[0].problem, ends[0].outcome.point)]
         far = search == self.grown or ends[0].mean_square > settings.near
         if ends[0].outcome.minimum and not ends[0].good and theta.size:
             self.test_effects(ends[0])
@@ -458,28 +463,36 @@ class Fitter:
         count = 0
         for end in np.unique(np.linspace(0, rows, settings.stages + 1).astype(int))[1:]:
             part = dataclasses.replace(problem, end=int(end))
+            seen = part.residuals(point)
+            new = np.count_nonzero(seen) - count
+            if earlier is not None and end < rows and np.sum(seen**2) - before < settings.close * new:
+                # the fit so far predicts the new rows
+                before = float(np.sum(seen**2))
+                count += new
+                continue
             ends = [part.solve(point, settings.stage_iterations)]
             now = np.count_nonzero(ends[0].residuals)
-            if ends[0].squares - before > settings.close * (now - count) and point.theta.size:
+            enough = before + settings.close * (now - count)
+            for center in [ends[0]] if earlier is None else [earlier, ends[0]]:
+                if min(each.squares for each in ends) <= enough or not point.theta.size:
+                    break
                 # The new rows do not fit: the step led to contacts in another order. A point nearby, among those that
                 # the rows so far allow, leads back.
-                centers = [ends[0]] if earlier is None else [earlier, ends[0]]
-                points = [nearby(part, center, settings) for center in centers]
-                ends += [part.solve(each, settings.stage_iterations) for each in points]
+                ends.append(part.solve(nearby(part, center, settings, enough), settings.stage_iterations))
             earlier = min(ends, key=lambda outcome: outcome.squares)
             point, before, count = earlier.point, earlier.squares, now
         return self.settled(problem, point)
 
-    def settled(self, problem: Problem, start: Point) -> Ended:
-        """One search. If bodies rest on others at first, it tries first whether they stay at rest."""
+    def settled(self, problem: Problem, start: Point, steps: int | None = None) -> Ended:
+        """A search of at most `steps`. If bodies rest on others at first, it tries first whether they stay at rest."""
         touching = bool(problem.motions(start).contacts.any())
         begins = touching and problem.width and start.theta.size and not start.x.any()
         rest = problem.resting(start.theta) if begins else None
-        end = self.solved(problem if rest is None else rest, start)
-        end = self.continued(end) if touching and not self.settings.window else end
+        end = self.solved(problem if rest is None else rest, start, steps)
+        end = self.continued(end) if touching and not self.settings.window and steps is None else end
         if rest is None or end.good or end.mean_square < self.settings.close:
             return end
-        return min(end, self.solved(problem, start), key=lambda end: end.order)
+        return min(end, self.solved(problem, start, steps), key=lambda end: end.order)
 
     def continued(self, end: Ended) -> Ended:
         """The end, or the end of a search from the best point nearby, where motions jump."""
@@ -492,11 +505,11 @@ class Fitter:
             end = other
         return end
 
-    def solved(self, problem: Problem, start: Point) -> Ended:
-        """Least squares from a start, repeated while estimates of the noise change."""
+    def solved(self, problem: Problem, start: Point, steps: int | None = None) -> Ended:
+        """Least squares from a start, in at most `steps`, repeated while estimates of the noise change."""
         settings = self.settings
-        outcome = problem.solve(self.approached(problem, start), settings.iterations)
-        for _ in range(0 if self.noise is not None else settings.noise_rounds):
+        outcome = problem.solve(self.approached(problem, start), steps or settings.iterations)
+        for _ in range(0 if self.noise is not None or steps else settings.noise_rounds):
             rms = by_sensor(problem.unknowns.model, problem.rms(outcome.point))
             least = least_noise(problem.windows.sensordata.dtype, problem.measured)
             noise = np.where(np.isfinite(rms), np.maximum(rms, least), problem.noise)

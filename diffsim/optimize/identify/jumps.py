@@ -8,14 +8,10 @@ import itertools
 
 import numpy as np
 
-from diffsim.optimize.identify.draws import root_of
+from diffsim.optimize.identify.evidence import seen_and_unseen
 from diffsim.optimize.identify.least_squares import Outcome, Point, projected, state_slopes
 from diffsim.optimize.identify.problem import Problem
 from diffsim.optimize.identify.settings import Fit
-
-# singular values of the information matrix below this part of the largest count as zero; they are squared singular
-# values of J
-LEAST_INFORMATION = 1e-12
 
 
 def profile(problem: Problem, outcome: Outcome, settings: Fit) -> tuple[np.ndarray, Point]:
@@ -28,8 +24,8 @@ def profile(problem: Problem, outcome: Outcome, settings: Fit) -> tuple[np.ndarr
     Returns:
       A covariance (n, n) of theta, and the point of least cost that was seen.
     """
-    flat = projected(outcome.blocks).reshape(-1, outcome.point.theta.size)
-    covariance = np.linalg.pinv(flat.T @ flat, rcond=LEAST_INFORMATION, hermitian=True)
+    root = _spread(problem, outcome)
+    covariance = root @ root.T
     deviations = np.sqrt(np.maximum(np.diag(covariance), 0))
     follow = state_slopes(outcome.blocks)
     best = outcome
@@ -49,11 +45,11 @@ def profile(problem: Problem, outcome: Outcome, settings: Fit) -> tuple[np.ndarr
     return wider[:, None] * covariance * wider + np.outer(outcome.left, outcome.left), best.point
 
 
-def nearby(problem: Problem, outcome: Outcome, settings: Fit | None = None) -> Point:
+def nearby(problem: Problem, outcome: Outcome, settings: Fit | None = None, enough: float = 0.0) -> Point:
     """The point of least cost among random points about a solution, in rounds about the best so far.
 
     The points are drawn from the normal distribution of theta and first states that the data allow, near and far in
-    turn. Where motions jump, no gradient leads to the next lower cost.
+    turn. Where motions jump, no gradient leads to the next lower cost. The search ends at a sum of squares of `enough`.
     """
     settings = settings or Fit()
     rng = np.random.default_rng(0)
@@ -61,8 +57,7 @@ def nearby(problem: Problem, outcome: Outcome, settings: Fit | None = None) -> P
     best = outcome.point
     unknowns = problem.unknowns
     least = float(np.sum(problem.residuals(best) ** 2))
-    flat = projected(outcome.blocks).reshape(-1, best.theta.size)
-    root = root_of(np.linalg.pinv(flat.T @ flat, rcond=LEAST_INFORMATION, hermitian=True))
+    root = _spread(problem, outcome)
     # standard deviations of first states along the eigenvectors of their information; 0 for those that nothing shows
     values, vectors = np.linalg.eigh(np.einsum("wki,wkj->wij", outcome.blocks.by_x, outcome.blocks.by_x))
     floor = settings.unknown_start**-2
@@ -71,13 +66,22 @@ def nearby(problem: Problem, outcome: Outcome, settings: Fit | None = None) -> P
         center, before = best, least
         for k in range(settings.nearby_points):
             size = settings.nearby_reach[k % len(settings.nearby_reach)]
-            theta = center.theta + size * root @ rng.normal(size=best.theta.size)
+            theta = center.theta + size * root @ rng.normal(size=root.shape[1])
             theta = np.clip(theta, unknowns.lower, unknowns.upper)
             turned = np.einsum("wij,wj->wi", vectors, size * spread * rng.normal(size=spread.shape))
             point = Point(theta, center.x + follow @ (theta - center.theta) + turned)
             cost = float(np.sum(problem.residuals(point) ** 2))
             if cost < least:
                 best, least = point, cost
+            if least <= enough:
+                return best
         if least > (1 - settings.nearby_gain) * before:
             break
     return best
+
+
+def _spread(problem: Problem, outcome: Outcome) -> np.ndarray:
+    """(n, k) a root of the covariance of theta, without directions that the data do not show, which do not move."""
+    size = problem.unknowns.sizes(outcome.point.theta)
+    _, seen = seen_and_unseen(projected(outcome.blocks) * size, 1.0)
+    return size[:, None] * seen

@@ -312,7 +312,8 @@ class Problem:
         unknowns, n, count, width = self.unknowns, point.theta.size, self.count, self.width
         moved = self.motions(point)
         where = unknowns.places, self.mode, unknowns.model, self.inside, self._guess(point), moved.states
-        by = Derivatives(*(np.nan_to_num(np.asarray(part, float), posinf=0, neginf=0) for part in derivatives(*where)))
+        raw = derivatives(*where, touching=bool(np.any(moved.contacts)))
+        by = Derivatives(*(np.nan_to_num(np.asarray(part, float), posinf=0, neginf=0) for part in raw))
         by_theta, by_x = self._of_readings(point, moved, by)
         # kinds of residuals, in the order of `residuals`: derivatives with respect to theta, and to the first state
         first = np.broadcast_to(np.diag(1 / self.start_noise), (count, width, width))

@@ -215,11 +215,24 @@ class Change(NamedTuple):
     leaves: Callable[[Model], dict[str, Array]] = lambda model: {}
 
 
-def derivatives(places: Places, mode: str, model: Model, windows: Windows, guess: Guess, states: State) -> Derivatives:
-    """Derivatives of `motions` at the states that it returned; zero for rows that were not simulated."""
+def derivatives(
+    places: Places,
+    mode: str,
+    model: Model,
+    windows: Windows,
+    guess: Guess,
+    states: State,
+    touching: bool = True,
+) -> Derivatives:
+    """Derivatives of `motions` at the states that it returned; zero for rows that were not simulated.
+
+    `touching` is False if nothing touches anything in these states. The program then has no contacts, and compiles in
+    half of the time.
+    """
     if mode != "steps":
         return Derivatives(*map(np.asarray, _whole(mode, places, model, windows, guess, states)))
     leaves, slopes = numbers(places, model, guess.theta)
+    first_slopes = np.asarray(begins(model, windows.first, guess.changes)[1])
     by_rows = REVERSE_COST * (model.nv + model.na) < guess.theta.size + tangent_size(model)
     by_rows = by_rows and model.opt.integrator != Integrator.RK4
     count, length = windows.ctrl.shape[:2]
@@ -228,6 +241,7 @@ def derivatives(places: Places, mode: str, model: Model, windows: Windows, guess
     before, after = (jax.tree.map(lambda leaf, k=k: np.asarray(leaf)[:, k : wanted + k], states) for k in (0, 1))
     every = jax.tree.map(lambda leaf: leaf.reshape(count * wanted, *leaf.shape[2:]), _Row(before, after, ctrl))
     parts = []
+    model = model if touching else model.without_contacts()
     for first in range(0, count * wanted, CHUNK):
         # the last row fills the last chunk
         index = np.minimum(np.arange(first, first + CHUNK), count * wanted - 1)
@@ -235,7 +249,7 @@ def derivatives(places: Places, mode: str, model: Model, windows: Windows, guess
         parts.append(_linearized(by_rows, model, leaves, slopes, chunk))
     joined = jax.tree.map(lambda *leaves: np.concatenate(leaves)[: count * wanted], *parts)
     steps = jax.tree.map(lambda leaf: leaf.reshape(count, wanted, *leaf.shape[1:]), joined)
-    return propagated(steps, np.asarray(begins(model, windows.first, guess.changes)[1]), length)
+    return propagated(steps, first_slopes, length)
 
 
 @jit

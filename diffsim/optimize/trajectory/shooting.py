@@ -35,17 +35,17 @@ class Optimizer(Protocol):
 
 @record
 class Shots(Record):
-    """The result of `shooting`.
+    """The result of `shooting`; with several guesses, `costs` and `ctrl` have a first axis for them.
 
     Attributes:
-      best: the best motion of all starts.
-      costs: (starts, iterations) costs.
-      ctrl: (starts, T, nu) the best controls of each start.
+      best: the best motion of all guesses.
+      costs: (iterations,) costs.
+      ctrl: (T, nu) the best controls.
     """
 
     best: Trajectory = child()
-    costs: Array = leaf("starts", "iterations")
-    ctrl: Array = leaf("starts", "T", "nu")
+    costs: Array = leaf("iterations")
+    ctrl: Array = leaf("T", "nu")
 
 
 @checked
@@ -62,7 +62,7 @@ def shooting(task: Task, state: State, ctrl: Array, optimizer: Optimizer, iterat
       iterations: number of updates.
 
     Returns:
-      The best motion, and costs and controls of each start.
+      The best motion, and costs and controls from each guess.
 
     Raises:
       ValueError: controls of the wrong shape.
@@ -94,4 +94,6 @@ def shooting(task: Task, state: State, ctrl: Array, optimizer: Optimizer, iterat
         return best, lowest, costs
 
     ends, lowest, costs = jax.vmap(from_start)(starts)
-    return Shots(best=evaluate(task, state, ends[jnp.argmin(lowest)]), costs=costs, ctrl=ends)
+    best = evaluate(task, state, ends[jnp.argmin(lowest)])
+    several = ctrl.ndim == 3
+    return Shots(best=best, costs=costs if several else costs[0], ctrl=ends if several else ends[0])
