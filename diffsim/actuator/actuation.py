@@ -327,21 +327,22 @@ def stiffness_and_damping(model: Model, act: Array, command: Command, data: Data
         return np.zeros(0, int), none, none
     command = command._replace(ctrl=usable_controls(model, command.ctrl))
 
-    def forces(length: Array, velocity: Array) -> Array:
+    conditions = Conditions(act, command, data.actuator_length, data.actuator_velocity)
+
+    def forces(length: Array) -> Array:
         """(n,) the forces without limits."""
-        conditions = Conditions(act, command, length, velocity)
         parts = []
         for group in elastic:
-            actuators = members(model, group, conditions)
+            actuators = members(model, group, conditions._replace(length=length))
             parts.append(_signal_force(group, actuators, _rate(group, actuators)))
             parts[-1] = parts[-1] + group.bias.value(actuators, actuators.biasprm)
         return jnp.concatenate(parts)
 
-    length, velocity = data.actuator_length, data.actuator_velocity
-    one, zero = jnp.ones_like(length), jnp.zeros_like(length)
     ids = np.concatenate([group.ids for group in elastic])
-    # an actuator's force depends on its own length and velocity alone: one tangent serves all of them
-    slopes = [jax.jvp(forces, (length, velocity), way)[1] for way in ((one, zero), (zero, one))]
+    # an actuator's force depends on its own length alone: one tangent serves all of them
+    by_length = jax.jvp(forces, (conditions.length,), (jnp.ones_like(conditions.length),))[1]
+    by_velocity = [_slope(group, members(model, group, conditions), data.act_dot) for group in elastic]
+    slopes = by_length, jnp.concatenate(by_velocity)
     stiffness, damping = (-_unless_limited(model, data, ids, slope, targets=True) for slope in slopes)
     return ids, stiffness, damping
 
@@ -361,4 +362,4 @@ def _slope(group: Group, actuators: Actuators, act_dot: Array) -> Array:
         terms.append(group.gain.value(actuators, actuators.gainprm) * group.dynamics.signal_slope(actuators))
     if group.bias.slope:
         terms.append(group.bias.slope(actuators, actuators.biasprm))
-    return total(terms)
+    return total(terms) if terms else jnp.zeros_like(actuators.length)

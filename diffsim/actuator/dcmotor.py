@@ -8,10 +8,14 @@ The current i follows the voltage at once, or with the time constant te ("lag").
     V = kp (u - length) + ki x - kd velocity         controller of the position, x the integral of the error
     V = kp (u - velocity) + ki (x - length)          controller of the velocity, x the integral of u
 
-V is clipped to its limit, and the resistance R rises with the temperature. Friction follows the LuGre model, in which a
-bristle deflects by z: z' = velocity - sigma0 |velocity| z / g(velocity), and the force is -sigma0 z - sigma1 z'. A
-motor has one activation for each state of `MotorState` that it uses. `base/motor_layout.py` has the layout of
-parameters and states.
+Since MuJoCo 3.12, the controller asks for a torque, and the voltage compensates the back-EMF:
+
+    V = (R / K) (kp (q - length) + kd (w - velocity) + ki x + u_ff) + K velocity
+
+The control is one of q, w and u_ff, and the other two are zero; or it is V itself. V is clipped to its limit, and the
+resistance R rises with the temperature. Friction follows the LuGre model, in which a bristle deflects by z, with
+z' = velocity - sigma0 |velocity| z / g(velocity), and the force is -sigma0 z - sigma1 z'. A motor has one activation
+for each state of `MotorState` that it uses. `base/motor_layout.py` has the layout of parameters and states.
 Source: MuJoCo documentation, "Modeling", "dcmotor".
 """
 
@@ -68,17 +72,24 @@ def current(motors: Actuators, act: Array) -> Array:
 def current_slope(motors: Actuators) -> Array:
     """(n,) d current / d velocity, A s / rad, as MuJoCo's implicit integrators take it.
 
-    It contains the back-EMF and the controller, at the reference temperature, and ignores clipping.
+    It contains the back-EMF and the controller. Before MuJoCo 3.12, it is taken at the reference temperature,
+    and before 4.0 it ignores clipping.
     """
     gain = motors.gainprm
     mode = _input(motors)
+    resistance = safe.maximum(gain[:, MotorGain.RESISTANCE], MINVAL)
     # - d voltage / d velocity: kd of a position controller, kp of a velocity controller, 0 without a controller
     of_velocity = jnp.where(mode == MotorInput.VELOCITY, gain[:, MotorGain.PROPORTIONAL], 0)
     by_controller = jnp.where(mode == MotorInput.POSITION, gain[:, MotorGain.DERIVATIVE], of_velocity)
+    if _asks_for_torque(motors):
+        driven = gain[:, MotorGain.DERIVATIVE] * resistance / _constant(motors) - _constant(motors)
+        bound = gain[:, MotorGain.MAX_VOLTAGE]
+        clipped = (bound > 0) & (jnp.abs(_wanted_voltage(motors)) >= bound) & motors.model.opt.follows("clipped_motors")
+        by_controller = jnp.where((mode == MotorInput.VOLTAGE) | clipped, 0, driven)
+        resistance = safe.maximum(_resistance(motors), MINVAL)
     # in one timestep a lagging current makes this fraction of its change: 1 - exp(-h / te)
     lag = motors.dynprm[:, MotorDynamics.LAG]
     fraction = jnp.where(lag > 0, -jnp.expm1(-motors.timestep / jnp.where(lag > 0, lag, 1)), 1)
-    resistance = safe.maximum(gain[:, MotorGain.RESISTANCE], MINVAL)
     return -(by_controller + _constant(motors)) * fraction / resistance
 
 
@@ -136,6 +147,8 @@ def _resistance(motors: Actuators) -> Array:
 
 def _voltage(motors: Actuators) -> Array:
     """(n,) the voltage, V: the control, or the output of the controller."""
+    if _asks_for_torque(motors):
+        return _driven_voltage(motors)
     gain = motors.gainprm
     mode = _input(motors)
     command = _command(motors)
@@ -149,9 +162,37 @@ def _voltage(motors: Actuators) -> Array:
     return jnp.where(bound > 0, safe.clip(volt, -bound, bound), volt)
 
 
+def _asks_for_torque(motors: Actuators) -> bool:
+    """Whether controllers ask for torques, as since MuJoCo 3.12."""
+    return motors.model.opt.follows("dcmotor_inputs")
+
+
+def _driven_voltage(motors: Actuators) -> Array:
+    """(n,) the voltage, V, since MuJoCo 3.12: only the output of a controller has a limit."""
+    bound = motors.gainprm[:, MotorGain.MAX_VOLTAGE]
+    volt = _wanted_voltage(motors)
+    volt = jnp.where(bound > 0, safe.clip(volt, -bound, bound), volt)
+    return jnp.where(_input(motors) == MotorInput.VOLTAGE, _command(motors), volt)
+
+
+def _wanted_voltage(motors: Actuators) -> Array:
+    """(n,) the output of the controller, V, without its limit, since MuJoCo 3.12."""
+    gain = motors.gainprm
+    mode, command = _input(motors), _command(motors)
+    position, velocity, feedforward = (
+        jnp.where(mode == kind, command, 0) for kind in (MotorInput.POS, MotorInput.VEL, MotorInput.FF)
+    )
+    torque = gain[:, MotorGain.PROPORTIONAL] * (position - motors.length) + feedforward
+    torque = torque + gain[:, MotorGain.DERIVATIVE] * (velocity - motors.velocity)
+    torque = torque + gain[:, MotorGain.INTEGRAL] * motors.act[:, MotorState.INTEGRAL]
+    constant = _constant(motors)
+    return gain[:, MotorGain.RESISTANCE] / constant * torque + constant * motors.velocity
+
+
 def _integral_rate(motors: Actuators) -> Array:
     """(n,) rate of the controller's integral; zero where it would drive the integral beyond its bound (anti-windup)."""
-    error = _command(motors) - jnp.where(_input(motors) == MotorInput.POSITION, motors.length, 0)
+    of_position = _input(motors) == (MotorInput.POS if _asks_for_torque(motors) else MotorInput.POSITION)
+    error = _command(motors) - jnp.where(of_position, motors.length, 0)
     x = motors.act[:, MotorState.INTEGRAL]
     bound = motors.dynprm[:, MotorDynamics.MAX_INTEGRAL]
     error = jnp.where((bound > 0) & (x >= bound), safe.clip(error, -jnp.inf, 0), error)

@@ -91,6 +91,12 @@ CHANGES: dict[str, Change] = {
         ),
         now="implicit integrators leave this damping out, as they do for a servo at its own `forcerange`",
     ),
+    "clipped_motors": Change(
+        since="4.0",
+        stage="actuator/dcmotor.py",
+        before="implicit integrators include the damping of a `dcmotor`'s controller at its voltage limit",
+        now="implicit integrators leave this damping out",
+    ),
     "filtered_turns": Change(
         since="4.0",
         stage="actuator/actuation.py",
@@ -186,9 +192,9 @@ CHANGES: dict[str, Change] = {
     ),
     "dcmotor_inputs": Change(
         since="3.12",
-        stage="",
-        before="`input` of `dcmotor` names one mode; its gains are voltages per error",
-        now="`input` of `dcmotor` lists several inputs; its gains are torques per error",
+        stage="actuator/dcmotor.py",
+        before="the gains of the controller of a `dcmotor` are voltages per error; `input` is `position` or `velocity`",
+        now="the gains are torques per error, with the back-EMF compensated; `input` is `pos`, `vel` or `ff`",
     ),
     "box_box": Change(
         since="3.12",

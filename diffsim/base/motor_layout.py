@@ -17,9 +17,9 @@ class MotorGain(IntEnum):
     CONSTANT = 1  # N m / A = V s / rad
     TEMPERATURE_COEFFICIENT = 2  # 1 / K, of the resistance
     REFERENCE_TEMPERATURE = 3  # degrees Celsius
-    PROPORTIONAL = 4  # V / rad, V s / rad
-    INTEGRAL = 5  # V / (rad s), V / rad
-    DERIVATIVE = 6  # V s / rad, only of a position controller
+    PROPORTIONAL = 4  # V / rad, V s / rad; since MuJoCo 3.12 N m / rad
+    INTEGRAL = 5  # V / (rad s), V / rad; since MuJoCo 3.12 N m / (rad s)
+    DERIVATIVE = 6  # V s / rad, only of a position controller; since MuJoCo 3.12 N m s / rad
     MAX_VOLTAGE = 7  # V; 0 for no limit
     INPUT = 8  # a MotorInput
 
@@ -50,11 +50,18 @@ class MotorBias(IntEnum):
 
 
 class MotorInput(IntEnum):
-    """What the control of a DC motor is: a voltage, or the setpoint of its controller."""
+    """What the control of a DC motor is: a voltage, or the setpoint of its controller.
+
+    The last three are the inputs since MuJoCo 3.12, with a controller that asks for torques. MuJoCo keeps them in
+    `actuator_ctrlspec`.
+    """
 
     VOLTAGE = 0
     POSITION = 1
     VELOCITY = 2
+    POS = 3
+    VEL = 4
+    FF = 5
 
 
 class MotorState(IntEnum):

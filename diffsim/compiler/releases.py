@@ -26,6 +26,7 @@ from diffsim.base.enums import (
     TrnType,
 )
 from diffsim.base.errors import Problems, UnsupportedError
+from diffsim.base.motor_layout import MotorGain, MotorInput
 from diffsim.types.kinds import KINDS
 from diffsim.types.model import NEQDATA, Headlight, Model, Option, Statistic
 from diffsim.types.topology import Topology
@@ -72,6 +73,8 @@ ENUMS: dict[str, tuple[str, type[IntEnum]]] = {
     "actuator_gaintype": ("mjtGain", GainType),
     "actuator_biastype": ("mjtBias", BiasType),
 }
+# inputs of DC motors by the bits of `actuator_ctrlspec` (mjtInput)
+MOTOR_INPUTS = {1: MotorInput.POS, 2: MotorInput.VEL, 4: MotorInput.FF, 8: MotorInput.VOLTAGE}
 # fields of flexes that later versions no longer have
 GONE = (
     *("nflexevpair", "flex_internal", "flex_bandwidth", "flex_evpairadr", "flex_evpairnum", "flex_evpair"),
@@ -127,9 +130,20 @@ def columns_of(mjmodel: Any, version: str) -> dict[str, Any]:
     for name, value in fields.items():
         if isinstance(value, np.ndarray) and value.dtype == bool:
             fields[name] = value.astype(np.uint8)
+    fields["actuator_gainprm"] = _with_motor_inputs(mjmodel, fields["actuator_gainprm"])
     for column in ENUMS:
         fields[column] = np.array([_member(mjmodel, column, number) for number in fields[column]], np.int32)
     return fields
+
+
+def _with_motor_inputs(mjmodel: Any, gainprm: np.ndarray) -> np.ndarray:
+    """(nu, 10) gainprm with the inputs of DC motors, which are in `actuator_ctrlspec` since MuJoCo 3.12."""
+    gainprm = np.array(gainprm)
+    for index, number in enumerate(mjmodel.actuator_gaintype):
+        spec = int(mjmodel.actuator_ctrlspec[index]) if hasattr(mjmodel, "actuator_ctrlspec") else 0
+        if spec in MOTOR_INPUTS and _member(mjmodel, "actuator_gaintype", number) is GainType.DCMOTOR:
+            gainprm[index, MotorGain.INPUT] = MOTOR_INPUTS[spec]
+    return gainprm
 
 
 def _unsupported_features(mjmodel: Any, fields: dict[str, Any]) -> Iterator[str]:
@@ -144,8 +158,6 @@ def _unsupported_features(mjmodel: Any, fields: dict[str, Any]) -> Iterator[str]
             law = f"the {column.removeprefix('actuator_')} {_name(mjmodel, column, number)}"
             if member is None:
                 yield f"{_label(mjmodel, 'actuator', index)} has {law}, new after MuJoCo 3.8"
-            elif member is GainType.DCMOTOR and hasattr(mjmodel, "actuator_ctrlspec"):
-                yield f"{_label(mjmodel, 'actuator', index)} has {law} with inputs and gains as since MuJoCo 3.12"
     reports = (mjmodel.sensor_type == SensorType.CONTACT) & (mjmodel.sensor_intprm[:, 0] >> len(ConDataField) > 0)
     for index in np.flatnonzero(reports).tolist():
         label = _label(mjmodel, "sensor", index)

@@ -314,8 +314,13 @@ def _check(spec: Spec, complete: bool, problems: Problems) -> None:
         for name in element.given():
             word, since = f"attribute '{xml_name(name)}'", versions.BY_WORD.get((element.tag, xml_name(name)))
             value = getattr(element, name)
-            if isinstance(value, IntEnum) and (new := versions.BY_VALUE.get((element.tag, name, value.name.lower()))):
-                word, since = f"{word}: '{value.name.lower()}'", new
+            if isinstance(value, IntEnum):
+                key = element.tag, name, value.name.lower()
+                since = versions.BY_VALUE.get(key, since)
+                word = f"{word}: '{key[2]}'" if key in versions.BY_VALUE else word
+                gone, instead = versions.REMOVED.get(key, ("", ""))
+                if gone and changes.VERSIONS.index(spec.mujoco) >= changes.VERSIONS.index(gone):
+                    problems.add(element, f"{word}: MuJoCo {gone} removed '{key[2]}'", instead)
             if since and changes.VERSIONS.index(spec.mujoco) < changes.VERSIONS.index(since):
                 problems.unsupported(element, f"{word} is new in MuJoCo {since}", f'load(..., mujoco="{since}")')
     expand(spec, problems)

@@ -117,7 +117,17 @@ BUILT = {
 # newer words that diffsim supports only if the model follows a MuJoCo that has them, `load(..., mujoco="4.0")`
 BY_WORD: dict[tuple[str, str], str] = {}
 # the same for values: element, attribute and value
-BY_VALUE: dict[tuple[str, str, str], str] = {("option", "integrator", "discrete"): "3.13"}
+BY_VALUE: dict[tuple[str, str, str], str] = {
+    ("option", "integrator", "discrete"): "3.13",
+    ("dcmotor", "input", "pos"): "3.12",
+    ("dcmotor", "input", "vel"): "3.12",
+    ("dcmotor", "input", "ff"): "3.12",
+}
+# values that MuJoCo removed later: element, attribute and value, with the version and what to do instead
+REMOVED: dict[tuple[str, str, str], tuple[str, str]] = {
+    ("dcmotor", "input", "position"): ("3.12", "input=pos, with gains in torques: multiply them by K / R"),
+    ("dcmotor", "input", "velocity"): ("3.12", "input=vel, with gains in torques: multiply them by K / R"),
+}
 
 # what diffsim does with a word that it does not support, in the table of the documentation
 REFUSED = "refused"
@@ -136,7 +146,7 @@ INSTEAD = {
     "speculative": "contacts are searched for at one pose per step; use a smaller timestep",
     "ipc": "it is a mode of the integrator discrete",
     "diagexact": "constraints are regularized with the inertia at qpos0",
-    "input": "since 3.12, an actuator can have several controls; diffsim has the inputs of 3.8.1",
+    "input": "an actuator has one control in diffsim; choose one input",
     "velrange": "it belongs to controls that only pid and dcmotor of 3.12 have",
     "ffrange": "it belongs to controls that only pid and dcmotor of 3.12 have",
 }

@@ -92,8 +92,8 @@ NEW = {
     "joint 'j' has springyield, new in MuJoCo 4.0": {"joint": 'stiffness="1" springyield="3"'},
     "mjENBL_DIAGEXACT": {"option": "><flag diagexact='enable'/></option><option"},
     "actuator 0 has the gaintype PID": {"more": '<actuator><pid joint="j" kp="1" ki="1"/></actuator>'},
-    "actuator 'm' has the gaintype DCMOTOR with inputs and gains as since MuJoCo 3.12": {
-        "more": '<actuator><dcmotor name="m" joint="j" motorconst="0.1" resistance="1"/></actuator>'
+    "actuator 'm' has more or less than one control": {
+        "more": '<actuator><dcmotor name="m" joint="j" motorconst="0.1" resistance="1" input="pos vel"/></actuator>'
     },
     "from_mujoco does not read flexes that MuJoCo 4.0 compiled": {
         "more": '<worldbody><flexcomp name="f" type="grid" count="2 2 1" spacing="1 1 1" radius=".1"/></worldbody>'

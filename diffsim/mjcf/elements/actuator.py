@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 from diffsim.base.enums import BiasType, DynType, GainType, TrnType
 from diffsim.base.errors import Problems
+from diffsim.base.motor_layout import MotorInput
 from diffsim.mjcf.attributes import (
     AutoFlag,
     Class,
@@ -34,8 +35,7 @@ from diffsim.mjcf.schema import Element
 DYNAMICS = keywords(DynType)
 GAINS = keywords(GainType)
 BIASES = keywords(BiasType)
-# values of MotorInput (base/motor_layout.py)
-MOTOR_INPUTS = {"voltage": 0, "position": 1, "velocity": 2}
+MOTOR_INPUTS = keywords(MotorInput)
 
 # length of dynprm, gainprm and biasprm (mjNDYN, mjNGAIN, mjNBIAS)
 PARAMETERS = 10
