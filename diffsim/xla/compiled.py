@@ -23,7 +23,7 @@ from jax.extend.core import Primitive
 
 from diffsim.xla.barriers import for_cpu, for_gpu
 from diffsim.xla.stored import store_in
-from diffsim.xla.traces import remembered
+from diffsim.xla.traces import remembered, store_traces
 
 
 @contextmanager
@@ -92,18 +92,19 @@ CACHE_LIMIT = 4 << 30
 VALUES = "values"
 
 
-def use_cache(folder: str | Path | None = None, limit: int = CACHE_LIMIT) -> Path | None:
+def use_cache(folder: str | Path | None = None, limit: int = CACHE_LIMIT, traces: bool = False) -> Path | None:
     """Caches compiled programs on disk, so that later processes need not compile them again.
 
-    Programs that compile in less than half a second are not cached. On one CPU, what `diffsim.jit` traces is cached
-    too, if all that the function reads is known: its code, arrays, and functions of JAX, numpy and diffsim, but no
-    objects of the user's own classes. Other functions are traced by each process. What `load` derives from a model at
-    some cost, such as length ranges of muscles, is cached by the model's content.
+    Programs that compile in less than half a second are not cached. What `load` derives from a model at some cost, such
+    as length ranges of muscles, is cached by the model's content.
 
     Args:
       folder: the folder of the cache; None for `JAX_COMPILATION_CACHE_DIR` if it is set, else `diffsim` in the user's
         cache folder.
       limit: the largest size of the folder in bytes; beyond it, the least recently used programs are deleted.
+      traces: whether `diffsim.jit` on one CPU also finds what it traced before, by the content of the function: its
+        code, arrays, and functions of JAX, numpy and diffsim. This does not see that someone has changed constants,
+        methods or classes of these packages while the program runs. A loop `state = f(state)` compiles `f` twice.
 
     Returns:
       The folder; None if the environment variable DIFFSIM_CACHE is 0, which turns the cache off.
@@ -116,6 +117,7 @@ def use_cache(folder: str | Path | None = None, limit: int = CACHE_LIMIT) -> Pat
     jax.config.update("jax_compilation_cache_dir", str(path))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", WORTH_KEEPING)
     store_in(path / VALUES)
+    store_traces(traces)
     _shrink(path, limit)
     return path
 

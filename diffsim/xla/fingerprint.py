@@ -253,13 +253,14 @@ class _Content:
             self.note("key", value.dtype)
             self.add(jax.random.key_data(value))
             return
-        if value.dtype == object:
-            raise Unlisted("an array of objects")
-        numbers = np.ascontiguousarray(value)
+        if not isinstance(value, jax.Array | np.generic) and type(value) is not np.ndarray:
+            raise Unlisted("a kind of array that may have more than numbers")
+        if value.dtype == object or value.dtype.names:
+            raise Unlisted("an array of objects or records")
         kind = "jax" if isinstance(value, jax.Array) else type(value).__name__
-        self.note(
-            "array", kind, numbers.dtype.str, numbers.shape, getattr(value, "weak_type", False), numbers.tobytes()
-        )
+        # numpy gives several types of jax the same `dtype.str`
+        self.note("array", kind, value.dtype.name, value.dtype.str, value.shape, getattr(value, "weak_type", False))
+        self.note(np.asarray(value).tobytes())
 
     def _add_function(self, function: types.FunctionType) -> None:
         # `functools.wraps` copies the name of a module, so the module that defines a function is asked by its globals

@@ -30,6 +30,15 @@ LARGEST = 64 << 20
 READABLE = 40
 
 
+# not empty if programs are stored and recalled
+_wanted: list[bool] = []
+
+
+def store_traces(on: bool) -> None:
+    """Whether programs are stored and recalled from now on."""
+    _wanted[:] = [True] if on else []
+
+
 class _Program(NamedTuple):
     """A traced function of arrays.
 
@@ -63,7 +72,7 @@ def remembered(function: Callable[P, T]) -> Callable[P, T]:
 
     @functools.wraps(function)
     def traced(*args: P.args, **kwargs: P.kwargs) -> T:
-        if not (storing() and _is_plain()):
+        if not (_wanted and storing() and _is_plain()):
             return function(*args, **kwargs)
         leaves, structure = jax.tree.flatten((args, kwargs))
         key = fingerprint(function, structure, list(map(jax.typeof, leaves)))

@@ -25,8 +25,10 @@ def folder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     """A folder in which every trace is stored."""
     monkeypatch.setattr(traces, "WORTH_STORING", 0.0)
     stored.store_in(tmp_path)
+    traces.store_traces(True)
     yield tmp_path
     stored.store_in(None)
+    traces.store_traces(False)
 
 
 def digest(function: Callable, *args: Any) -> str | None:
@@ -141,6 +143,8 @@ CALL = "def g(x): return x * {}\ndef f(x): return g(x)"
         ("def f(x, k=2): return x * k", "def f(x, k=3): return x * k", {}),
         ("def f(x, *, k=2): return x * k", "def f(x, *, k=3): return x * k", {}),
         ("def g(k): return lambda x: x * k\nf = g(2)", "def g(k): return lambda x: x * k\nf = g(3)", {}),
+        ("k = np.ones(())\ndef f(x): return x * k", "k = np.ones(1)\ndef f(x): return x * k", {}),
+        ("k = jnp.ones(2, jnp.int4)\ndef f(x): return k", "k = jnp.ones(2, jnp.uint4)\ndef f(x): return k", {}),
         ("k = np.ones(2)\ndef f(x): return x * k", "k = jnp.ones(2)\ndef f(x): return x * k", {}),
         ("k = {'a': 1}\ndef f(x): return x * k['a']", "k = {'a': 2}\ndef f(x): return x * k['a']", {}),
         ("def f(x): return x * 2\nf = jax.grad(f)", "def f(x): return x * 2\nf = jax.vmap(f)", {}),
