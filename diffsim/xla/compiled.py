@@ -23,7 +23,7 @@ from jax.extend.core import Primitive
 
 from diffsim.xla.barriers import for_cpu, for_gpu
 from diffsim.xla.stored import store_in
-from diffsim.xla.traces import remembered, store_traces
+from diffsim.xla.traces import remembered
 
 
 @contextmanager
@@ -102,9 +102,10 @@ def use_cache(folder: str | Path | None = None, limit: int = CACHE_LIMIT, traces
       folder: the folder of the cache; None for `JAX_COMPILATION_CACHE_DIR` if it is set, else `diffsim` in the user's
         cache folder.
       limit: the largest size of the folder in bytes; beyond it, the least recently used programs are deleted.
-      traces: whether `diffsim.jit` on one CPU also finds what it traced before, by the content of the function: its
-        code, arrays, and functions of JAX, numpy and diffsim. This does not see that someone has changed constants,
-        methods or classes of these packages while the program runs. A loop `state = f(state)` compiles `f` twice.
+      traces: whether, on one CPU, what `diffsim.jit` traces is cached too. A trace is found by all that the function
+        reads: its code, arrays, and functions of JAX, numpy and diffsim. A function that names objects of the user's
+        own classes or modules is traced by each process. Leave it off in a program that replaces constants or methods
+        of JAX, numpy or diffsim, because that is not seen. Warnings of tracing are heard once.
 
     Returns:
       The folder; None if the environment variable DIFFSIM_CACHE is 0, which turns the cache off.
@@ -116,8 +117,7 @@ def use_cache(folder: str | Path | None = None, limit: int = CACHE_LIMIT, traces
     path = Path(folder or configured or home / "diffsim")
     jax.config.update("jax_compilation_cache_dir", str(path))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", WORTH_KEEPING)
-    store_in(path / VALUES)
-    store_traces(traces)
+    store_in(path / VALUES, traces)
     _shrink(path, limit)
     return path
 

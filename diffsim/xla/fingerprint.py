@@ -9,9 +9,10 @@ values that it reads and the shapes of its arguments are the same as in an earli
 - the structure of the arguments with all static values, and the shape and type of each array;
 - JAX's settings and diffsim's environment variables.
 
-A program is only recalled if this list is complete. Where it may not be, there is no digest: where a function imports,
-assigns to variables outside of itself, reads files or random numbers of numpy, or names an object of a class that is
-not listed here, such as one of the user's own classes.
+Where the list may not be complete, there is no digest: where a function imports, assigns to variables outside of
+itself, reads files or random numbers of numpy, or names an object of a class that is not listed here, such as one of
+the user's own classes. Two things are not seen: constants and methods of JAX, numpy or diffsim that a program replaces,
+and files of diffsim that are edited while a process runs.
 """
 
 import builtins
@@ -63,35 +64,20 @@ OUTSIDE = frozenset(
 )
 # attributes of modules, by their package, that read files or random numbers
 READERS = {
-    "numpy": frozenset(["fromfile", "genfromtxt", "load", "loadtxt", "memmap", "random"]),
+    "numpy": frozenset(
+        ["datetime64", "fromfile", "fromregex", "genfromtxt", "load", "loadtxt", "memmap", "random"],
+    ),
     "jax": frozenset(["fromfile", "load"]),
-    "diffsim": frozenset(["from_mujoco", "load", "load_program"]),
+    "diffsim": frozenset(["from_mujoco", "load", "load_program", "make", "read_csv"]),
 }
 # instructions that change something outside of the function, or run code that is not listed
 FORBIDDEN = frozenset(["DELETE_ATTR", "DELETE_GLOBAL", "IMPORT_NAME", "LOAD_BUILD_CLASS", "STORE_ATTR", "STORE_GLOBAL"])
-# instructions and methods that change a list, dict or set, which may be one of the function or one outside of it
-CHANGING = frozenset(["DELETE_SUBSCR", "STORE_SUBSCR"])
-CHANGING_METHODS = frozenset(
-    [
-        "add",
-        "append",
-        "clear",
-        "discard",
-        "extend",
-        "insert",
-        "pop",
-        "popitem",
-        "remove",
-        "reverse",
-        "setdefault",
-        "sort",
-        "update",
-    ]
-)
 # settings of JAX whose names contain one of these do not matter for what is traced
-IRRELEVANT = ("cache", "log", "dump", "pprint", "traceback")
+IRRELEVANT = ("cache", "log_", "logging", "dump", "pprint", "traceback")
 # environment variables of diffsim that do not matter for what is traced
 QUIET = ("DIFFSIM_CACHE", "DIFFSIM_PROGRESS")
+# bytes of all arrays that a function may name; beyond, reading them all takes longer than tracing
+LARGEST = 16 << 20
 
 
 class Unlisted(Exception):
@@ -113,7 +99,6 @@ def fingerprint(function: Any, structure: Any, avals: Any) -> str | None:
         content.add(function)
         content.add(structure)
         content.add(tuple((aval.shape, str(aval.dtype), bool(aval.weak_type)) for aval in avals))
-        content.check_changes()
     except Unlisted:
         return None
     return content.digest.hexdigest()
@@ -164,7 +149,7 @@ def _package(module: str | None) -> str:
 
 
 def _is_trusted(module: str | None) -> bool:
-    return _package(module) in TRUSTED and module != "numpy.random"
+    return _package(module) in TRUSTED and not (module or "").startswith("numpy.random")
 
 
 def _check_unpatched() -> None:
@@ -199,20 +184,13 @@ class _Content:
     Attributes:
       digest: of all values that were added.
       seen: the objects that were added, and the order in which they came, so that circles end.
-      containers: whether a list, dict or set outside of the functions was added.
-      changes: whether a function may change a list, dict or set.
+      bytes: the size of all arrays that were added.
     """
 
     def __init__(self) -> None:
         self.digest = hashlib.sha256()
         self.seen: dict[int, tuple[int, Any]] = {}
-        self.containers = False
-        self.changes = False
-
-    def check_changes(self) -> None:
-        """Raises Unlisted where a function may change a container that others see."""
-        if self.containers and self.changes:
-            raise Unlisted("a list, dict or set may be changed")
+        self.bytes = 0
 
     def note(self, *words: Any) -> None:
         """Adds words; their lengths keep neighbours apart."""
@@ -253,20 +231,21 @@ class _Content:
             self.note("key", value.dtype)
             self.add(jax.random.key_data(value))
             return
-        if not isinstance(value, jax.Array | np.generic) and type(value) is not np.ndarray:
-            raise Unlisted("a kind of array that may have more than numbers")
-        if value.dtype == object or value.dtype.names:
-            raise Unlisted("an array of objects or records")
+        known = isinstance(value, jax.Array | np.generic) or type(value) is np.ndarray
+        if not known or value.dtype.hasobject or value.dtype.fields is not None:
+            raise Unlisted("an array of another class, of objects or of records")
+        self.bytes += value.nbytes
+        if self.bytes > LARGEST:
+            raise Unlisted("large arrays")
         kind = "jax" if isinstance(value, jax.Array) else type(value).__name__
-        # numpy gives several types of jax the same `dtype.str`
-        self.note("array", kind, value.dtype.name, value.dtype.str, value.shape, getattr(value, "weak_type", False))
-        self.note(np.asarray(value).tobytes())
+        self.note("array", kind, value.dtype.name, value.dtype.byteorder, value.shape)
+        self.note(getattr(value, "strides", None), getattr(value, "weak_type", False), np.asarray(value).tobytes())
 
     def _add_function(self, function: types.FunctionType) -> None:
         # `functools.wraps` copies the name of a module, so the module that defines a function is asked by its globals
         home = function.__globals__.get("__name__")
         if _is_trusted(home) and _is_named(function):
-            self.note("named", function.__module__, function.__qualname__)
+            self._add_named(function)
             return
         code = function.__code__
         self.note("function", home)
@@ -278,27 +257,48 @@ class _Content:
             self.add(code)
             for name in _global_names(code):
                 self._add_global(name, function)
-            self.add({name: kept for name, kept in vars(function).items() if name != "__wrapped__"} or None)
+            self.add(dict(vars(function)) or None)
         self.add(function.__defaults__)
         self.add(tuple(sorted((function.__kwdefaults__ or {}).items())))
         for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
             self.note(name)
             try:
-                self.add(cell.cell_contents)
+                value = cell.cell_contents
             except ValueError:
                 raise Unlisted(f"{name} has no value yet") from None
+            # JAX's own functions do what their names say with the modules that they keep
+            if isinstance(value, types.ModuleType) and _is_trusted(home):
+                self.note("module", value.__name__)
+            else:
+                self.add(value)
 
     def _add_global(self, name: str, function: types.FunctionType) -> None:
         self.note("global", name)
         if name in function.__globals__:
             value = function.__globals__[name]
             if isinstance(value, types.ModuleType):
-                readers = READERS.get(_package(value.__name__), frozenset())
-                if readers & _attributes(function.__code__):
-                    raise Unlisted(f"{name} may read files or random numbers")
-            self.add(value)
-        elif not hasattr(builtins, name) or name in OUTSIDE:
+                self._add_module(value, function.__code__)
+            else:
+                self.add(value)
+            return
+        value = getattr(builtins, name, None)
+        known = isinstance(value, types.BuiltinFunctionType) or getattr(value, "__module__", None) == "builtins"
+        if name in OUTSIDE or not known:
             raise Unlisted(f"{name} reads or writes something else")
+
+    def _add_module(self, module: types.ModuleType, code: types.CodeType) -> None:
+        """Adds a module that a function names; what it takes of it must read no files."""
+        if not _is_trusted(module.__name__):
+            raise Unlisted(f"the module {module.__name__} may do anything")
+        if READERS.get(_package(module.__name__), frozenset()) & _attributes(code):
+            raise Unlisted(f"{module.__name__} may read files or random numbers")
+        self.note("module", module.__name__)
+
+    def _add_named(self, value: Any) -> None:
+        """Adds a function or an object of a trusted module by its name."""
+        if value.__qualname__ in READERS.get(_package(value.__module__), frozenset()):
+            raise Unlisted(f"{value.__qualname__} reads files")
+        self.note("named", value.__module__, value.__qualname__)
 
     def _add_code(self, code: types.CodeType) -> None:
         """Adds bytecode, its constants and the functions that it defines; where lines are does not matter."""
@@ -309,14 +309,12 @@ class _Content:
         self.add(code.co_consts)
 
     def _check_instructions(self, code: types.CodeType) -> None:
-        """Raises Unlisted where a function changes something outside of it, and notes what may change a container."""
+        """Raises Unlisted where a function assigns to something outside of it, or imports."""
         for instruction in dis.get_instructions(code):
             name = instruction.opname
             outside = name in ("STORE_DEREF", "DELETE_DEREF") and instruction.argval in code.co_freevars
             if name in FORBIDDEN or outside:
                 raise Unlisted(f"{code.co_qualname} has {name}")
-            method = name in ("LOAD_ATTR", "LOAD_METHOD") and instruction.argval in CHANGING_METHODS
-            self.changes |= name in CHANGING or method
         for constant in code.co_consts:
             if isinstance(constant, types.CodeType):
                 self._check_instructions(constant)
@@ -342,15 +340,13 @@ class _Content:
 
     def _add_object(self, value: Any) -> None:
         if isinstance(value, types.ModuleType):
-            if not _is_trusted(value.__name__):
-                raise Unlisted(f"the module {value.__name__} may do anything")
-            self.note("module", value.__name__)
+            raise Unlisted("what is taken of a module that is no global variable is not known")
         elif isinstance(value, type):
             self._add_class(value)
         elif _is_named(value):
-            self.note("named", value.__module__, value.__qualname__)
-        elif isinstance(value, np.dtype):
-            self.note("dtype", value.str)
+            self._add_named(value)
+        elif isinstance(value, np.dtype) and value.fields is None:
+            self.note("dtype", value.name, value.byteorder)
         elif type(value) is object:
             # stands for a missing argument in JAX; it has no content
             self.note("object")
@@ -362,19 +358,16 @@ class _Content:
         """Adds the elements of a container, or the fields of an object of a class that is known."""
         if isinstance(value, Enum):
             self.note(value.name)
-        elif isinstance(value, dict | types.MappingProxyType):
-            self.containers |= isinstance(value, dict)
+        elif type(value) in (dict, types.MappingProxyType):
             self.note(len(value))
             for key, element in value.items():
                 self.add(key)
                 self.add(element)
-        elif isinstance(value, tuple | list):
-            self.containers |= isinstance(value, list)
+        elif isinstance(value, tuple) or type(value) is list:
             self.note(len(value))
             for element in value:
                 self.add(element)
-        elif isinstance(value, set | frozenset):
-            self.containers |= isinstance(value, set)
+        elif type(value) in (set, frozenset):
             self.note(*sorted(map(repr, value)))
             if not all(isinstance(element, str | int | float | bytes) for element in value):
                 raise Unlisted("a set of objects has no order")

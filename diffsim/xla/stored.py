@@ -7,13 +7,14 @@ so a cache should only be shared with those whom one trusts.
 
 import os
 import pickle
+import threading
 import zlib
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from diffsim.xla.fingerprint import content_digest
+from diffsim.xla.fingerprint import content_digest, package_digest
 
 T = TypeVar("T")
 
@@ -31,16 +32,27 @@ DAMAGED = (
 )
 # the folder for values; empty before `use_cache` is called
 _folder: list[Path] = []
+# a folder too if traced programs are stored
+_traces: list[Path] = []
 
 
-def store_in(path: Path | None) -> None:
-    """Stores values in this folder from now on; None stores nothing."""
+def store_in(path: Path | None, traces: bool = False) -> None:
+    """Stores values, and traced programs if they are asked for, in this folder from now on; None stores nothing."""
     _folder[:] = [] if path is None else [path]
+    _traces[:] = _folder if traces else []
+    if traces:
+        # before anybody edits the files
+        package_digest()
 
 
 def storing() -> bool:
     """Whether values are stored."""
     return bool(_folder)
+
+
+def storing_traces() -> bool:
+    """Whether traced programs are stored."""
+    return bool(_traces)
 
 
 def read(name: str) -> Any:
@@ -53,7 +65,7 @@ def read(name: str) -> Any:
 def write(name: str, value: Any) -> None:
     """Stores a value as one action, since several processes may do so; does nothing where that is impossible."""
     path = _folder[0] / name
-    draft = path.with_name(f"{name}.{os.getpid()}")
+    draft = path.with_name(f"{name}.{os.getpid()}.{threading.get_ident()}-trace")
     with suppress(OSError, TypeError, AttributeError, pickle.PickleError):
         data = zlib.compress(pickle.dumps(value), 1)
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -7,17 +7,19 @@ A program is stored as StableHLO by `jax.export`, under the digest of all that d
 import functools
 import re
 import time
-import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import jax
 import jax.export
+import jax.numpy as jnp
+from jax.extend.core import Primitive
+from jax.interpreters import mlir
 
 from diffsim.xla.barriers import for_cpu
 from diffsim.xla.fingerprint import fingerprint
-from diffsim.xla.stored import DAMAGED, read, storing, write
+from diffsim.xla.stored import DAMAGED, read, storing_traces, write
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -28,15 +30,20 @@ WORTH_STORING = 0.25
 LARGEST = 64 << 20
 # how many characters of a function's name its file has
 READABLE = 40
+# how JAX types and lowers a call of an exported program; None in a version of JAX that has them elsewhere
+try:
+    from jax._src.export import _export
 
+    CALLED = (_export._call_exported_abstract_eval, _export._call_exported_lowering)
+except (ImportError, AttributeError):
+    CALLED = None
 
-# not empty if programs are stored and recalled
-_wanted: list[bool] = []
-
-
-def store_traces(on: bool) -> None:
-    """Whether programs are stored and recalled from now on."""
-    _wanted[:] = [True] if on else []
+# like `Exported.call`, whose results are bound to their device, so that a loop would compile its step twice
+recalled_p = Primitive("recalled")
+recalled_p.multiple_results = True
+if CALLED is not None:
+    recalled_p.def_effectful_abstract_eval(CALLED[0])
+    mlir.register_lowering(recalled_p, CALLED[1])
 
 
 class _Program(NamedTuple):
@@ -53,7 +60,8 @@ class _Program(NamedTuple):
     weak: tuple[bool, ...]
 
     def __call__(self, leaves: list) -> Any:
-        results = jax.export.deserialize(bytearray(self.module)).call(*leaves)
+        exported = jax.export.deserialize(bytearray(self.module))
+        results = recalled_p.bind(*map(jnp.asarray, leaves), exported=exported)
         # an exported program has no weak types
         whole = [_weakened(result) if weak else result for result, weak in zip(results, self.weak, strict=True)]
         return jax.tree.unflatten(self.structure, whole)
@@ -72,7 +80,7 @@ def remembered(function: Callable[P, T]) -> Callable[P, T]:
 
     @functools.wraps(function)
     def traced(*args: P.args, **kwargs: P.kwargs) -> T:
-        if not (_wanted and storing() and _is_plain()):
+        if CALLED is None or not (storing_traces() and _is_plain()):
             return function(*args, **kwargs)
         leaves, structure = jax.tree.flatten((args, kwargs))
         key = fingerprint(function, structure, list(map(jax.typeof, leaves)))
@@ -85,7 +93,8 @@ def remembered(function: Callable[P, T]) -> Callable[P, T]:
         if isinstance(program, _Program):
             with suppress(*DAMAGED):
                 return program(leaves)
-        return _trace(function, leaves, structure, name)
+        same = lambda: fingerprint(function, structure, list(map(jax.typeof, leaves))) == key  # noqa: E731
+        return _trace(function, leaves, structure, name, same)
 
     return traced
 
@@ -97,8 +106,8 @@ def _is_plain() -> bool:
     return for_cpu() and jax.device_count() == 1 and not watched and jax.sharding.get_abstract_mesh().empty
 
 
-def _trace(function: Callable[..., T], leaves: list, structure: Any, name: str) -> T:
-    """The results of the function, which is traced; its program is stored if tracing took long."""
+def _trace(function: Callable[..., T], leaves: list, structure: Any, name: str, unchanged: Callable[[], bool]) -> T:
+    """The results of the function, which is traced; its program is stored if tracing took long and changed nothing."""
     returned = []
 
     @functools.wraps(function)
@@ -112,12 +121,9 @@ def _trace(function: Callable[..., T], leaves: list, structure: Any, name: str) 
     program = jax.jit(flat)
     given = [jax.ShapeDtypeStruct(x.shape, x.dtype, weak_type=x.weak_type) for x in map(jax.typeof, leaves)]
     begin = time.perf_counter()
-    with warnings.catch_warnings(record=True) as told:
-        out = program.trace(*given).out_info
-    for warning in told:
-        warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
-    # a later process should hear the warnings too
-    if not told and time.perf_counter() - begin > WORTH_STORING:
+    out = program.trace(*given).out_info
+    # tracing may have changed a list or an array that the function names
+    if time.perf_counter() - begin > WORTH_STORING and unchanged():
         # jax.export refuses some programs, such as those that call Python
         with suppress(NotImplementedError, ValueError, ImportError):
             module = bytes(jax.export.export(program)(*given).serialize())
@@ -125,5 +131,5 @@ def _trace(function: Callable[..., T], leaves: list, structure: Any, name: str) 
             stored = _Program(module, returned[0], weak)
             if len(module) <= LARGEST:
                 write(name, stored)
-            return stored(leaves)
+                return stored(leaves)
     return jax.tree.unflatten(returned[0], program(*leaves))
