@@ -12,12 +12,13 @@ import numpy as np
 
 from diffsim.actuator.laws import state_slots
 from diffsim.base import changes
-from diffsim.base.enums import BiasType, Cone, EnableBit, GainType, Integrator, Jacobian, Solver, WrapType
+from diffsim.base.enums import Cone, EnableBit, Integrator, Jacobian, Solver, WrapType
 from diffsim.compiler.elements.plugins import own_states
 from diffsim.compiler.precision import WATCHED, condition
 from diffsim.flex.rest_shape import element_reach
 from diffsim.geometry.hfield import cells_spanned
 from diffsim.simulate.sleep import AWAKE
+from diffsim.types.energy import energy_masks
 from diffsim.types.model import Headlight, Model, Option, Statistic, Visual, switch_fields
 from diffsim.types.topology import Topology
 
@@ -146,17 +147,11 @@ def present(fields: Fields, keep: Collection[str]) -> dict[str, np.ndarray]:
     # programs of models with an ill-conditioned inertia matrix have more code (solver/conditioning.py)
     measure = condition(fields)
     masks["ill_conditioned"] = np.full(len(measure), np.any(measure > WATCHED))
-    # the programs of `implicitfast` solve with another factorization (simulate/integrate/integrators.py)
-    masks["can_accelerate"] = can_accelerate(fields)
+    # integrators that are implicit in velocity solve with another factorization (simulate/integrate/integrators.py)
+    masks |= energy_masks(fields)
     # the metric of the integrator `discrete` can couple trees (simulate/metric.py)
     masks["one_block"] = np.full(1, int(fields["opt"]["integrator"]) == Integrator.DISCRETE)
     return masks
-
-
-def can_accelerate(fields: Fields) -> np.ndarray:
-    """(nu,) bool: the actuators whose force can grow with the velocity, at least for some controls."""
-    biased = (fields["actuator_biastype"] == BiasType.AFFINE) & (np.asarray(fields["actuator_biasprm"])[:, 2] > 0)
-    return (fields["actuator_gaintype"] == GainType.AFFINE) | biased
 
 
 def _leaves(cls: type) -> list[dataclasses.Field]:

@@ -17,20 +17,27 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.base.enums import GeomType, ObjType
-from diffsim.base.errors import ArgumentError
+from diffsim.base.enums import GeomType, ObjType, SensorType
+from diffsim.base.errors import ArgumentError, UnsupportedError
 from diffsim.geometry.mesh_library import PREFIXES, MeshFields, MeshLibrary, without_meshes
 from diffsim.simulate.absent_geoms import padded
 from diffsim.simulate.arguments import model_axes
 from diffsim.types import Model
 from diffsim.types.topology import Topology
 
-# fields of a topology that may differ, and how they are joined. A frame counts as coincident (sameframe), and a body as
-# simple, if it is in every model; a geom may span as many cells of a height field as in any model.
+
+def _if_equal(values: list[np.ndarray]) -> np.ndarray:
+    """The values that are equal in all models, elsewhere 0."""
+    return np.where(np.all(np.equal(values, values[0]), axis=0), values[0], 0)
+
+
+# fields of a topology that may differ, and how they are joined. Frames coincide (sameframe), and a body is simple, if
+# it is so in every model; a geom may span as many cells of a height field as in any model.
 JOINED: dict[str, Callable[[list[np.ndarray]], np.ndarray]] = {
-    "body_sameframe": lambda values: np.min(values, axis=0),
+    "body_sameframe": _if_equal,
     "body_simple": lambda values: np.min(values, axis=0),
-    "geom_sameframe": lambda values: np.min(values, axis=0),
+    "geom_sameframe": _if_equal,
+    "site_sameframe": _if_equal,
     "geom_fieldcells": lambda values: np.max(values, axis=0),
     "geom_dataid": lambda values: values[0],
 }
@@ -58,11 +65,14 @@ def stack(models: Iterable[Model]) -> tuple[Model, Model]:
 
     Raises:
       ArgumentError: no models, or models that differ in something else; the message says in what.
+      UnsupportedError: meshes differ beside distance fields or tactile sensors, or geoms are left out beside flexes.
 
     Example:
       models, axes = diffsim.stack([diffsim.load(path) for path in paths])
       states = jax.vmap(diffsim.make_state, in_axes=(axes,))(models)
     """
+    if isinstance(models, Model):
+        raise ArgumentError("stack: models is one Model, expected several, such as a list")
     library = MeshLibrary()
     listed = list[Model]()
     for number, model in enumerate(models):
@@ -138,6 +148,7 @@ def _topology(topologies: list[Topology], meshes: MeshFields) -> tuple[Topology,
         if kind != GeomType.MESH:
             name = first.name("geom", geom) or geom
             raise ArgumentError(f"stack: geom {name!r} of type {kind.name.lower()} has several meshes or height fields")
+    _check_readers(first, geoms, bool(np.any(assets < 0)))
     variants = [tuple(np.unique(assets[:, geom]).tolist()) for geom in geoms]
     usual = assets.max(axis=0)
     joined = {name: join([getattr(topology, name) for topology in topologies]) for name, join in JOINED.items()}
@@ -153,6 +164,24 @@ def _topology(topologies: list[Topology], meshes: MeshFields) -> tuple[Topology,
         variant_meshid=tuple(variants),
     )
     return topology, assets[:, geoms]
+
+
+def _check_readers(topology: Topology, geoms: np.ndarray, absent: bool) -> None:
+    """Refuses what reads the mesh of the first model alone, in models in which the meshes of these geoms differ."""
+    if not geoms.size:
+        return
+    reason = ""
+    for kind, numbers, what in (
+        ("geom", np.flatnonzero(topology.geom_type == GeomType.SDF), "is a distance field"),
+        ("sensor", np.flatnonzero(topology.sensor_type == SensorType.TACTILE), "is tactile"),
+    ):
+        if numbers.size:
+            reason = f"{kind} {topology.name(kind, int(numbers[0])) or numbers[0]!r} {what}"
+    if absent and topology.nflex:
+        reason = "there are flexes, and some models leave out geoms"
+    if reason:
+        name = topology.name("geom", int(geoms[0])) or int(geoms[0])
+        raise UnsupportedError.of("stack", f"geom {name!r} has several meshes, and {reason}; stack models without it")
 
 
 def _leaves(model: Model) -> tuple[list[str], list[Any], Any]:

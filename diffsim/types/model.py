@@ -16,6 +16,7 @@ from jax import Array
 
 from diffsim.base import changes
 from diffsim.base.enums import Cone, DisableBit, EnableBit, Integrator, Jacobian, Solver
+from diffsim.types.energy import energy_masks
 from diffsim.types.hooks import Hooks
 from diffsim.types.record import Record, child, elsewhere, held_as, leaf, one_of, one_word, record, static, whole_number
 from diffsim.types.saved import save
@@ -449,6 +450,12 @@ class Model(Record):
                 continue
             if isinstance(value, jax.core.Tracer) or np.any((np.asarray(value) != 0) & absent):
                 present[name] = np.ones_like(changed.topology.present[name])
+        types = {name: getattr(self.topology, name) for name in ("actuator_gaintype", "actuator_biastype")}
+        for name, mask in energy_masks(types | fields).items():
+            # what once added energy may do so again, as the values may be those of some worlds
+            before = np.asarray(getattr(changed.topology, name))
+            if np.any(mask & ~before):
+                present[name] = mask | before
         if not present:
             return changed
         topology = dataclasses.replace(changed.topology, present={**changed.topology.present, **present})

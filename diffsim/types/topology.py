@@ -15,6 +15,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import jax
 import numpy as np
 
+from diffsim.base.enums import GainType
 from diffsim.base.errors import absent
 from diffsim.types.record import near
 
@@ -518,7 +519,14 @@ class Topology:
     @property
     def can_accelerate(self) -> np.ndarray:
         """(nu,) bool: the actuators whose force can grow with the velocity, so that they add energy."""
-        return np.asarray(self.present.get("can_accelerate", np.zeros(self.nu, bool)))
+        # files of earlier versions have no mask
+        unknown = np.asarray(self.actuator_gaintype) == GainType.AFFINE
+        return np.asarray(self.present.get("can_accelerate", unknown))
+
+    @property
+    def negative_damping(self) -> bool:
+        """Whether a damper of a dof or of a tendon adds energy."""
+        return bool(np.any(self.present.get("negative_damping", False)))
 
     def _names(self, kind: str) -> tuple[str, ...]:
         """The names of all objects of a kind; raises KeyError if there is no such kind."""

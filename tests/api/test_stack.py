@@ -365,3 +365,31 @@ def test_a_posterior_is_of_one_model() -> None:
 
     with pytest.raises(diffsim.ArgumentError, match="a posterior is of one model"):
         diffsim.randomize([diffsim.load(ON_FLOOR[0])], jax.random.key(0), Posterior(), 2)  # type: ignore[arg-type]
+
+
+BESIDE = {
+    "geom 'ring' is a distance field": scene(
+        OBJECTS["cube"], '<body pos="1 0 1"><geom name="ring" type="sdf" mesh="wall"/></body>'
+    ),
+    "sensor 'pad' is tactile": scene(OBJECTS["cube"], "").replace(
+        "</mujoco>", '<sensor><tactile name="pad" geom="object" mesh="wall"/></sensor></mujoco>'
+    ),
+}
+
+
+@pytest.mark.parametrize("reason", BESIDE)
+def test_what_reads_one_mesh_is_refused_beside_several(reason: str) -> None:
+    cube = " ".join(map(str, OBJECTS["cube"].ravel()))
+    tiny = " ".join(map(str, OBJECTS["tiny"].ravel()))
+    models = [diffsim.load(BESIDE[reason]), diffsim.load(BESIDE[reason].replace(cube, tiny))]
+    with pytest.raises(diffsim.UnsupportedError, match=f"geom 'object' has several meshes, and {reason}"):
+        diffsim.stack(models)
+
+
+def test_a_site_may_be_in_the_frame_of_its_body() -> None:
+    """The compiler notes frames that coincide, and no number of a world depends on it."""
+    text = scene(OBJECTS["cube"]).replace("<freejoint/>", '<freejoint/><site name="tip" pos="{} 0 0"/>')
+    models, axes = diffsim.stack([diffsim.load(text.format(x)) for x in (0, 0.1)])
+    assert world(models, axes, 0).site_pos[0, 0] == 0 and world(models, axes, 1).site_pos[0, 0] == 0.1
+    with pytest.raises(diffsim.ArgumentError, match="models is one Model, expected several"):
+        diffsim.stack(world(models, axes, 0))

@@ -127,3 +127,35 @@ def test_actuators_that_add_energy_need_no_positive_inertia() -> None:
     slopes = [(expected(data.ctrl + width * e) - expected(data.ctrl - width * e)) / (2 * width) for e in np.eye(2)]
     oracle.assert_close("reverse mode", uncompiled(jax.jacrev(velocity))(*given), np.array(slopes).T, 1e-6)
     oracle.assert_close("forward mode", uncompiled(jax.jacfwd(velocity))(*given), np.array(slopes).T, 1e-6)
+
+
+PUSHED = """<mujoco><option integrator="{}" timestep=".01"/><worldbody><body><joint name="j" axis="0 1 0" {}/>
+  <geom size=".1" pos=".2 0 0" mass=".01"/></body></worldbody><actuator>
+  <general joint="j" gainprm="1" biastype="affine" biasprm="0 0 {}"/></actuator></mujoco>"""
+
+
+@pytest.mark.parametrize("integrator", ["Euler", "implicitfast"])
+def test_dampers_may_push(integrator: str) -> None:
+    """A negative damping, in the file or later; and an actuator that pushes after `replace`, in some worlds."""
+    pushed = diffsim.load(PUSHED.format(integrator, 'damping="-.1"', 0))
+    damped = diffsim.load(PUSHED.format(integrator, 'damping=".1"', -0.1))
+
+    def next_velocity(model: diffsim.Model) -> np.ndarray:
+        return uncompiled(diffsim.step)(model, diffsim.make_state(model).replace(qvel=np.ones(1))).qvel
+
+    def expected(damping: str, bias: float) -> np.ndarray:
+        mjmodel = oracle.load_oracle(PUSHED.format(integrator, damping, bias))
+        data = oracle.mujoco.MjData(mjmodel)
+        data.qvel[:] = 1
+        oracle.mujoco.mj_step(mjmodel, data)
+        return data.qvel
+
+    oracle.assert_close("qvel", next_velocity(pushed), expected('damping="-.1"', 0), 1e-10)
+    later = damped.replace(dof_damping=-damped.dof_damping)
+    oracle.assert_close("qvel", next_velocity(later), expected('damping="-.1"', -0.1), 1e-10)
+    prm = np.stack([damped.actuator_biasprm, damped.actuator_biasprm])
+    prm[1, 0, 2] = 0.2
+    worlds = damped.replace(actuator_biasprm=prm)
+    assert worlds.topology.can_accelerate.all()
+    one = damped.replace(actuator_biasprm=prm[1])
+    oracle.assert_close("qvel", next_velocity(one), expected('damping=".1"', 0.2), 1e-10)

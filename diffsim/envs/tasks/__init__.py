@@ -1,4 +1,9 @@
-"""The table of tasks. Each row is a `Task` from a file here; its model in `models/` has the same name by default."""
+"""The table of tasks. Each row is a `Task` from a file here; its model in `models/` has the same name by default.
+
+`make` builds the environment of a task, with the model that the task expects.
+"""
+
+from collections.abc import Callable
 
 from diffsim.envs.env import Env, Task
 from diffsim.envs.tasks import floating, hand, planar
@@ -20,8 +25,10 @@ TASKS: dict[str, Task] = {
     "hand": hand.TASK,
     "joystick": JOYSTICK.task,
 }
-# tasks that use the model of another task
+# tasks that use the model of another task, for tools that show models
 MODEL_OF = {"joystick": "quadruped"}
+# tasks that change their model: other motors, timestep and integrator
+MAKERS: dict[str, Callable[[], Env]] = {"joystick": JOYSTICK.env}
 
 
 def make(name: str) -> Env:
@@ -38,6 +45,6 @@ def make(name: str) -> Env:
     """
     if name not in TASKS:
         raise KeyError(f"no task is called {name!r}{near(name, TASKS, listed=len(TASKS))}")
-    if name == "joystick":
-        return JOYSTICK.env()
+    if name in MAKERS:
+        return MAKERS[name]()
     return Env(load(MODELS / f"{name}.xml"), TASKS[name])

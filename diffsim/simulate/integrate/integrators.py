@@ -93,7 +93,8 @@ def euler(model: Model, state: State, inputs: Inputs, data: Data) -> Motion:
     qacc = data.qacc
     inertia = euler_inertia(model, state, inputs, data)
     if inertia is not data.M:
-        qacc = solve_blocks(inertia, data.qfrc_smooth + data.qfrc_constraint, dof_limbs(model.topology))
+        pushed = model.topology.negative_damping
+        qacc = _solve_symmetric(model, inertia, data.qfrc_smooth + data.qfrc_constraint, pushed)
     return _semi_implicit(model, state, data, qacc)
 
 
@@ -101,7 +102,12 @@ def euler_inertia(model: Model, state: State, inputs: Inputs, data: Data) -> Blo
     """M + h D, D the dampers of the dofs."""
     if not damps_implicitly(model):
         return data.M
-    return data.M.plus_diagonal(model.opt.timestep * damping_derivative(model, DOF_DAMPING, state.qvel))
+    damping = damping_derivative(model, DOF_DAMPING, state.qvel)
+    if model.topology.negative_damping and not np.any(model.topology.jnt_actuatorid != -1):
+        # MuJoCo looks for positive damping; where all of it is negative, the step is explicit
+        implicit = jnp.any(model.dof_damping > 0) | jnp.any(model.dof_dampingpoly != 0)
+        damping = jnp.where(implicit, damping, 0)
+    return data.M.plus_diagonal(model.opt.timestep * damping)
 
 
 def runge_kutta(model: Model, state: State, inputs: Inputs, data: Data) -> Motion:
@@ -151,7 +157,8 @@ def implicit_fast(model: Model, state: State, inputs: Inputs, data: Data) -> Mot
     """
     force = data.qfrc_smooth + data.qfrc_constraint
     inertia = _symmetric_inertia(model, state, inputs, data)
-    qacc = with_cells(model, state.qvel, data, inertia, force, _solve_symmetric(model, inertia, force))
+    solved = _solve_symmetric(model, inertia, force, _adds_energy(model))
+    qacc = with_cells(model, state.qvel, data, inertia, force, solved)
     turning = _turning(model, state, inputs, data)
     if turning is not None:
         apart = np.isin(np.arange(model.nv), free_bodies(model.topology).dofs)
@@ -208,14 +215,20 @@ def _symmetric_inertia(model: Model, state: State, inputs: Inputs, data: Data) -
     return _less(data.M, BlockDiagonal(change.blocks, tuple(parts)), model.opt.timestep)
 
 
-def _solve_symmetric(model: Model, inertia: BlockDiagonal, force: Array) -> Array:
-    """The accelerations (nv,) that a force (nv,) gives to the inertia of `implicitfast`.
-
-    Where an actuator pushes so much harder as the joint gets faster that M - h d force / d velocity has a negative
-    eigenvalue, there is a solution, but no Cholesky factor. A `damper` does so if its control is negative.
-    """
+def _adds_energy(model: Model) -> bool:
+    """Whether an actuator or a damper can push harder as a joint gets faster. Negative controls of a `damper` do so."""
     active = not model.opt.disabled(DisableBit.ACTUATION)
-    if active and (model.topology.can_accelerate & ~switched_off(model)).any():
+    pushing = active and bool((model.topology.can_accelerate & ~switched_off(model)).any())
+    return pushing or model.topology.negative_damping
+
+
+def _solve_symmetric(model: Model, inertia: BlockDiagonal, force: Array, indefinite: bool) -> Array:
+    """The accelerations (nv,) that a force (nv,) gives to a symmetric inertia.
+
+    With something that adds energy, M - h d force / d velocity may have a negative eigenvalue (`indefinite`). There is
+    a solution then, but no Cholesky factor.
+    """
+    if indefinite:
         return solve_general_blocks(inertia, force)
     return solve_blocks(inertia, force, dof_limbs(model.topology))
 
