@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-import jax
+import jax.core
 import numpy as np
 
 from diffsim.base.enums import BiasType, GainType
