@@ -31,7 +31,7 @@ derived = uncompiled(constants)
 
 def share_traces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Models of one structure share what is traced for their derived constants."""
-    monkeypatch.setattr("diffsim.compiler.derive.interpret", lambda function, model: derived(model))
+    monkeypatch.setattr("diffsim.compiler.derive.interpret", lambda function, model, **_: derived(model))
 
 
 def differences(model: Model, mjmodel: Any, skip: set[str] = frozenset()) -> list[str]:

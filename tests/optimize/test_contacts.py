@@ -3,6 +3,7 @@
 import jax.numpy as jnp
 import mujoco
 import numpy as np
+import pytest
 
 import diffsim
 from diffsim import optimize
@@ -70,6 +71,35 @@ def test_nothing_is_proposed_where_nothing_can_be() -> None:
     task, state = task_of(PROBLEM, gravity=0.0)
     assert propose_contacts(task, state, 10, 24, ContactSettings()) is None
     assert find_modes(task.replace(final=None), state) is None
+    task, state = task_of(PROBLEM)
+    assert propose_contacts(task, state, 10, 24, None) is None
+    # no path is followed exactly
+    assert propose_contacts(task, state, 10, 24, ContactSettings(farthest=0.0)) is None
+    with pytest.raises(diffsim.ArgumentError, match=r"contacts=None"):
+        ContactSettings(rounds=0)
+
+
+def test_a_distance_as_the_goal_is_no_obstacle() -> None:
+    """It has no derivative once a step ends on the goal."""
+    task, state = task_of(PROBLEM)
+    body = task.model.body(PROBLEM.body)
+    far = task.replace(final=lambda state, data: jnp.linalg.norm(data.xpos[body.id] - jnp.asarray(PROBLEM.goal))[None])
+    scene = find_modes(far, state)
+    assert scene is None or np.isfinite(scene.modes[0].thing.pos).all()
+
+
+def test_nothing_is_proposed_for_a_robot_that_is_not_fixed() -> None:
+    """Inverse kinematics would take its base for fixed."""
+    xml = """<mujoco><worldbody><geom type="plane" size="1 1 1"/>
+      <body pos="0 0 .3"><freejoint/><geom size=".1"/><body><joint name="j" axis="0 1 0"/>
+      <geom type="capsule" size=".02" fromto="0 0 0 .3 0 0"/></body></body>
+      <body name="ball" pos=".5 0 .05"><freejoint/><geom size=".05"/></body></worldbody>
+      <actuator><position joint="j" kp="10" ctrlrange="-1 1"/></actuator></mujoco>"""
+    model = diffsim.load(xml)
+    ball = model.body("ball")
+    goal = jnp.array([0.7, 0, 0.05])
+    task = optimize.make_task(model, lambda s, d, c: c, lambda s, d: costs.pose(d, ball, pos=goal))
+    assert find_modes(task, diffsim.make_state(model)) is None
 
 
 def test_sides_and_turns() -> None:

@@ -167,10 +167,20 @@ def test_friction_that_noise_hides_is_found_by_what_moved() -> None:
     assert not result.explained and result.converged and "The residuals look like noise, but friction" in str(result)
     assert result.missing[0].name == "Coulomb friction" and result.missing[0].where == ["a"]
     assert result.missing[0].values[0] == pytest.approx(0.006, rel=0.5)
+    assert result.missing[0].share < 1 and "hidden in residuals that look like noise" in str(result)
     identified = result.identified
     without = np.sqrt(np.diag(np.linalg.inv(np.einsum("wki,wkj->ij", *[projected(result.blocks)] * 2))))
     assert abs(identified.values[0] - TRUTH["d1"]) > 5 * without[0]
     assert np.all((identified.lower < [0.2, 0.1]) & (identified.upper > [0.2, 0.1]))
+
+
+def test_residuals_smaller_than_the_noise_hide_nothing() -> None:
+    """Friction leaves its shape in readings without noise, far below the noise that the user gives."""
+    seen = readings(ARM.format(**TRUTH, **(PLAIN | {"first": 'frictionloss=".006"'})), commands())
+    with simulated_by_c(without_effects):
+        recording = optimize.make_recording(start(), commands(), seen)
+        result = optimize.fit(start(), recording, UNKNOWNS, 100 * NOISE, optimize.Fit(starts=1, window=ROWS))
+    assert not any(effect.hidden for effect in result.missing), str(result)
 
 
 def test_without_a_prior_a_fit_is_plain_least_squares() -> None:

@@ -55,7 +55,7 @@ LEAST_SIGNAL = 1e-6
 AT_BOUND = 1e-6
 # the residuals count as at least this size next to a prior: without any, the data decide
 LEAST_SCALE = 1e-100
-# a parameter is known by the prior if the data reduce its variance by less than this part
+# a parameter is known by the prior if its variance is below this part of what the data alone leave
 BY_PRIOR = 0.5
 # stands in for zero in denominators
 TINY = 1e-300
@@ -477,8 +477,10 @@ def identify(
     unknown = np.max(np.abs(null), axis=0, initial=0) > NAMED
     if prior is not None:
         flat = rows.reshape(-1, n) / (max(scale, LEAST_SCALE) * widen * size)
+        of_data = np.diag(covariance)
         covariance = _posterior(flat.T @ flat, jumps, prior)
-        by_prior = np.diag(covariance) > BY_PRIOR * prior**2
+        # the data alone show nothing of these, or much less
+        by_prior = (prior > 0) & (unknown | (np.diag(covariance) < BY_PRIOR * of_data))
         unknown = prior == 0
     withheld = bool(np.isinf(evidence.widened))
     std = np.where(unknown | withheld, np.inf, np.sqrt(np.diag(covariance)))

@@ -27,7 +27,7 @@ from diffsim.optimize.identify.evidence import Evidence, FittedWindows, Identifi
 from diffsim.optimize.identify.fitter import Fitter
 from diffsim.optimize.identify.information import Information
 from diffsim.optimize.identify.least_squares import Blocks, Point
-from diffsim.optimize.identify.missing import NAMED_SHARE, Effect
+from diffsim.optimize.identify.missing import Effect
 from diffsim.optimize.identify.places import Inertia, Payload, numbers
 from diffsim.optimize.identify.problem import Problem, Suspect, reading_names, suspects
 from diffsim.optimize.identify.recording import Recording
@@ -166,7 +166,7 @@ class FitResult(NamedTuple):
 
     def hints(self) -> list[str]:
         """What the model may lack, in sentences: effects that explain at least half of the residuals."""
-        named = [effect for effect in self.missing if effect.share >= NAMED_SHARE]
+        named = [effect for effect in self.missing if effect.named]
         if named:
             return [f"The model may lack: {effect}." for effect in named[:HINTS]]
         if self.missing:
@@ -392,7 +392,7 @@ def _extension(
     known: Unknowns, unknowns: Sequence[Unknown | UnknownInertia | UnknownPayload], missing: list[Effect]
 ) -> list[Unknown | UnknownPayload]:
     """The unknowns of the likeliest missing effect; none if it explains too little, or if they are unknown already."""
-    if not missing or missing[0].share < NAMED_SHARE:
+    if not missing or not missing[0].named:
         return []
     added = missing[0].unknowns(known.model)
     return [] if added and Unknowns(known.model, added).written & known.written else added

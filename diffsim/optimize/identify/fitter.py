@@ -243,6 +243,9 @@ class Fitter:
             return end, None
         effect, change = found
         self.missing = [effect]
+        if self.carry_over is not None:
+            # a model that lacks friction must predict faster motions clearly better
+            self.carry_over = self.carry_over._replace(explained=False)
         sentence = "The residuals look like noise, but friction that the model lacks explains a part of them"
         evidence = end.evidence._replace(explained=False, sentence=f"{sentence}: intervals are widened.")
         return end._replace(evidence=evidence), change
@@ -390,7 +393,8 @@ class Fitter:
         # contacts begin or end: the motion is seen bit by bit
         search = self.grown if np.any(counts != counts[:, :1]) and not chosen else self.settled
         # where motions jump, a few steps show whether the whole motion leads anywhere
-        ends = [self.settled(problem, start, FIRST_STEPS if search == self.grown and theta.size else None)]
+        few = min(FIRST_STEPS, settings.iterations) if search == self.grown and theta.size else None
+        ends = [self.settled(problem, start, few)]
         rests = ends[0].problem.rest is not None and ends[0].mean_square < settings.close
         if rests and search == self.grown and not ends[0].good:
             ends = [self.settled(ends[0].problem, ends[0].outcome.point)]
@@ -416,6 +420,9 @@ class Fitter:
                 if ends[-1].good or self.again:
                     break
         order = sorted(range(len(ends)), key=lambda i: (not ends[i].good, sizes[i]))
+        if few is not None and order[0] == 0 and not ends[0].good and not ends[0].outcome.minimum:
+            # a few steps came further than all other searches
+            ends[0] = self.settled(ends[0].problem, ends[0].outcome.point)
         self.minima = [(ends[i].cost, self.unknowns.values(ends[i].outcome.point.theta)) for i in order]
         return ends[order[0]]
 

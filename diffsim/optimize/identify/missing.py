@@ -64,6 +64,7 @@ class Effect(NamedTuple):
       values: its strengths there, in the unit of the effect.
       unit: of the strengths.
       criterion: the Bayesian information criterion with it less the one without it; the lowest is the likeliest.
+      hidden: whether the residuals look like noise without it (`hidden_friction`).
     """
 
     name: str
@@ -72,10 +73,18 @@ class Effect(NamedTuple):
     values: list[float]
     unit: str
     criterion: float
+    hidden: bool = False
 
     def __str__(self) -> str:
         places = ", ".join(f"{where}: {value:.2g} {self.unit}".rstrip() for where, value in self._pairs())
+        if self.hidden:
+            return f"{self.name} ({places}), hidden in residuals that look like noise"
         return f"{self.name} ({places}) would explain {self.share:.0%} of the residuals"
+
+    @property
+    def named(self) -> bool:
+        """Whether it explains enough to be named."""
+        return self.hidden or self.share >= NAMED_SHARE
 
     def _pairs(self) -> Iterator[tuple[str, float]]:
         return zip(self.where, self.values, strict=True)
@@ -150,15 +159,19 @@ def hidden_friction(
       the data tell.
     """
     test = _Test(problem, outcome, apparent_noise)
-    candidate = small_friction(Motion(problem, outcome))
-    columns = test.columns(candidate)
+    motion = Motion(problem, outcome)
+    candidate = small_friction(motion)
+    known = problem.unknowns.written
+    dofs = {name: dof for name, dof, _ in motion.joints}
+    columns = [each for each in test.columns(candidate) if ("dof_frictionloss", dofs[each[0].where]) not in known]
     if not columns:
         return None
-    # residuals that look like noise have no memory: each row counts
-    test.rows = max(float(test.residuals.freedom.sum()), LEAST_ROWS)
     # the least fall of the sum of squares, over their mean, that noise makes once in 1 / HIDDEN_ALARM cases
     fall = float(scipy.stats.norm.isf(HIDDEN_ALARM / len(columns))) ** 2
-    effect = test.explained(candidate, fall)
+    columns = [each for each in columns if test.fall(each[1]) > fall]
+    # residuals that look like noise have no memory: each row counts
+    rows = max(float(test.residuals.freedom.sum()), LEAST_ROWS)
+    effect = _explained(candidate, columns, test.errors, test.noise, rows, fall)
     if effect is None:
         return None
     strengths = dict(zip(effect.where, effect.values, strict=True))
@@ -167,8 +180,7 @@ def hidden_friction(
     count = problem.measured.shape[1] * problem.noise.size
     rows = projected(outcome.blocks)[:, :count].reshape(-1, size.size) * size
     change = -np.linalg.lstsq(rows, np.reshape(signal, -1), rcond=NULL)[0] * size
-    # all that is left is noise
-    return effect._replace(share=1.0), change
+    return effect._replace(hidden=True), change
 
 
 class _Test:
@@ -192,13 +204,19 @@ class _Test:
         memory = max(float(np.nanmax(self.residuals.memory())), 1.0)
         self.rows = max(float(freedom.sum()) / memory, LEAST_ROWS)
 
-    def explained(self, candidate: Candidate, fall: float | None = None) -> Effect | None:
-        """What an effect explains; None if it explains nothing.
-
-        A column must lower the squares, over their mean, by `fall`; None for the fall that the criterion demands.
-        """
+    def explained(self, candidate: Candidate) -> Effect | None:
+        """What an effect explains; None if it explains nothing."""
         columns = self.columns(candidate)
-        return _explained(candidate, columns, self.errors, self.noise, self.rows, fall or np.log(self.rows))
+        return _explained(candidate, columns, self.errors, self.noise, self.rows, float(np.log(self.rows)))
+
+    def fall(self, column: np.ndarray) -> float:
+        """By how much a positive strength of a column (k,) lowers the sum of squares, over the variance of its rows.
+
+        Readings whose residuals are smaller than the noise count with the noise: whatever their shape, they are no
+        misfit.
+        """
+        size = np.broadcast_to(np.maximum(np.nan_to_num(self.residuals.size), 1), self.residuals.errors.shape)
+        return float(max(-(column @ self.errors), 0.0) ** 2 / max(np.sum((column * size.ravel()) ** 2), TINY))
 
     def columns(self, candidate: Candidate) -> list[tuple[Column, np.ndarray]]:
         """The columns of an effect that a fit cannot adjust, each with the part (k,) that it cannot adjust."""

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.base.enums import GeomType
+from diffsim.base.enums import DisableBit, GeomType
 from diffsim.base.joints import dofs_angular, is_scalar
 from diffsim.collision.pairs import candidate_pairs
 from diffsim.kinematics.joints import integrate_position
@@ -135,18 +135,17 @@ _moved = quick_jit(
 def find_modes(task: Task, state: State) -> Scene | None:
     """The ways to move what the goal depends on; None if there are none.
 
-    Without gravity, and where no slide or hinge moves anything up or down, no way leads over an object, and none is
-    proposed.
+    Without gravity, and where no slide or hinge of the robot moves anything up or down, no way leads over an object,
+    and none is proposed. None is proposed either for a robot that is not fixed to the world, or has ball joints.
     """
     model = task.model
     topology = model.topology
     gravity = np.asarray(model.opt.gravity, float)
     strength = float(np.linalg.norm(gravity))
-    if strength == 0 or task.final is None or len(np.unique(topology.dof_treeid)) < 2:
+    weightless = strength == 0 or model.opt.disabled(DisableBit.GRAVITY)
+    if weightless or task.final is None or len(np.unique(topology.dof_treeid)) < 2:
         return None
     up = -gravity / strength
-    if not _leaves_the_plane(task, up):
-        return None
 
     def look(change: np.ndarray) -> Survey:
         """The survey at changes (nv,) or (STATIONS, nv) of the first position."""
@@ -160,6 +159,9 @@ def find_modes(task: Task, state: State) -> Scene | None:
     if not limits.coupling.size or not np.all(np.isfinite(first.slope)):
         return None
     driven = np.unique(topology.dof_treeid[np.any(moment != 0, axis=0)])
+    joints = np.isin(topology.body_treeid[topology.jnt_bodyid], driven)
+    if not is_scalar(topology.jnt_type[joints]).all() or not _leaves_the_plane(task, up, joints):
+        return None
     depends = np.any(first.slope[0] != 0, axis=0)
     trees = np.setdiff1d(np.unique(topology.dof_treeid[depends]), driven)
     if not trees.size:
@@ -168,12 +170,17 @@ def find_modes(task: Task, state: State) -> Scene | None:
     dofs = np.isin(topology.dof_treeid, trees)
     change, now = np.zeros(model.nv), first
     for _ in range(STEPS_TO_GOAL):
+        # a residual such as a distance has no derivative at the goal
+        if not np.isfinite(now.slope[0]).all():
+            break
         step = np.zeros(model.nv)
         step[dofs] = -np.linalg.pinv(now.slope[0][:, dofs], rcond=1e-4) @ now.residual[0]
         change = change + step
         now = look(change)
     way = look(np.linspace(0, 1, STATIONS)[:, None] * change)
     here = jax.tree.map(lambda x: x[0], first)
+    if not np.isfinite(way.xpos).all():
+        return None
     touch = _touching(task, driven)
     objects = [found for tree in trees if (found := _object(task, tree, touch, here, way)) is not None]
     modes = [
@@ -184,8 +191,8 @@ def find_modes(task: Task, state: State) -> Scene | None:
     return Scene(task=task, state=state, up=up, first=here, limits=limits, modes=tuple(modes)) if modes else None
 
 
-def _leaves_the_plane(task: Task, up: np.ndarray) -> bool:
-    """Whether a slide or a hinge can move anything up or down.
+def _leaves_the_plane(task: Task, up: np.ndarray, joints: np.ndarray) -> bool:
+    """Whether one of these joints (njnt,), slides and hinges, can move anything up or down.
 
     A slide does if its axis is not horizontal, a hinge if its axis is not vertical. If none does, then all axes keep
     their direction in every position, so that the position of the joints does not matter.
@@ -196,7 +203,7 @@ def _leaves_the_plane(task: Task, up: np.ndarray) -> bool:
     world[0, 0] = 1
     for body in range(1, topology.nbody):
         world[body] = product(world[topology.body_parentid[body]], quat[body])
-    scalar = np.flatnonzero(is_scalar(topology.jnt_type))
+    scalar = np.flatnonzero(joints)
     axes = np.asarray(task.model.jnt_axis, float)[scalar]
     rise = np.abs(np.einsum("nij,nj,i->n", matrix(world[topology.jnt_bodyid[scalar]]), axes, up))
     angular = dofs_angular(topology.jnt_type)[topology.jnt_dofadr[scalar]] > 0

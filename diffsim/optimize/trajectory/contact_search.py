@@ -6,7 +6,7 @@ Each mode has a mean and a deviation of its own, and modes get samples in propor
 
     z ~ N(mean_mode, deviation_mode^2)
 
-Modes whose paths the robot cannot follow are left out.
+Modes whose paths the robot cannot follow, even roughly, are left out.
 """
 
 import dataclasses
@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from diffsim.base.enums import BiasType
+from diffsim.base.errors import ArgumentError
 from diffsim.optimize.trajectory.contact_modes import Mode, Scene, find_modes
 from diffsim.optimize.trajectory.contact_paths import NUMBERS, paths
 from diffsim.optimize.trajectory.reach import Wanted, controls, follow, invertible
@@ -23,6 +24,8 @@ from diffsim.optimize.trajectory.sampling import SHARES
 from diffsim.optimize.trajectory.task import Task
 from diffsim.types import State
 
+# the targets of an idle servo change by less than this share of its range
+IDLE = 1e-3
 # controls (samples, T, nu) -> costs (samples,)
 Cost = Callable[[np.ndarray], np.ndarray]
 
@@ -37,6 +40,7 @@ class ContactSettings:
       elites: share of the samples that the next round learns from.
       floor: least deviation of the numbers.
       miss: m, a mode is left out if its path misses its waypoints by this much more than the best mode's.
+      farthest: m, a mode is left out in any case if its path misses its waypoints by more than this.
       margin: the targets of position servos may leave the range that the paths need by this share of it.
       gain: the search ends when a round lowers the cost by less than this share.
     """
@@ -46,8 +50,14 @@ class ContactSettings:
     elites: float = 0.06
     floor: float = 0.1
     miss: float = 0.02
+    farthest: float = 0.1
     margin: float = 0.25
     gain: float = 0.02
+
+    def __post_init__(self) -> None:
+        if self.rounds < 1 or self.modes < 1:
+            message = f"rounds is {self.rounds} and modes is {self.modes}; expected 1 or more"
+            raise ArgumentError(f"ContactSettings: {message} (PlanSettings(contacts=None) proposes nothing)")
 
 
 class Found(NamedTuple):
@@ -86,8 +96,11 @@ class Contacts:
         drawn = [(mode, z[rows == i]) for i, mode in enumerate(scene.modes) if np.any(rows == i)]
         ctrl, miss = self.driven(drawn)
         misses = np.array([miss[rows[order] == i][0] for i in range(len(drawn))])
-        best = [i for i in np.argsort(misses, kind="stable") if misses[i] <= np.min(misses) + settings.miss]
-        self.modes = [scene.modes[i] for i in best[: settings.modes]]
+        most = min(np.min(misses) + settings.miss, settings.farthest)
+        best = [i for i in np.argsort(misses, kind="stable") if misses[i] <= most][: settings.modes]
+        self.modes = [scene.modes[i] for i in best]
+        if not best:
+            return
         used = ctrl[np.isin(rows[order], best)]
         self.hold = self._holding(paths(scene, scene.modes[0], np.zeros((samples, NUMBERS))))
         self.lower, self.upper = self._narrowed(used)
@@ -106,6 +119,8 @@ class Contacts:
         low, high = ctrl.min(axis=(0, 1)), ctrl.max(axis=(0, 1))
         more = self.settings.margin * (high - low)
         servo = (topology.actuator_biastype == BiasType.AFFINE) & (np.asarray(task.model.actuator_biasprm)[:, 1] != 0)
+        # a servo that no path uses, such as one of another arm, may be needed by other searches
+        servo &= high - low > IDLE * (task.upper - task.lower)
         lower = np.where(servo, np.maximum(low - more, task.lower), task.lower)
         upper = np.where(servo, np.minimum(high + more, task.upper), task.upper)
         return lower.astype(ctrl.dtype), upper.astype(ctrl.dtype)
@@ -157,9 +172,12 @@ class Contacts:
             share = 0.2 * share + 0.8 * np.bincount(owner[elites], minlength=len(modes)) / len(elites)
 
 
-def propose_contacts(task: Task, state: State, steps: int, samples: int, settings: ContactSettings) -> Contacts | None:
+def propose_contacts(
+    task: Task, state: State, steps: int, samples: int, settings: ContactSettings | None
+) -> Contacts | None:
     """The contact modes of a task; None if geometry proposes none, or the controls do not follow from forces."""
-    if not invertible(task):
+    if settings is None or not invertible(task):
         return None
     scene = find_modes(task, state)
-    return None if scene is None else Contacts(scene, steps, samples, settings)
+    found = None if scene is None else Contacts(scene, steps, samples, settings)
+    return found if found is not None and found.modes else None

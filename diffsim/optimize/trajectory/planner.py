@@ -29,7 +29,7 @@ from diffsim.optimize.trajectory.sampling import (
     spread,
 )
 from diffsim.optimize.trajectory.settings import Level
-from diffsim.optimize.trajectory.solution import FRAGILE, NEGLIGIBLE, Solution
+from diffsim.optimize.trajectory.solution import FRAGILE, NEGLIGIBLE, POLISH, Solution
 from diffsim.optimize.trajectory.tree import Goal, search_tree
 from diffsim.optimize.trajectory.trials import POLISH_TIME, SEARCH_TIME, AnyArray, Trials
 from diffsim.types import State
@@ -326,7 +326,7 @@ class Planner(Trials):
             moved=jnp.asarray(moved),
             saturated=jnp.asarray(np.mean((ctrl <= self.bounds[0]) | (ctrl >= self.bounds[1]))),
             steps=jnp.asarray(self.simulated),
-            untried=() if self.reached(best) else self.untried,
+            untried=(*(() if self.reached(best) else self.untried), *((POLISH,) if polished is None else ())),
         )
 
     def improved(self, searched: Candidate) -> Polished:

@@ -215,13 +215,16 @@ def statics(task: Task, state: State, qpos: Either, wanted: Wanted) -> Statics:
         point = poses.xpos[aim.body] + jax.vmap(rotate)(poses.xquat[aim.body], aim.local)
         linear, _ = point_jacobian(model, com, point, aim.body)
         load = data.qfrc_bias - data.qfrc_passive + jnp.sum(linear * aim.force[:, :, None], axis=(0, 1))
+        # what actuators add by themselves (actuatorgravcomp)
+        by_actuators = model.topology.jnt_actgravcomp[model.topology.dof_jntid] != 0
+        load = load - jnp.where(by_actuators, data.qfrc_gravcomp, 0)
         return Statics(length=data.actuator_length, moment=data.actuator_moment, load=load)
 
     return jax.vmap(at)(qpos, wanted)
 
 
 def invertible(task: Task) -> bool:
-    """Whether the control of every actuator follows from its force, and free bodies aside all is a slide or hinge."""
+    """Whether the control of every actuator follows from its force."""
     topology = task.model.topology
     kinds = (
         (topology.actuator_dyntype, DYNAMICS),

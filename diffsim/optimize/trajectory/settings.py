@@ -32,7 +32,7 @@ class PlanSettings:
     Attributes:
       sampling: settings of the rounds of sampling.
       tree: settings of the tree of motions.
-      contacts: settings of the search among pushes and grips that geometry proposes.
+      contacts: settings of the search among pushes and grips that geometry proposes; None for no proposals.
       max_pieces: most pieces of control; it sets the size of the compiled programs.
       long_horizon: motions of at least this number of steps are first planned by receding horizons.
       levels: levels of a search over the whole horizon. Few pieces find detours, more pieces adjust them.
@@ -62,7 +62,7 @@ class PlanSettings:
 
     sampling: Sampling = dataclasses.field(default_factory=Sampling)
     tree: TreeSettings = dataclasses.field(default_factory=TreeSettings)
-    contacts: ContactSettings = dataclasses.field(default_factory=ContactSettings)
+    contacts: ContactSettings | None = dataclasses.field(default_factory=ContactSettings)
     max_pieces: int = 64
     long_horizon: int = 200
     levels: tuple[Level, ...] = (Level(4, 16, 1.0), Level(8, 12, 0.4), Level(16, 12, 0.3))

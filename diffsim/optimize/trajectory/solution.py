@@ -24,6 +24,8 @@ FELL_BACK = 0.25
 UNTOUCHED = 0.5
 # ... or more than this share of the controls is at its bounds
 SATURATED = 0.8
+# the name of the last improvement, by iLQR, which also gives the feedback
+POLISH = "the polish"
 
 
 @record
@@ -90,8 +92,7 @@ class Solution(Plan):
         if not self.moved:
             said.append("Nothing that the goal depends on ever moved: the robot did not touch it.")
         elif float(self.unreached) > UNTOUCHED:
-            share = f"{float(self.unreached):.0%} of the cost"
-            said.append(f"It was moved and then lost: at the end nothing touches what {share} depends on.")
+            said.append(f"No control ever acts on what {float(self.unreached):.0%} of the cost depends on.")
         if float(self.saturated) > SATURATED:
             said.append(f"{float(self.saturated):.0%} of the controls are at their bounds.")
         if self.untried:
@@ -115,7 +116,8 @@ class Solution(Plan):
         if np.mean(self.reached(self.noisy_finals)) >= HOLDS:
             return f"It holds: it {alone}."
         if not np.any(np.asarray(self.gains)):
-            return f"Fragile: it {alone}, and no feedback helps; replan while it runs (optimize.mpc)."
+            feedback = "there was no time for a feedback" if POLISH in self.untried else "no feedback helps"
+            return f"Fragile: it {alone}, and {feedback}; replan while it runs (optimize.mpc)."
         if np.mean(self.reached(self.held_finals)) >= HOLDS:
             return f"It holds with its feedback (gains), with which it {held}. Without, it {alone}."
         instead = "plan with robust='mean', or replan while it runs (optimize.mpc)"
