@@ -24,7 +24,7 @@ class Place(NamedTuple):
 
 
 NUMBERS = [
-    Place("base/enums.py", "    IMPLICITFAST = 3\n", "    FROZEN = 4\n"),
+    Place("base/enums.py", "    DISCRETE = 4\n", "    FROZEN = 5\n"),
     Place("base/enums.py", "    FLEXSTRAIN = 6\n", "    MIRROR = 7\n"),
     Place("base/enums.py", '"""Actuator biases (mjtBias)."""\n', "\n    SQUARE = 5\n"),
     Place("base/enums.py", '"""Types of sensors (mjtSensor)."""\n', "\n    HALFTIME = 49\n"),

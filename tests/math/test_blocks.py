@@ -97,7 +97,7 @@ def test_columns_are_those_of_the_dense_matrix(name: str) -> None:
 @pytest.mark.parametrize("how", ["at once", "in chunks", "for a GPU"])
 def test_rows_of_pairs_are_those_of_the_dense_matrix(name: str, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Four constraints of two rows: of two blocks, of one and none, of none, and of two again."""
-    monkeypatch.setattr("diffsim.xla.gather.LARGE", 1 if how == "in chunks" else 8)
+    monkeypatch.setattr("diffsim.xla.gather.AT_ONCE_COLUMNS", 1 if how == "in chunks" else 8)
     monkeypatch.setattr("diffsim.xla.gather.CHUNK", 30)
     if how == "for a GPU":
         monkeypatch.setattr("diffsim.xla.gather.for_cpu", lambda: False)

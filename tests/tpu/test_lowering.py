@@ -105,6 +105,7 @@ def test_rows_as_slices_are_the_rows() -> None:
     values = jnp.asarray(rng.normal(size=(3, 7, 2)))
     for ids in [(0, 1, 2), (6, 5, -1, -1, 0), (-1,), (3, 3, 4, 5, -1, 1), tuple(range(7))]:
         assert np.array_equal(
-            gather._in_slices(values, ids=ids, axis=1), gather._in_numpy(np.asarray(values), ids=ids, axis=1)
+            gather._gather_by_slices(values, ids=ids, axis=1),
+            gather._gather_in_numpy(np.asarray(values), ids=ids, axis=1),
         )
     assert gather.runs_of((2, 3, -1, -1, 3, 3, 4)) == [(2, 2), (-1, 2), (3, 1), (3, 2)]
