@@ -222,10 +222,10 @@ LEDGER = {
     "kinematics": 5,
     "dynamics": 2,
     "collision": 10,
-    "constraint": 6,
-    "solver": 5,
     # one of them: rows for the contacts that act alone, on a CPU
-    "simulate": 5,
+    "constraint": 7,
+    "solver": 5,
+    "simulate": 4,
     "optimize": 3,
     # how many threads draw; what rays meet, which shading reads many times (half of a film's time); a line of a report
     "viz": 2,

@@ -59,7 +59,8 @@ def measure(workload: Workload, batch: int, steps: int, warmup: int) -> Measured
         try:
             return _Run(workload, batch, contacts, rows).measure(steps, warmup)
         except _Full:
-            contacts, rows = 2 * contacts, 2 * rows
+            contacts *= 2
+            rows *= 2
     raise MemoryError(f"{workload.path}: a world of MuJoCo Warp needs more than {MOST_ROWS} constraint rows")
 
 

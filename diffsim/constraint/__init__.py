@@ -1,5 +1,6 @@
 """Constraints: rows of all families, their laws, and the forces that they exert."""
 
+from diffsim.constraint.acting_contacts import solve_acting as solve_acting
 from diffsim.constraint.families import constraint_wrenches as constraint_wrenches
 from diffsim.constraint.families import contact_forces as contact_forces
 from diffsim.constraint.families import family_force as family_force

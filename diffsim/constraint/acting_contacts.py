@@ -5,6 +5,8 @@ contact. So the contacts that act are moved to a short buffer, and the rows are 
 act has no force and no derivative, and its row adds nothing to the solver's objective.
 """
 
+import dataclasses
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -12,12 +14,16 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from diffsim.base.enums import Solver
+from diffsim.constraint.families import make_constraints
+from diffsim.constraint.rows import Sources
 from diffsim.types.constraints import Constraints
-from diffsim.types.data import Contacts
+from diffsim.types.data import Contacts, Solution
 from diffsim.types.slots import ContactSlots, Slots
+from diffsim.xla.barriers import for_cpu
 from diffsim.xla.gather import pick_existing
 from diffsim.xla.largest import above
-from diffsim.xla.select import count
+from diffsim.xla.select import count, if_everywhere
 
 # from this many slots of one contact dimension on, a second program for a short buffer is worth its compilation
 MANY = 64
@@ -58,6 +64,32 @@ class ActingContacts(NamedTuple):
     slots: ContactSlots
     runs: tuple[Run, ...]
     fits: Array
+
+
+def solve_acting(sources: Sources, constraints: Constraints, solved: Callable[[Constraints], Solution]) -> Solution:
+    """`solved(constraints)`; on a CPU with fewer rows, if in all worlds of a batch few contacts act.
+
+    The whole rows are then never built, unless something else reads them, as integrators do that treat free bodies
+    apart. Values and derivatives are the same.
+
+    Args:
+      sources: from which the rows are made.
+      constraints: the rows of all slots.
+      solved: solves with some rows.
+    """
+    opt = sources.model.opt
+    # sweeps by rows, and rows that only derivatives or a fixed active set have, are for the whole buffer
+    by_rows = opt.solver == Solver.PGS or opt.noslip_iterations or opt.contact_reach or sources.active_set is not None
+    if not for_cpu() or by_rows or sources.slots.flexes or not constraints.contacts or not is_large(sources.slots):
+        return solved(constraints)
+    acting = acting_contacts(sources.contacts, sources.slots)
+
+    def quick() -> Solution:
+        rows = make_constraints(sources._replace(contacts=acting.contacts, slots=acting.slots))
+        solution = solved(rows)
+        return dataclasses.replace(solution, row_force=force_of_all_rows(acting, rows, solution.row_force))
+
+    return if_everywhere(acting.fits, quick, lambda: solved(make_constraints(sources)))
 
 
 def places_for(slots: int) -> int:

@@ -191,8 +191,8 @@ def assemble(source: Sources, family: str, law: Law, raw: RawRows, prepared: Pre
         ref = resolved(ref, raw.solref, raw.solimp, timestep)
     aref = _reference_acceleration(model, law, raw, ref, vel, prepared.violation)
     if source.diagonals is not None:
-        spring = jnp.zeros_like(ref.stiffness) if law == Law.BOUNDED else ref.stiffness * ref.impedance
-        ref = ref._replace(impedance=effective_impedance(ref.impedance, growth(spring, ref.damping, timestep)))
+        factor = growth(_spring(law, ref), ref.damping, timestep)
+        ref = ref._replace(impedance=effective_impedance(ref.impedance, factor))
         count = raw.pos.shape[0]
         raw = raw._replace(diagonal=raw.diagonal * softened(raw.jacobian, source.diagonals, count))
     weight = WEIGHTS[law](model, raw, ref)
@@ -226,6 +226,11 @@ def _refsafe(model: Model) -> bool:
 def _at_end(model: Model) -> bool:
     """Whether springs and dampers of rows act at the end of the timestep."""
     return model.opt.integrator == Integrator.DISCRETE
+
+
+def _spring(law: Law, ref: Reference) -> Array:
+    """(n,) K d, 1 / s^2: how stiff rows are; friction has dampers alone."""
+    return jnp.zeros_like(ref.stiffness) if law == Law.BOUNDED else ref.stiffness * ref.impedance
 
 
 def _velocity(raw: RawRows, qvel: Array) -> Array:
@@ -295,7 +300,7 @@ def _reference_acceleration(
         side = jnp.where(is_set, damping(solref, safe.clip(raw.solimp[:, 1], MINIMP, MAXIMP)), side)
     if _at_end(model):
         timestep = model.opt.timestep
-        stiffness = jnp.zeros_like(violation) if law == Law.BOUNDED else ref.stiffness * ref.impedance
+        stiffness = _spring(law, ref)
         aref = at_end_of_step(aref, vel[0], stiffness, ref.damping, timestep)
         # a pyramid's edges are whole rows; friction rows of elliptic contacts have no stiffness
         shared = stiffness if law == Law.PYRAMID else jnp.zeros_like(side)

@@ -15,7 +15,14 @@ from diffsim.actuator.transmission import compute_transmission
 from diffsim.base.checked import checked
 from diffsim.base.enums import EnableBit
 from diffsim.collision import collide_flexes, colliding_frames, slots_of
-from diffsim.constraint import Sources, add_contact_springs, constraint_wrenches, contact_forces, make_constraints
+from diffsim.constraint import (
+    Sources,
+    add_contact_springs,
+    constraint_wrenches,
+    contact_forces,
+    make_constraints,
+    solve_acting,
+)
 from diffsim.dynamics.bias import compute_bias, motion_forces
 from diffsim.dynamics.body_forces import applied_force, compute_body_forces, external_wrenches
 from diffsim.dynamics.energy import compute_energy
@@ -27,7 +34,6 @@ from diffsim.kinematics.poses import compute_kinematics
 from diffsim.kinematics.tendon import compute_tendons, tendon_drift
 from diffsim.math import safe
 from diffsim.sensor import read_sensors
-from diffsim.simulate.acting_rows import solve_acting
 from diffsim.simulate.arguments import check_arguments
 from diffsim.simulate.metric import Metric, compute_metric, turned
 from diffsim.simulate.sleep import wake_and_collide

@@ -36,7 +36,7 @@ from diffsim.kinematics.tree import can_couple
 from diffsim.math.block_solves import solve_general_blocks
 from diffsim.math.linalg import BlockDiagonal, Blocks, columns_of, diagonal_of, gram
 from diffsim.math.vector import matmul, scale
-from diffsim.simulate.integrate.derivative import velocity_derivative
+from diffsim.simulate.integrate.derivative import spatial_derivative
 from diffsim.simulate.integrate.free_body import free_bodies, held
 from diffsim.simulate.sleep_layout import sleeps
 from diffsim.types import Data, Inputs, Model, State
@@ -134,7 +134,7 @@ def compute_metric(model: Model, state: State, inputs: Inputs, command: Command,
         inertia=inertia,
         shift=shift,
         diagonals=Diagonals(bare=data.M.diagonal, effective=inertia.diagonal),
-        gyroscopic=_gyroscopic(model, state, inputs, data),
+        gyroscopic=_gyroscopic(model, state, data),
         tied=tied,
     )
 
@@ -181,14 +181,14 @@ def _actuator_terms(model: Model, state: State, command: Command, data: Data) ->
     return [_Terms(stiffness, damping, pick(data.actuator_moment, ids))] if ids.size else []
 
 
-def _gyroscopic(model: Model, state: State, inputs: Inputs, data: Data) -> BlockDiagonal | None:
+def _gyroscopic(model: Model, state: State, data: Data) -> BlockDiagonal | None:
     """h d qfrc_bias / d qvel of free bodies, by blocks (6, 6); None without free bodies."""
     dofs = free_bodies(model.topology).dofs
     if not dofs.size:
         return None
-    slopes = (velocity_derivative(model, state, inputs, data, coriolis=coriolis).dense for coriolis in (False, True))
-    without, within = slopes
-    return diagonal_of(Blocks(model.nv, (dofs,)), model.opt.timestep * (without - within))
+    # without a medium, nothing but inertia depends on the velocities of bodies
+    slope = spatial_derivative(model, state.qvel, data, coriolis=True).dense
+    return diagonal_of(Blocks(model.nv, (dofs,)), -model.opt.timestep * slope)
 
 
 def _check(model: Model) -> None:

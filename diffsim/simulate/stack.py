@@ -54,7 +54,8 @@ def stack(models: Iterable[Model]) -> tuple[Model, Model]:
     their geoms, in the heights of height fields with equal numbers of rows and columns, and in all floats: sizes,
     masses, poses, colours. A body may have fewer geoms than in other models, if these additional geoms come last in
     their body and are meshes, such as the convex parts of an object. In each world, results equal those of its model,
-    up to rounding.
+    up to rounding. With `implicitfast` in a medium, or with tendons or actuators that act on a body whose frame is at
+    its inertia in some models alone, steps can differ from MuJoCo's.
 
     Args:
       models: the models. They are read one after another, so that a generator need not hold all of them.

@@ -125,7 +125,7 @@ def use_cache(folder: str | Path | None = None, limit: int = CACHE_LIMIT, traces
 def _shrink(folder: Path, limit: int) -> None:
     """Deletes the least recently used programs, so that the others take at most `limit` bytes."""
     programs = []
-    for program in [*folder.glob("*-cache"), *(folder / VALUES).glob("*-trace"), *(folder / VALUES).glob("*-kept")]:
+    for program in [*folder.glob("*-cache"), *(folder / VALUES).glob("*")]:
         # another process may have deleted it since
         with suppress(FileNotFoundError):
             facts = program.stat()

@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from diffsim.xla.fingerprint import content_digest, package_digest
 
@@ -30,16 +30,21 @@ DAMAGED = (
     zlib.error,
     pickle.PickleError,
 )
-# the folder for values; empty before `use_cache` is called
-_folder: list[Path] = []
-# a folder too if traced programs are stored
-_traces: list[Path] = []
+
+
+class _Cache(NamedTuple):
+    """The folder for values, None before `use_cache` is called, and whether traced programs are stored."""
+
+    folder: Path | None = None
+    traces: bool = False
+
+
+_cache = [_Cache()]
 
 
 def store_in(path: Path | None, traces: bool = False) -> None:
     """Stores values, and traced programs if they are asked for, in this folder from now on; None stores nothing."""
-    _folder[:] = [] if path is None else [path]
-    _traces[:] = _folder if traces else []
+    _cache[0] = _Cache(path, traces and path is not None)
     if traces:
         # before anybody edits the files
         package_digest()
@@ -47,25 +52,32 @@ def store_in(path: Path | None, traces: bool = False) -> None:
 
 def storing() -> bool:
     """Whether values are stored."""
-    return bool(_folder)
+    return _cache[0].folder is not None
 
 
 def storing_traces() -> bool:
     """Whether traced programs are stored."""
-    return bool(_traces)
+    return _cache[0].traces
+
+
+def _path(name: str) -> Path:
+    """The file of a value."""
+    folder = _cache[0].folder
+    assert folder is not None, "nothing is stored"
+    return folder / name
 
 
 def read(name: str) -> Any:
     """The value of this name; None if there is none, or its file is damaged."""
     with suppress(*DAMAGED):
-        return pickle.loads(zlib.decompress((_folder[0] / name).read_bytes()))
+        return pickle.loads(zlib.decompress(_path(name).read_bytes()))
     return None
 
 
 def write(name: str, value: Any) -> None:
     """Stores a value as one action, since several processes may do so; does nothing where that is impossible."""
-    path = _folder[0] / name
-    draft = path.with_name(f"{name}.{os.getpid()}.{threading.get_ident()}-trace")
+    path = _path(name)
+    draft = path.with_name(f"{name}.{os.getpid()}.{threading.get_ident()}")
     with suppress(OSError, TypeError, AttributeError, pickle.PickleError):
         data = zlib.compress(pickle.dumps(value), 1)
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -4,9 +4,9 @@
     env = task.env("~/mujoco_menagerie")
     worlds = envs.wrap(env, 150)
 
-Observations, rewards and the ends of episodes are the same as in MuJoCo Playground's `PandaPickCube`, so that returns
-compare. One thing differs: the hand touches the floor if its lowest point is below it; Playground reads contact
-sensors.
+Observations, rewards and the ends of episodes follow the source of MuJoCo Playground's `PandaPickCube`; the two were
+never run side by side. One thing differs: the hand touches the floor if its lowest point is below it; Playground reads
+contact sensors.
 
 Sources: MuJoCo Playground technical report (arXiv 2502.08844), manipulation, and the settings of `PandaPickCube`;
 MuJoCo Menagerie (`franka_emika_panda/mjx_single_cube.xml`, which the task loads from your disk).

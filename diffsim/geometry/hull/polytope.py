@@ -186,7 +186,8 @@ def normals_of_lists(vert: Array, side: Lists) -> Array:
     # triangles, then wider polygons: a triangle's area vector is the product of its two spokes, and most are triangles
     length = lengths.ravel()
     begin = np.cumsum(length) - length
-    triangles, wide = np.flatnonzero(length == 3), np.flatnonzero(length > 3)
+    triangles = np.flatnonzero(length == 3)
+    wide = np.flatnonzero(length > 3)
     existing = np.concatenate([triangles, wide])
     corner = vert.reshape(-1, 3)
     ends = corner[entry[begin[existing][:, None] + np.arange(3)]]

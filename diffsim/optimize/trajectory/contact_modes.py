@@ -11,6 +11,7 @@ An effector is a geom at the end of an actuated tree. There are two kinds of mod
 Sides are the six faces of a geom's box and, for round geoms, the side opposite to the motion.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -112,6 +113,7 @@ class Scene(NamedTuple):
       task: the task.
       state: where motions begin.
       up: (3,) unit vector against gravity.
+      gravity: m / s^2.
       first: the survey of the first position, without axes in front.
       limits: which dofs the robot moves.
       modes: the ways to move the objects.
@@ -120,6 +122,7 @@ class Scene(NamedTuple):
     task: Task
     state: State
     up: np.ndarray
+    gravity: float
     first: Survey
     limits: Limits
     modes: tuple[Mode, ...]
@@ -166,17 +169,7 @@ def find_modes(task: Task, state: State) -> Scene | None:
     trees = np.setdiff1d(np.unique(topology.dof_treeid[depends]), driven)
     if not trees.size:
         return None
-    # where the objects should be: the robot stays
-    dofs = np.isin(topology.dof_treeid, trees)
-    change, now = np.zeros(model.nv), first
-    for _ in range(STEPS_TO_GOAL):
-        # a residual such as a distance has no derivative at the goal
-        if not np.isfinite(now.slope[0]).all():
-            break
-        step = np.zeros(model.nv)
-        step[dofs] = -np.linalg.pinv(now.slope[0][:, dofs], rcond=1e-4) @ now.residual[0]
-        change = change + step
-        now = look(change)
+    change = _change_to_goal(look, first, np.isin(topology.dof_treeid, trees))
     way = look(np.linspace(0, 1, STATIONS)[:, None] * change)
     here = jax.tree.map(lambda x: x[0], first)
     if not np.isfinite(way.xpos).all():
@@ -186,9 +179,27 @@ def find_modes(task: Task, state: State) -> Scene | None:
     modes = [
         mode
         for thing in objects
-        for mode in (*_pushes(task, thing, touch, here, up), *_grips(task, thing, touch, here, limits))
+        for mode in (*_pushes(task, thing, touch, here, up), *_grips(task, thing, touch, here))
     ]
-    return Scene(task=task, state=state, up=up, first=here, limits=limits, modes=tuple(modes)) if modes else None
+    if not modes:
+        return None
+    return Scene(task=task, state=state, up=up, gravity=strength, first=here, limits=limits, modes=tuple(modes))
+
+
+def _change_to_goal(look: Callable[[np.ndarray], Survey], first: Survey, dofs: np.ndarray) -> np.ndarray:
+    """The change (nv,) of these dofs, a mask (nv,), that brings the objects to the goal, while the robot stays.
+
+    `look` surveys a change of the first position.
+    """
+    change = np.zeros(dofs.size)
+    now = first
+    for _ in range(STEPS_TO_GOAL):
+        # a residual such as a distance has no derivative at the goal
+        if not np.isfinite(now.slope[0]).all():
+            break
+        change[dofs] -= np.linalg.pinv(now.slope[0][:, dofs], rcond=1e-4) @ now.residual[0]
+        now = look(change)
+    return change
 
 
 def _leaves_the_plane(task: Task, up: np.ndarray, joints: np.ndarray) -> bool:
@@ -306,6 +317,10 @@ def support(task: Task, geom: int, direction: np.ndarray) -> float:
     return float(half @ np.abs(direction))
 
 
+# Rotations of many paths by numpy: JAX, whose functions are in math/rotation.py, would compile each of them for each
+# number of paths.
+
+
 def matrix(quat: np.ndarray) -> np.ndarray:
     """(..., 3, 3) rotation matrices of unit quaternions (..., 4)."""
     w, x, y, z = np.moveaxis(quat, -1, 0)
@@ -395,7 +410,7 @@ def _pushes(task: Task, thing: Object, touch: dict[int, set[int]], here: Survey,
     return modes
 
 
-def _grips(task: Task, thing: Object, touch: dict[int, set[int]], here: Survey, limits: Limits) -> list[Mode]:
+def _grips(task: Task, thing: Object, touch: dict[int, set[int]], here: Survey) -> list[Mode]:
     """Grips of an object by two effectors between which joints open and close."""
     modes = []
     topology = task.model.topology

@@ -33,9 +33,11 @@ VARIES = 0.01
 ON_SIDE = 0.4
 # m per rad, how much the orientation of an end counts compared with its place
 TURN = 0.05
-# g, the middle force of a grip and of a push in weights of the object, and the factor for z = 1
+# the middle force of a grip, in weights of the object
 GRIP = 4.0
+# the same of a push
 PUSH = 0.5
+# the factor of these forces for z = 1
 FACTOR = 2.0
 # free motions and contacts get time in proportion to their length and to this, m, more
 LEAST_LENGTH = 0.05
@@ -45,8 +47,6 @@ CAREFUL = 2.0
 HASTE = 1.5
 # the end of a motion: a rest with this length, m
 REST = 0.05
-# m/s^2, for weights
-GRAVITY = 9.8
 # m, the length of a part of a push, more
 SHORT = 0.01
 # sine below which a normal counts as vertical
@@ -219,7 +219,11 @@ def _turned(turn: np.ndarray, vector: np.ndarray) -> np.ndarray:
 
 
 def _push(scene: Scene, mode: Mode, z: np.ndarray) -> list[Key]:
-    """The keys of a push."""
+    """The keys of a push.
+
+    The numbers z: 0 the place along the side, 1 the height, 2 how deep and 3 how far along the side the end goes,
+    4 haste, 5 force, 6 and 7 gaps beside and above the object, 8 how much the end is inside of the side, 9 the rest.
+    """
     (effector,) = mode.effectors
     up, count, side = scene.up, len(z), _side(scene, mode)
     # the end touches between the bottom and the top of the side, above what the object stands on
@@ -242,7 +246,7 @@ def _push(scene: Scene, mode: Mode, z: np.ndarray) -> list[Key]:
 
     # along with the object; a little deeper than its side, since servos give way
     offset = contact + (effector.ball - 0.5 * VARIES * (1 + np.tanh(z[:, 8:9]))) * side.normal - side.origin
-    strength = PUSH * FACTOR ** z[:, 5:6] * mode.thing.mass * GRAVITY
+    strength = PUSH * FACTOR ** z[:, 5:6] * mode.thing.mass * scene.gravity
     more = VARIES * (z[:, 3:4] * side.across - z[:, 2:3] * side.normal)
     way = _way(scene, mode, None)
     last = len(way.pos) - 1
@@ -260,7 +264,12 @@ def _push(scene: Scene, mode: Mode, z: np.ndarray) -> list[Key]:
 
 
 def _grip(scene: Scene, mode: Mode, z: np.ndarray) -> list[Key]:
-    """The keys of a grip."""
+    """The keys of a grip.
+
+    The numbers z: 0 the place along the side, 1 the height, 2 force, 3, 10 and 5 the end's place along the side, along
+    the grip and upwards, 4 how high the object is lifted, 6 how wide the jaws open, 7 haste, 8 the time to close,
+    9 the gap above the object, 11 whether the jaws open at the end (positive).
+    """
     up, count, side = scene.up, len(z), _side(scene, mode)
     ball = max(jaw.ball for jaw in mode.effectors)
     height = 0.5 * (side.low + side.high) + ON_SIDE * 0.5 * (side.high - side.low) * z[:, 1]
@@ -281,7 +290,7 @@ def _grip(scene: Scene, mode: Mode, z: np.ndarray) -> list[Key]:
     keys.add(_lifted(scene, np.broadcast_to(begin, (count, 2, 3)), over[:, 0] @ up), keys.quat, 1 / haste, 0.0)
     keys.add(over, orientation, 1 / haste)
     keys.add(middle[:, None] + opened, orientation, 1 / haste)
-    squeeze = -(GRIP * FACTOR ** z[:, 2] * mode.thing.mass * GRAVITY)[:, None, None] * jaws
+    squeeze = -(GRIP * FACTOR ** z[:, 2] * mode.thing.mass * scene.gravity)[:, None, None] * jaws
     keys.add(middle[:, None] + closed, orientation, CAREFUL)
     keys.add(middle[:, None] + closed, orientation, HASTE ** z[:, 8], force=squeeze)
 

@@ -442,7 +442,8 @@ def backward(task: Task, system: LinearQuadratic, ctrl: Array, mu: Array) -> Pol
         slope = Q_x + matmul(gain.T, Q_u) + matmul((matmul(Q_uu, gain) + Q_ux).T, step)
         # V_xx as a sum of squares along the closed loop A + B K, which rounding cannot make indefinite; it could make
         # Q_xx - Q_xu Q_uu^-1 Q_ux indefinite
-        closed, left = A + matmul(B, gain), r_x + matmul(r_u, gain)
+        closed = A + matmul(B, gain)
+        left = r_x + matmul(r_u, gain)
         curvature = matmul(left.T, left) + matmul(closed.T, matmul(curvature, closed)) + mu * matmul(gain.T, gain)
         return (slope, 0.5 * (curvature + curvature.T)), (step, gain, -inner(Q_u, step))
 

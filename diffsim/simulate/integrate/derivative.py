@@ -45,7 +45,7 @@ def velocity_derivative(model: Model, state: State, inputs: Inputs, data: Data, 
     """
     topology = model.topology
     blocks = data.M.blocks
-    total = _spatial_derivative(model, state.qvel, data, coriolis)
+    total = spatial_derivative(model, state.qvel, data, coriolis)
 
     def add_along(total: BlockDiagonal, rows: Array, slope: Array) -> BlockDiagonal:
         """Adds J^T b J for rows J (n, nv) and slopes b (n,), d force / d velocity in N s / m."""
@@ -69,8 +69,8 @@ def velocity_derivative(model: Model, state: State, inputs: Inputs, data: Data, 
     return BlockDiagonal(blocks, tuple(jnp.where(mask, part, 0) for mask, part in parts))
 
 
-def _spatial_derivative(model: Model, qvel: Array, data: Data, coriolis: bool) -> BlockDiagonal:
-    """Derivatives (nv, nv) of forces that depend on body velocities."""
+def spatial_derivative(model: Model, qvel: Array, data: Data, coriolis: bool) -> BlockDiagonal:
+    """Derivatives (nv, nv) of forces that depend on body velocities: of the medium, and with `coriolis` of inertia."""
     topology = model.topology
     off = model.opt.disabled(DisableBit.SPRING) and model.opt.disabled(DisableBit.DAMPER)
     immersed = has_medium(topology) and not off
